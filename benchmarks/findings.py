@@ -66,15 +66,17 @@ def accuracies(db: duckdb.DuckDBPyConnection, sweep: str, variant: str) -> list[
 
 
 def differences(heads: tuple[str, str], tests: Sequence[Test]) -> list[str]:
-    """A table of paired differences: p by Holm over the table, and the intervals by which it decides."""
-    found = [stats.compare(mine, theirs) for *_, mine, theirs in tests]
-    p_values = [one.p for one in found]
+    """A table of paired differences: p by Holm over the table, and intervals that hold together."""
+    found = [
+        stats.family([np.stack([one, other])[None] for one, other in zip(theirs, mine, strict=True)])
+        for *_, mine, theirs in tests
+    ]
+    corrected = stats.holm(np.array([one.p_values().item() for one in found]))
     lines = [f"| {heads[0]} | {heads[1]} | difference | p, corrected |", "|---|---|--:|--:|"]
-    for (one, other, *_), result, p, level in zip(
-        tests, found, stats.holm(p_values), stats.holm_levels(p_values), strict=True
-    ):
-        low, high = stats.student_interval(result.difference, result.standard_error, result.df, level)
-        lines.append(f"| {one} | {other} | {result.difference:+.3f} ± {(high - low) / 2:.3f} | {_p(p)} |")
+    for (one, other, *_), result, p in zip(tests, found, corrected, strict=True):
+        low, high = result.intervals(stats.ERROR / len(tests))
+        interval = f"[{low.item():+.3f}, {high.item():+.3f}]"
+        lines.append(f"| {one} | {other} | {result.difference.item():+.3f} {interval} | {_p(p)} |")
     return lines
 
 
@@ -295,7 +297,7 @@ def _matched(data: pandas.DataFrame) -> list[str]:
 
             p = 2 * float(student.sf(abs(t), len(differences) - 1))
             tests.append((title, level, estimate, p))
-    corrected = stats.holm([p for *_, p in tests])
+    corrected = stats.holm(np.array([p for *_, p in tests]))
     for (title, level, estimate, _), p in zip(tests, corrected, strict=True):
         half = (estimate.high - estimate.low) / 2
         lines.append(f"| {title} | {level:.2f} | {estimate.mean:+.3f} ± {half:.3f} | {_p(p)} |")

@@ -47,10 +47,10 @@ def page(view: View) -> None:
             for variant, run in first.items()
             if variant in summary.labels
         }
+        if summary.spending:
+            st.text(summary.spending)
         for grid in tables.grids(summary):
-            st.subheader(
-                grid.title if grid.title in ("Mean accuracy", "Accuracy per benchmark") else "Accuracy"
-            )
+            st.subheader("Accuracy" if grid.title.startswith("Accuracy on ") else grid.title)
             show_grid(grid, links=links)
         st.caption(" ".join(tables.caption(summary)))
         judged = tables.judged(summary)

@@ -46,7 +46,9 @@ class View(NamedTuple):
     def summary(
         self, sweep: str, baseline: str | None = None, benchmarks: Sequence[str] | None = None
     ) -> summary.Summary:
-        made: summary.Summary = self.compute(summary.summarise, sweep, baseline, benchmarks)
+        made: summary.Summary = self.compute(
+            summary.summarise, sweep, baseline, benchmarks, False, summary.history(self.layout, sweep)
+        )
         return made
 
     def shared_page(self, choice: Choice) -> str:

@@ -31,7 +31,7 @@ ROOMS = (
     _room("rpg.errors", "the base of all errors that a user can fix"),
     _room("rpg.processes", "processes of this machine, and children that end with their parent"),
     _room("rpg.web", "access control of a port: host names, origins, the password"),
-    _room("rpg.stats", "estimates, intervals and paired tests", outside="numpy scipy"),
+    _room("rpg.stats", "estimates, intervals, tests of differences, power", outside="numpy scipy"),
     _room("rpg.metrics", "what a training step is measured by: every metric once"),
     _room("rpg.provenance", "what a training is computed with: source files, packages, machine"),
     _room(
@@ -66,7 +66,7 @@ ROOMS = (
     ),
     _room(
         "rpg.planning", "what a run needs: counts, measured time, memory and GPUs by arithmetic",
-        "rpg.config rpg.store rpg.tasks", "psutil",
+        "rpg.stats rpg.config rpg.store rpg.tasks", "numpy psutil",
     ),
     _room(
         "rpg.models", "language models: loading, sampling, log-probabilities, warm starts",

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
+from benchmarks import error_rates
 from rpg import stats
 
 
@@ -49,16 +50,6 @@ def test_seed_interval_is_students():
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
     assert math.isnan(stats.seed_interval([0.3]).low) and stats.seed_interval([0.3]).mean == 0.3
     assert math.isnan(stats.seed_interval([]).mean)
-
-
-def test_one_seed_is_a_t_test_over_problems():
-    rng = np.random.default_rng(0)
-    differences = rng.normal(0.1, 0.3, (1, 20))
-    found = stats.compare([differences + 0.5], [np.full((1, 20), 0.5)])
-    expected = scipy_stats.ttest_1samp(differences[0], 0)
-    interval = expected.confidence_interval(0.95)
-    assert found.p == pytest.approx(expected.pvalue)
-    assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
 
 
 def test_crossed_by_hand():
@@ -115,26 +106,6 @@ def test_arrays_that_are_no_seeds_by_problems_are_refused(strata):
         stats.crossed(strata)
 
 
-def test_pairing_refuses_other_problems():
-    with pytest.raises(ValueError, match="pairing needs"):
-        stats.compare([np.zeros((2, 3))], [np.zeros((2, 4))])
-
-
-def test_nothing_to_test():
-    same = stats.compare([np.full((2, 5), 0.5)], [np.full((2, 5), 0.5)])
-    assert (same.difference, same.p) == (0, 1)
-    single = stats.compare([[[0.7]]], [[[0.5]]])
-    assert math.isnan(single.p) and stats.verdict(single.difference, single.p) == "not testable"
-
-
-def test_holm_by_hand():
-    assert stats.holm([0.01, 0.04, math.nan, 0.03]) == pytest.approx(
-        [0.03, 0.06, math.nan, 0.06], nan_ok=True
-    )
-    assert stats.holm([0.6, 0.9]) == [1.0, 1.0]
-    assert stats.holm([]) == []
-
-
 @pytest.mark.parametrize(
     ("difference", "p", "words"),
     [(0.1, 0.01, "better"), (-0.1, 0.01, "worse"), (0.1, 0.06, "within noise"), (0.1, 0.05, "better")],
@@ -188,37 +159,185 @@ def test_the_interval_over_seeds_and_problems_covers(seeds, seed_spread, low):
     assert low < share(covers) < 0.995
 
 
+# --- differences of several variants to one baseline ------------------------------------------------------------------
+
+
+def of(*variants):
+    """Scores of one family: each (S, P) array is a variant, the baseline first."""
+    return [np.stack([np.asarray(scores, float) for scores in variants])[None]]
+
+
+def normal(rng, variants, seeds, problems, spread=0.0):
+    return (
+        0.5
+        + spread * rng.standard_normal((variants, seeds, 1))
+        + 0.2 * rng.standard_normal((variants, seeds, problems))
+    )
+
+
+def test_one_seed_is_a_t_test_over_problems():
+    rng = np.random.default_rng(0)
+    differences = rng.normal(0.1, 0.3, (1, 20))
+    found = stats.family(of(np.full((1, 20), 0.5), differences + 0.5))
+    expected = scipy_stats.ttest_1samp(differences[0], 0)
+    assert found.p_values().item() == pytest.approx(expected.pvalue, rel=0.02)
+    low, high = (bound.item() for bound in found.intervals(0.05))
+    assert (low, high) == pytest.approx(tuple(expected.confidence_interval(0.95)), abs=0.002)
+
+
+def test_where_seeds_alone_vary_many_of_them_are_a_t_test():
+    """With ten seeds and no noise from answers, the route that looks at this variant alone is Student's test."""
+    rng = np.random.default_rng(1)
+    seeds = rng.normal(0, 0.05, (2, 10, 1)) + 0.5
+    found = stats.family(of(*np.broadcast_to(seeds, (2, 10, 40))))
+    expected = scipy_stats.ttest_rel(seeds[1, :, 0], seeds[0, :, 0])
+    assert 0.7 * expected.pvalue < found.p_values().item() < 1.1 * expected.pvalue
+
+
+def test_differences_are_paired_and_the_seeds_shared_part_cancels():
+    rng = np.random.default_rng(2)
+    scores = normal(rng, 3, 3, 30)
+    common = rng.normal(0, 0.3, (1, 3, 1))
+    before, after = stats.family(of(*scores)), stats.family(of(*(scores + common)))
+    assert after.difference == pytest.approx(before.difference)
+    assert after.difference[0] == pytest.approx([(scores[v] - scores[0]).mean() for v in (1, 2)])
+    assert after.p_values() == pytest.approx(before.p_values(), rel=0.2)  # the mean accuracy moves a little
+
+
+def test_the_other_variants_seeds_say_how_much_seeds_differ():
+    """Beside six variants whose seeds differ little, the same difference means more than alone."""
+    rng = np.random.default_rng(3)
+    scores = normal(rng, 7, 3, 100, 0.02)
+    scores[1] += 0.12
+    together, alone = stats.family(of(*scores)), stats.family(of(*scores[:2]))
+    assert together.p_values()[0, 0] < alone.p_values()[0, 0] / 2
+
+
+def test_intervals_are_the_truths_that_are_not_rejected_and_never_impossible():
+    rng = np.random.default_rng(5)
+    found = stats.family(of(*np.clip(normal(rng, 4, 3, 12, 0.3), 0, 1)))
+    low, high = found.intervals(0.01)
+    assert (
+        (low >= -1).all()
+        and (high <= 1).all()
+        and (low < found.difference).all()
+        and (found.difference < high).all()
+    )
+    for bound in (low, high):
+        inside = np.abs(bound) < 1
+        assert found.p_values(bound)[inside] == pytest.approx(0.01, rel=0.01)
+
+
+def test_nothing_varies():
+    same = stats.family(of(np.full((3, 5), 0.5), np.full((3, 5), 0.5)))
+    assert same.p_values().item() == 1 and stats.verdict(0.0, 1.0) == "within noise"
+    other = stats.family(of(np.zeros((3, 5)), np.ones((3, 5))))
+    assert other.p_values().item() == 0 and stats.verdict(1.0, 0.0) == "better"
+    single = stats.family(of(np.full((3, 1), 0.5), np.full((3, 1), 0.7)))
+    assert math.isnan(single.p_values().item()) and stats.verdict(0.2, math.nan) == "not testable"
+
+
+def test_holm_by_hand():
+    assert stats.holm([0.01, 0.04, math.nan, 0.03]) == pytest.approx(
+        [0.03, 0.06, math.nan, 0.06], nan_ok=True
+    )
+    assert stats.holm([[0.6, 0.9], [0.01, 0.02]]).tolist() == [[1, 1], [0.02, 0.02]]
+    assert stats.holm([]).tolist() == []
+
+
 @pytest.mark.parametrize(
-    ("seeds", "spread", "limit"),
-    [(1, 0.0, 0.065), (2, 0.0, 0.04), (2, 0.15, 0.08), (2, 0.6, 0.12), (3, 0.15, 0.065), (3, 0.6, 0.08)],
+    "cell",
+    [
+        error_rates.Cell(variants=7, seeds=3, spread=0.2),
+        error_rates.Cell(variants=3, seeds=3, spread=0.8),
+        error_rates.Cell(variants=7, seeds=3, spread=0.1, unequal="baseline 3 x"),
+        error_rates.Cell(variants=7, seeds=5, spread=0.3, unequal="one variant 3 x"),
+        error_rates.Cell(variants=7, seeds=3, problems=30, samples=1, accuracy=0.05, spread=0.4),
+    ],
+    ids=lambda cell: f"{cell.variants}-{cell.seeds}-{cell.spread}-{cell.unequal}",
 )
-def test_equal_variants_are_rarely_called_different(seeds, spread, limit):
-
-    def found(rng):
-        problems = rng.normal(0, 1.2, 50)
-        arrays = []
-        for _ in range(2):
-            logits = problems + rng.normal(0, spread, (seeds, 1)) + rng.normal(0, 0.3, 50)
-            arrays.append(rng.binomial(8, 1 / (1 + np.exp(-logits))) / 8)
-        return stats.compare([arrays[0]], [arrays[1]]).p <= 0.05
-
-    assert share(found) < limit
+def test_a_slice_of_the_error_rates(cell):
+    """400 sweeps: three standard errors above 0.06 and below 0.94. The whole grid: python -m benchmarks.error_rates."""
+    equal = error_rates.simulated(cell, 400, 0, np.zeros(cell.variants))
+    assert equal.false.mean() < 0.06 + 0.036 and equal.covered.mean() > 0.94 - 0.036
 
 
-def test_a_real_difference_is_found():
-    def found(rng):
-        problems = rng.normal(0, 1.2, 100)
-        arrays = [
-            rng.binomial(8, 1 / (1 + np.exp(-problems - gain - rng.normal(0, 0.1, (3, 1))))) / 8
-            for gain in (0.8, 0)
-        ]
-        return stats.compare([arrays[0]], [arrays[1]]).p <= 0.05
-
-    assert share(found, 300) > 0.9
+def test_a_real_difference_is_found_more_often_than_by_the_former_test():
+    cell = error_rates.Cell(variants=7, seeds=3, problems=100, spread=0.1)
+    apart = error_rates.simulated(cell, 100, 0, np.array([0.0] + [0.06] * 6))
+    assert apart.found.mean() > apart.former_found.mean() + 0.1
 
 
-def test_holm_keeps_the_family_error():
-    def any_found(rng):
-        return min(stats.holm(list(rng.random(8)))) <= 0.05
+def test_the_benchmark_judges_levels_and_coverage_beyond_the_error_of_its_simulation():
+    def measured(false, covered, sweeps=1000, seeds=3):
+        events = [1 * (np.arange(sweeps) < share * sweeps) for share in (0.0, false, covered, 0.5, 0.5)]
+        outcomes = error_rates.Outcomes(*events, np.zeros((sweeps, 6)))
+        return error_rates.Measured(error_rates.Cell(seeds=seeds), outcomes, outcomes)
 
-    assert share(any_found, 4000) < 0.06
+    good = [measured(0.05, 0.95)] * 20
+    assert error_rates.judgement([*good, measured(0.07, 0.93)])[1], (
+        "within the error of 1,000 sweeps, 21 cells"
+    )
+    assert not error_rates.judgement([*good, measured(0.07, 0.95, 10_000)])[1]
+    assert not error_rates.judgement([*good, measured(0.05, 0.93, 10_000)])[1]
+    assert error_rates.judgement([*good, measured(0.3, 0.7, seeds=2)])[1], "two seeds give no verdicts"
+
+
+# --- power and looks ---------------------------------------------------------------------------------------------------
+
+DESIGN = stats.Design(variants=3, seeds=3, problems=(100,), samples=4)
+SPREADS = stats.Spreads(0.02, 0.4, 0.05)
+
+
+@pytest.mark.parametrize("variants", [2, 3, 7])
+@pytest.mark.parametrize("seeds", [3, 6])
+@pytest.mark.parametrize("spread", [0.0, 0.01, 0.03])
+def test_what_is_said_to_be_detectable_is_found_in_about_four_sweeps_of_five(variants, seeds, spread):
+    rng = np.random.default_rng(6)
+    spreads = stats.Spreads(spread, 0.4, 0.05)
+    smallest = stats.detectable(stats.Design(variants, seeds, (100,), 4), spreads)
+    scores = spreads.seeds * rng.standard_normal((150, variants, seeds, 1)) + 0.2 * rng.standard_normal(
+        (150, variants, seeds, 100)
+    )
+    scores += 0.5 + spreads.problems * rng.standard_normal((150, variants, 1, 100))
+    scores[:, 1:] += smallest
+    found = stats.family([scores]).p_values() <= 0.05 / (variants - 1)
+    assert 0.65 < found.mean() < 0.92
+
+
+def test_more_seeds_or_problems_find_smaller_differences():
+    smallest = stats.detectable(DESIGN, SPREADS)
+    assert stats.detectable(DESIGN._replace(seeds=6), SPREADS) < 0.75 * smallest
+    assert stats.detectable(DESIGN._replace(problems=(400,)), SPREADS) < smallest
+    seeds = stats.seeds_needed(DESIGN, SPREADS, 0.05)
+    assert seeds > 3 and stats.detectable(DESIGN._replace(seeds=seeds), SPREADS) <= 0.05
+    assert stats.problems_needed(DESIGN, SPREADS._replace(seeds=0.2), 0.01) is None
+    assert f"take about {seeds} seeds" in stats.sentence(DESIGN, SPREADS, 0.05)
+
+
+def test_spreads_are_recovered_from_scores():
+    rng = np.random.default_rng(7)
+    truth = 0.5 + 0.04 * rng.standard_normal((7, 10, 1)) + 0.05 * rng.standard_normal((7, 1, 500))
+    scores = rng.binomial(4, np.clip(truth, 0, 1)) / 4
+    found = stats.spreads([scores], samples=4)
+    assert found == pytest.approx((0.04, 0.5, 0.05), rel=0.2)
+
+
+def test_looks_never_spend_more_than_six_percent():
+    looks, levels = [], []
+    for seeds in (2, 3, 4, 7, 8, 20, 50):
+        runs = [str(run) for run in range(3 * seeds)]
+        earlier, planned, level = stats.next_look(looks, "a", runs, 9)
+        assert len(earlier) == len(looks) and planned == 9
+        looks.append(stats.Look("a", tuple(runs), planned, len(looks) + 1, level, (), None, {}))
+        levels.append(level)
+    assert levels[0] == pytest.approx(0.05 * (2 / 3) ** 3) and sum(levels[:2]) == pytest.approx(0.05)
+    assert all(level > 0 for level in levels) and sum(levels) < 0.06
+    again = stats.next_look(looks, "a", looks[2].runs, 9)
+    assert len(again[0]) == 2 and again[2] == pytest.approx(levels[2]), "the same runs are no new look"
+    assert stats.next_look(looks, "b", looks[1].runs, 9)[2] == pytest.approx(0.05)
+
+
+def test_seeds_that_are_added_one_by_one_do_not_add_up():
+    ours, naive = error_rates.looked_at(error_rates.Cell(variants=3, problems=50, spread=0.4), 12, 150)
+    assert ours < 0.06 + 0.04 < naive

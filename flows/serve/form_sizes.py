@@ -19,6 +19,7 @@ from rpg.config.section import Section
 from rpg.config.sweep_spec import Sweep, load_sweep
 from rpg.errors import UserError
 from rpg.planning.cost import Measured, cost, measured
+from rpg.planning.detectable import finds
 from rpg.planning.gpu_estimate import estimate
 from rpg.store import Layout
 
@@ -114,18 +115,21 @@ def cost_paragraph(files: Mapping[str, Path], home: Path) -> str:
 @lru_cache(maxsize=1)
 def _cost_paragraph(files: tuple[tuple[str, Path, float], ...], home: Path, _period: float) -> str:
     times = measured(Layout.at(home))
-    return HEAD + " · ".join(f"`{name}` {cost_line(path, times)}" for name, path, _ in files)
+    return HEAD + " · ".join(f"`{name}` {cost_line(path, times, Layout.at(home))}" for name, path, _ in files)
 
 
-def cost_line(path: Path, times: Measured) -> str:
-    """Number of runs, optimizer steps and time of a file."""
+def cost_line(path: Path, times: Measured, layout: Layout) -> str:
+    """Number of runs, optimizer steps and time of a file, and the differences that it can find."""
     try:
-        specs = [run.spec for run in load_sweep(path, {}, lambda _: "").runs]
+        sweep = load_sweep(path, {}, lambda _: "")
+        specs = [run.spec for run in sweep.runs]
     except (UserError, OSError, ValueError):  # the reason is given when it is started
         return "has a mistake"
     updates = sum(cost(spec).optimizer_steps for spec in specs)
     runs = f"{len(specs)} run{'s' if len(specs) > 1 else ''}"
-    return ", ".join(filter(None, [runs, f"{updates:,} optimizer steps", _time(specs, times)]))
+    return ", ".join(
+        filter(None, [runs, f"{updates:,} optimizer steps", _time(specs, times), finds(sweep, layout)])
+    )
 
 
 def _time(specs: Sequence[RunSpec], times: Measured) -> str:

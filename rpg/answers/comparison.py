@@ -7,16 +7,18 @@ compared formula by formula. That may run long on hostile input: call it in a pr
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from rpg.answers import computer_algebra, identity_testing, values
 from rpg.answers.extraction import normalise, squeeze
 from rpg.answers.lexer import Token, Unreadable, tokens_of, value_of
-from rpg.answers.numbers import number, rounds, same, same_value
-from rpg.answers.parser import Tree, read
+from rpg.answers.lexicon import COPULAS, LEADING
+from rpg.answers.numbers import number, rounds, same, same_number, same_value
+from rpg.answers.parser import REALS, Tree, read
 from rpg.answers.statements import Statement, read_line, reading
-from rpg.answers.units import without_letters
+from rpg.answers.units import with_unit
 
 Verdict = tuple[bool, str]
 """Right or wrong, and why in a few words."""
@@ -25,12 +27,25 @@ _SETS_OF_NUMBERS = {f"mathbb {c}" for c in "RZNQC"} | set("RZNQC")
 _COLLECTIONS = {"tuple", "set", "union", "matrix"}
 _NOT_READ = set("sum prod int lim iint oint partial max min sup inf gcd lcm deg det dim".split())
 """Commands and functions of quantities that the grammar does not evaluate."""
+_WITH_UNIT = re.compile(r"[A-Za-z°¢£€¥]{2}|\\(?:\$|circ)|[A-Za-z°¢£€¥℃%]\W*$|^\W*(?:\$\s?\d[^$]*|[¢£€¥].*)$")
+"""A gold answer that may have a unit."""
+_HEDGED = re.compile(r"\.\.\W*$|^[^*]*[^*\s]\*$|\d,\s+\d{3}(?!\d)")
+"""Dots at the end, a mark of a footnote, numbers apart: read, not normalised away."""
+_CHOICE = re.compile(r"\W*(?:\\(?:text\w*|math\w+)\W*)?\(?([A-H])\)?\W*")
+_CHOSEN = re.compile(
+    r"(?!.*\b(?:not|or|and|neither|maybe|but|if)\b)(?:(?i:.*\b(?:is|are|get|be|answer|option|choice|letter)\b))?[^\w+*/^=-]*"
+    r"(?:\\(?:text|math|box|under)\w*[^\w+*/^=-]*)*(?P<letter>[A-H])(?![A-Za-z'])[^A-Z+*/^=]*"
+)
 
 
 def quick(gold: str, answer: str, relative_tolerance: float = 0.0) -> Verdict | None:
     """The verdict where the same text or plain numbers decide it; None where the answer has to be read."""
     if not answer.strip():
         return False, "empty answer"
+    if answer == gold:
+        return True, "same text"
+    if _HEDGED.search(answer) or _WITH_UNIT.search(gold):
+        return None
     answer_text, gold_text = normalise(answer), normalise(gold)
     if squeeze(gold_text) == squeeze(answer_text) and "boxed" not in answer:
         return True, "same text"
@@ -46,27 +61,60 @@ def equivalent(gold: str, answer: str, relative_tolerance: float = 0.0) -> Verdi
     verdict = quick(gold, answer, relative_tolerance)
     if verdict is not None:
         return verdict
+    if (choice := _CHOICE.fullmatch(gold)) and len(gold) > 1:
+        chosen = _CHOSEN.fullmatch(answer)
+        right = chosen is not None and chosen["letter"] == choice[1]
+        return right, "same choice" if right else "no choice, or another"
     try:
-        elements = read_gold(gold)
+        elements, names = read_gold(gold)
     except Unreadable as reason:
         return _by_algebra(gold, answer, f"the gold answer is not read: {reason}")
     try:
         stated = read_line(answer)
     except Unreadable as reason:
         return False, f"not read: {reason}"
-    right, why = _Match(elements, relative_tolerance).statements(stated)
+    right, why = _Match(elements, names, relative_tolerance).statements(stated)
     return right, f"{why}; read as {reading(stated)}"
 
 
 @lru_cache(maxsize=4096)
-def read_gold(text: str) -> tuple[Tree, ...]:
-    """The elements of a gold answer: one, or several in any order. Raises Unreadable: the grammar does not know the
-    notation.
+def read_gold(text: str) -> tuple[tuple[Tree, ...], tuple[str, ...]]:
+    """The elements of a gold answer: one, or several in any order; and the names of a tuple's entries where it has some.
+    Raises Unreadable: the grammar does not know the notation.
     """
     statements = read_line(text)
     if len(statements) != 1:
         raise Unreadable("several statements")
-    return tuple(_elements([read(list(f)) for f in statements[0].formulas]))
+    trees = [read(_measured(f)) for f in statements[0].formulas]
+    trees = _unfolded([t for t in trees if not _domain(t)] or trees)
+    trees = [t[1][1] if t[0] == "chain" and t[2] == ("in",) and is_name(t[1][0]) else t for t in trees]
+    names = tuple(name for name, _ in map(_named, trees) if name)
+    if len({*names}) == len(names) == len(trees) > 1:
+        return (("tuple", "()", tuple(_named(t)[1] for t in trees)),), names
+    if statements[0].alternatives and all(map(identity_testing.is_order, trees)):
+        return (("union", tuple(map(identity_testing.as_set, trees))),), ()
+    return tuple(_elements(trees)), ()
+
+
+def _measured(formula: Sequence[Token]) -> list[Token]:
+    """`9.8 m/s^2` with its unit; `4m` may be a product."""
+    whole = with_unit(formula)
+    return whole if whole[-1].kind == "unit" and "/" in whole[-1].text else list(formula)
+
+
+def _unfolded(trees: list[Tree]) -> list[Tree]:
+    """`(x, y) = (1, 2)` as `x = 1, y = 2`."""
+    if len(trees) != 1 or trees[0][0] != "chain" or trees[0][2] != ("=",):
+        return trees
+    names, entries = trees[0][1]
+    if not (names[0] == entries[0] == "tuple" and _is_label(names) and len(names[2]) == len(entries[2])):
+        return trees
+    return [("chain", pair, ("=",)) for pair in zip(names[2], entries[2], strict=True)]
+
+
+def _position(name: str) -> str:
+    """Alphabetical, but for spherical coordinates: rho, theta, phi."""
+    return name.replace("phi", "thi")
 
 
 def _by_algebra(gold: str, answer: str, reason: str) -> Verdict:
@@ -82,11 +130,26 @@ def _by_algebra(gold: str, answer: str, reason: str) -> Verdict:
     ]
     if texts[0] == texts[1]:
         return True, "same text"
+    if not any(t.kind in ("number", "op", "command", "open") and t.text != "{" for t in gold_tokens):
+        return _words(answer_tokens, gold_tokens) == _words(gold_tokens, gold_tokens), "words"
     several = any(t.kind in ("word", "sep", "stop", "colon", "dots") for t in answer_tokens)
     if several or answer.count("boxed") > 1:
         return False, reason
     right = computer_algebra.equivalent(normalise(gold), normalise(answer))
     return right, f"{'' if right else 'not '}equivalent (math-verify)"
+
+
+def _words(tokens: list[Token], gold: list[Token]) -> str:
+    """What is said, without articles and what it is said about."""
+    articles = LEADING - {t.text.lower() for t in gold}
+    tokens = [t for t in tokens if t.kind != "stop" and t.text not in "{}"]
+    start = max((i + 1 for i, t in enumerate(tokens) if t.text in COPULAS), default=0)
+    denied = any(t.text in ("not", "no", "never") for t in tokens[:start])
+    said = [
+        "".join(t.text.lower() for t in part if t.text not in articles)
+        for part in (tokens[start:], tokens[:start])
+    ]
+    return "not" * denied + (said[0] or said[1])
 
 
 def _bare_tokens(text: str) -> list[Token]:
@@ -97,21 +160,28 @@ def _elements(trees: Sequence[Tree]) -> list[Tree]:
     """Of a list: the items of a set, both values of `a \\pm b`; anything else is itself."""
     elements: list[Tree] = []
     for tree in trees:
-        if len(trees) == 1 and tree[0] == "set":
+        if len(trees) == 1 and tree[0] == "set" and tree[1]:
             elements += _elements(tree[1]) if len(tree[1]) > 1 else tree[1]
+        elif tree[0] == "union" and all(part[0] == "set" for part in tree[1]):
+            elements += itertools.chain.from_iterable(part[1] for part in tree[1])
         else:
             elements += _both_signs(tree)
     return elements
 
 
 def _both_signs(tree: Tree) -> list[Tree]:
-    if tree[0] == "pm":
-        if tree[1][0] == "number" and tree[1][1] == 0:
-            return [tree[2], ("negative", tree[2])]
-        return [("add", tree[1], tree[2]), ("add", tree[1], ("negative", tree[2]))]
-    if tree[0] == "chain" and tree[2][-1] == "=" and tree[1][-1][0] == "pm":
-        return [("chain", (*tree[1][:-1], value), tree[2]) for value in _both_signs(tree[1][-1])]
-    return [tree]
+    """All upper signs and all lower ones."""
+    if "pm" not in values.kinds(tree):
+        return [tree]
+    return [_signed(tree, upper) for upper in (True, False)]
+
+
+def _signed(tree: Tree, upper: bool) -> Tree:
+    parts = tuple(_signed(part, upper) if isinstance(part, tuple) and part else part for part in tree)
+    if parts[0] != "pm":
+        return parts
+    term = parts[2] if upper else ("negative", parts[2])
+    return term if parts[1][:2] == ("number", 0) else ("add", parts[1], term)
 
 
 def is_name(tree: Tree) -> bool:
@@ -127,8 +197,8 @@ def _named(tree: Tree) -> tuple[str | None, Tree]:
 
 
 class _Match:
-    def __init__(self, gold: tuple[Tree, ...], tolerance: float):
-        self.gold, self.tolerance = gold, tolerance
+    def __init__(self, gold: tuple[Tree, ...], names: tuple[str, ...], tolerance: float):
+        self.gold, self.names, self.tolerance = gold, names, tolerance
 
     def statements(self, stated: list[Statement]) -> Verdict:
         """Every statement has to be the gold answer; a decimal near it may follow its exact value."""
@@ -138,7 +208,16 @@ class _Match:
                 trees = [self._tree(formula) for formula in statement.formulas]
             except Unreadable as reason:
                 return False, f"not read: {reason}"
-            trees = [t for t in trees if not _domain(t)] or trees
+            if exact and all(map(_domain, trees)):
+                continue
+            naturals = (
+                len(self.gold) == 1
+                and _periodic(self.gold[0])
+                and any(_domain(t) and "N" in repr(t) for t in trees)
+            )
+            if naturals:
+                return False, "not every integer"
+            trees = _unfolded([t for t in trees if not _domain(t)] or trees)
             if statement.approximate and exact and self._near(trees):
                 continue
             try:
@@ -155,7 +234,7 @@ class _Match:
     def _tree(self, formula: tuple[Token, ...]) -> Tree:
         """A formula; where the gold answer is a number, letters behind a number are a unit."""
         numeric = all(not values.symbols(_named(element)[1]) for element in self.gold)
-        bare = without_letters(formula) if numeric else list(formula)
+        bare = with_unit(formula) if numeric else _measured(formula)
         if bare and bare[0].text == "~":
             bare = bare[1:]
         return read(_opaque(bare))
@@ -163,7 +242,9 @@ class _Match:
     def _near(self, trees: list[Tree]) -> bool:
         if len(trees) != len(self.gold):
             return False
-        return all(rounds(_named(g)[1], t) for g, t in zip(self.gold, trees, strict=True))
+        return all(
+            rounds(values.bare(_named(g)[1]), values.bare(t)) for g, t in zip(self.gold, trees, strict=True)
+        )
 
     def _several(self, trees: list[Tree], statement: Statement) -> bool:
         gold = self.gold
@@ -173,7 +254,7 @@ class _Match:
             if statement.alternatives and all(self.element(gold[0], tree) for tree in trees):
                 return True  # 1/2 or 0.5
             return self._parts(gold[0], trees, statement)
-        elements = _elements(_unnamed_set(trees))
+        elements = _elements(_unnamed_set(self._grouped(trees, statement)))
         names = {name.split("_")[0] for name in (_named(t)[0] for t in elements) if name}
         if len(elements) == 1:
             elements = _ungrouped(elements[0]) or elements
@@ -183,14 +264,34 @@ class _Match:
             return all(self.element(g, t) for g, t in zip(gold, elements, strict=True))
         return _unordered(gold, elements, self.element)
 
+    def _grouped(self, trees: list[Tree], statement: Statement) -> list[Tree]:
+        """`x = 1, y = 2 or x = 3, y = 4` as two pairs."""
+        names = [_named(t)[0] for t in trees]
+        size = len({*names})
+        if (
+            None in names
+            or not statement.alternatives
+            or names != names[:size] * (len(trees) // max(size, 1))
+            or size < 2
+        ):
+            return trees
+        order = sorted(range(size), key=lambda k: _position(str(names[k])))
+        rows = [trees[i : i + size] for i in range(0, len(trees), size)]
+        return [("tuple", "()", tuple(_named(row[k])[1] for k in order)) for row in rows]
+
     def _parts(self, gold: Tree, trees: list[Tree], statement: Statement) -> bool:
         """A tuple given by its entries, a union by its parts, an interval by its two bounds."""
         if gold[0] == "tuple" and not statement.alternatives and len(trees) == len(gold[2]):
             names = [_named(t)[0] for t in trees]
             entries = [_named(t)[1] for t in trees]
-            named = all(names) and len(set(names)) == len(names)
-            if gold[1] == "()" and (named or not any(names)) and all(map(self.value, gold[2], entries)):
+            if all(names) and len(set(names)) == len(names):
+                order = self.names if {*self.names} == {*names} else sorted(map(str, names), key=_position)
+                entries = [entries[names.index(name)] for name in order]
+                names = [None] if not self.names or order is self.names else names
+            if gold[1] == "()" and not any(names) and all(map(self.value, gold[2], entries)):
                 return True
+        if gold[0] == "union" and statement.conjoined and any(map(identity_testing.is_order, trees)):
+            return False
         if gold[0] == "union":
             return _unordered(gold[1], [identity_testing.as_set(t) for t in trees], self.value)
         bounded = gold[0] == "tuple" or identity_testing.is_order(gold)
@@ -204,8 +305,11 @@ class _Match:
         if gold[0] == "chain" and name is None:
             if identity_testing.is_order(gold):
                 return identity_testing.same_order(gold, answer, self.value)
-            equations = gold[2] == ("=",) and answer[0] == "chain" and answer[2] == ("=",)
+            equations = gold[2] in (("=",), ("!=",)) and answer[0] == "chain" and answer[2] == gold[2]
             return equations and identity_testing.same_equation(gold[1], answer[1])
+        solved = name and values.symbols(value) and answer[0] == "chain" and answer[2] == ("=",)
+        if solved and _named(answer)[0] != name and identity_testing.same_equation(gold[1], answer[1]):
+            return True
         if answer[0] == "chain":
             return self._chain(name, value, answer)
         return self.value(value, answer)
@@ -278,29 +382,78 @@ class _Match:
         return all(values.symbols(item) or self.value(number, item) for item in composed)
 
     def value(self, gold: Tree, answer: Tree) -> bool:
-        """Whether two values are the same: numbers, expressions, tuples, sets, unions, matrices."""
-        kind = gold[0]
-        if answer[0] == "set" and len(answer[1]) == 1 and kind not in ("set", "union"):
+        """Whether two values are the same: numbers, expressions, tuples, sets, unions, matrices.
+
+        Where both have units, in these units; else without.
+        """
+        measured = ["unit" in values.kinds(tree) for tree in (gold, answer)]
+        if not any(measured):
+            return self._value(gold, answer)
+        if not all(measured):
+            if self.value(values.bare(gold), values.bare(answer)):
+                return "'degree" not in repr(answer) or not _periodic(gold)
+            if values.dimension(gold) or values.dimension(answer):
+                return False  # else an angle, which is a number, too
+        elif values.dimension(gold) != values.dimension(answer):
+            return False
+        elif gold[0] == answer[0] == "unit" and gold[2] == answer[2]:
+            return self.value(gold[1], answer[1])
+        return self._value(gold, answer)
+
+    def _value(self, gold: Tree, answer: Tree) -> bool:
+        kind, other = gold[0], answer[0]
+        if other == "set" and len(answer[1]) == 1 and kind not in ("set", "union"):
             return self.value(gold, answer[1][0])
+        if kind == "matrix" or (kind == "tuple" and other == "matrix"):
+            gold, answer = _as_matrix(gold), _as_matrix(answer)
+            same_shape = answer[0] == "matrix" and [*map(len, gold[1])] == [*map(len, answer[1])]
+            return same_shape and all(map(self.value, itertools.chain(*gold[1]), itertools.chain(*answer[1])))
         if kind == "tuple":
             return self._tuple(gold, answer)
         if kind in ("set", "union"):
-            return answer[0] == kind and _unordered(gold[1], answer[1], self.value)
-        if kind == "matrix":
-            same_shape = answer[0] == "matrix" and [*map(len, gold[1])] == [*map(len, answer[1])]
-            return same_shape and all(map(self.value, itertools.chain(*gold[1]), itertools.chain(*answer[1])))
-        if answer[0] in _COLLECTIONS | {"chain", "pm"} or kind in ("chain", "pm"):
+            return other == kind and _unordered(gold[1], answer[1], self.value)
+        if "mod" in (kind, other):
+            # `3 \\pmod 7` is neither 3 modulo 8 nor 4 modulo 7; where only one has a modulus, its remainder counts.
+            return (kind != other or self.value(gold[2], answer[2])) and same_value(gold, answer, 0.0)
+        if {kind, other} & {*_COLLECTIONS, "chain", "pm"}:
             return gold == answer
         if values.symbols(gold) or values.symbols(answer):
-            return identity_testing.same(gold, answer)
-        return same_value(gold, answer, self.tolerance)
+            return identity_testing.same(gold, _same_letter(gold, answer))
+        return same_number(gold, answer, self.tolerance)
 
     def _tuple(self, gold: Tree, answer: Tree) -> bool:
         if answer[0] == "chain":
             interval = identity_testing.interval(answer)
             return interval is not None and self.value(gold, interval[1])
+        if gold[1] == ":" and len(gold[2]) == 1 and answer[0] != "tuple":
+            return self.value(gold[2][0], answer)
+        if gold == REALS and answer == ("symbol", "R"):
+            return True
         same_shape = answer[0] == "tuple" and gold[1] == answer[1] and len(gold[2]) == len(answer[2])
         return same_shape and all(map(self.value, gold[2], answer[2]))
+
+
+_INTEGERS = frozenset("kmnlpqjrN")
+
+
+def _same_letter(gold: Tree, answer: Tree) -> Tree:
+    """An answer with the gold answer's letter for any integer: `n\\pi` for `k\\pi`."""
+    letters = [*values.symbols(gold), *values.symbols(answer)]
+    if len(letters) == 2 and {*letters} <= _INTEGERS and _periodic(gold):
+        return _substituted(answer, letters[1], ("symbol", letters[0]))
+    return answer
+
+
+def _periodic(tree: Tree) -> bool:
+    """Whether its letter can only be any integer: `k\\pi`."""
+    return "'pi'" in repr(tree)
+
+
+def _as_matrix(tree: Tree) -> Tree:
+    """Of a tuple: a column, or its rows."""
+    if tree[0] != "tuple" or tree[1] not in ("()", "[]"):
+        return tree
+    return ("matrix", tuple(row[2] if row[0] == "tuple" else (row,) for row in tree[2]))
 
 
 def _is_label(tree: Tree) -> bool:
@@ -346,7 +499,7 @@ def _domain(tree: Tree) -> bool:
     if tree[0] != "chain" or tree[2] != ("in",):
         return False
     name, domain = tree[1]
-    return is_name(name) and domain[0] == "symbol" and domain[1] in _SETS_OF_NUMBERS
+    return is_name(name) and (domain == REALS or (domain[0] == "symbol" and domain[1] in _SETS_OF_NUMBERS))
 
 
 def _one_set(tree: Tree) -> Tree:

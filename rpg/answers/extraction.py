@@ -5,46 +5,94 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-_ANSWER = re.compile(r"answer[ \t*_]*:[ \t*_]*", re.IGNORECASE)
+_ANSWER = re.compile(
+    r"(?P<open>[*_]{0,3})(?P<tag><)?answer(?(tag)>|[ \t*_]*[:：])[ \t]*(?P<after>[*_]*)[ \t]*", re.IGNORECASE
+)
 _BOX_OR_BRACE = re.compile(r"(?P<box>\\(?:boxed|fbox)\s*\{)|\\.|(?P<open>\{)|(?P<close>\})", re.DOTALL)
 
 
 def answer_line(response: str) -> tuple[str | None, bool]:
-    r"""The answer that follows the last `Answer:` (any case, bold or not), and whether a line break ends it.
+    r"""The answer that follows the last `Answer:` or `<answer>` (any case, bold or not), and whether a line break ends it.
 
     The recipe of the paper (App. H) asks for the answer on a last line of its own; as in its released verifier, an
     answer on the line below the marker counts too. A formula that begins there (`\[`, `$$`) is read to its end, and
-    with it lines that go on with the answer (a list, `or 6`, `Wait, ...`). Boxes further down belong to what the
-    response finally states; they are put behind the answer. None where there is no marker.
+    with it lines that go on with the answer (a list, `or 6`). What the response states further down (`the answer is`, a
+    box) is put behind the answer; where it takes the answer back (`Wait`), only that counts. None without a marker.
     """
     *_, last = None, *_ANSWER.finditer(response)
     if last is None:
         return None, False
-    tail = response[last.end() :].lstrip()
+    tail = response[last.end() :]
+    tail = _QUOTED.sub("", tail).lstrip()
     if tail.startswith("}") and _IN_TEXT.search(response, max(0, last.start() - 30), last.start()):
         tail = tail[1:].lstrip(" *_:")
-    end = _line_end(tail, 0)
-    while end < len(tail) and _LEADS_ON.search(tail, max(0, end - 40), end):
-        end = _line_end(tail, end + len(tail[end:]) - len(tail[end:].lstrip()))
-    end = _formula_end(tail, end)
-    while match := _GOES_ON.match(tail, end):
-        end = _formula_end(tail, _line_end(tail, match.end()))
+    end = tail.find("</answer>") if last["tag"] else -1
+    if end < 0:
+        end = _line_end(tail, 0)
+        while end < len(tail) and _LEADS_ON.search(tail, max(0, end - 40), end):
+            end = _line_end(tail, end + len(tail[end:]) - len(tail[end:].lstrip()))
+        end = _formula_end(tail, end)
+        while match := _GOES_ON.match(tail, end):
+            end = _formula_end(tail, _line_end(tail, match.end()))
     answer = tail[:end].strip()
-    boxes_below = sorted(_boxes(tail)) if "boxed" in tail[end:] else []
-    later = [_content(tail, box) for box in boxes_below if box.begin >= end]
-    boxes = "".join(rf". \boxed{{{content}}}" for content in dict.fromkeys(later[-_LATER_BOXES:]))
-    return answer + boxes, end < len(tail)
+    if bool(last["open"]) != bool(last["after"]):  # else the emphasis of the marker is closed
+        answer = answer.removesuffix(last["open"] or last["after"]).rstrip()
+    if taken_back := _TAKEN_BACK.search(tail):
+        return _later(tail[taken_back.start() :]) or (answer + ". Wait, no.", True)
+    later = [text for text in _restated(tail[end:]) if _formal(text) or not _formal(answer)]
+    return ". ".join([answer, *dict.fromkeys(later[-_LATER_ANSWERS:])]), end < len(tail)
 
 
 _IN_TEXT = re.compile(r"\\(?:text|textbf|mathbf|mathrm)\s*\{[^{}]{0,20}$")
-_LATER_BOXES = 8
+_QUOTED = re.compile(r"^\s*\n\s*>(?=\s)|^\s*```\w*\s*\n")
+_LATER_ANSWERS = 8
 _LEADS_ON = re.compile(r":[ \t*_]*$")
 _GOES_ON = re.compile(
-    r"\n[ \t]*(?=[-*+\u2022][ \t]|\(?\d{1,2}[.)][ \t]"  # a list
-    r"|(?:or|and|but|wait|no|actually|alternatively|hmm|correction|not)\b"
-    r"|[$-]*\d[\d.,]*\$?[ \t]*(?:\n|$))",
+    r"\n\s*\(?(?:or|alternatively)\b|\n[ \t]*(?=[-*+\u2022][ \t]|\(?\d{1,2}[.)][ \t]"  # a list
+    r"|(?:and|but|not)\b|(?:[$-]*\d[\d.,]*\$?|\$[^$\n]+\$)[ \t.]*(?:\n|$))",
     re.IGNORECASE,
 )
+_TAKEN_BACK = re.compile(
+    r"(?:(?<=[.!?;…])|\n|</answer>)[\s*_>(]*(?:(?:but|oh|ah|hmm+)\b[ ,.]*)*(?:wait|actually|hmm+|oops|sorry|apologies"
+    r"|correction|scratch that|on second thoughts?|i mean|my mistake|(?:edit|updated?|revised|corrected)\b[\w* ]{0,20}(?=:)"
+    r"|no(?=[.,:;!])|i (?:made|was|am wrong|stand corrected|take)|(?:i am|i'm) (?:not|un)(?: sure|sure|certain)"
+    r"|(?:this|that|it|which|the answer)(?: above)?(?:'s| is| was| seems| must be)"
+    r" (?:wrong|incorrect|false|mistaken|not (?:right|correct|true)|a mistake|an error))\b",
+    re.IGNORECASE,
+)
+_RESTATED = re.compile(
+    r"answer[ *_]*(?:\b(?:is|was|should be|must be|would be|becomes|equals|to the \w+ is)\b|=|\W*\n)"
+    r"[\s*_:]*(?P<answer>[^\n]+)|^\#{4}\s+(?P<hashes>[^\n]+)",
+    re.IGNORECASE | re.MULTILINE,
+)
+_STATED = re.compile(
+    r"(?:.*(?:\b(?:is|be|are|it's|that's|becomes|means?|gets?|gives?|equals|thoughts?|oops|wait|actually|no|sorry|correction|so)\b"
+    r"|:)[\s,*_]*)?(?P<value>.*)",
+    re.IGNORECASE,
+)
+
+
+def _formal(text: str) -> bool:
+    return re.search(r"[\d$\\]", text) is not None
+
+
+def _restated(text: str) -> list[str]:
+    """What is stated as the answer further down, and boxes, in order."""
+    stated = [(m.start(), m["answer"] or m["hashes"]) for m in _RESTATED.finditer(text)]
+    if "boxed" in text:
+        stated += [(box.begin, rf"\boxed{{{_content(text, box)}}}") for box in _boxes(text)]
+    return [answer for _, answer in sorted(stated)]
+
+
+def _later(text: str) -> tuple[str, bool] | None:
+    """What a text that takes an answer back states instead."""
+    lines = [line for line in text.splitlines()[:200] if _formal(line) and len(line) < 2_000]
+    stated = [answer for answer in _restated(text) if _formal(answer)]
+    if not stated and lines and (match := _STATED.match(lines[-1])) and _formal(match["value"]):
+        stated = [match["value"]]
+    return (stated[-1], not text.endswith(stated[-1])) if stated else None
+
+
 _FORMULAS = (("\\[", "\\]"), ("$$", "$$"), ("\\(", "\\)"), ("\\begin{", "\\end{"))
 _FORMULA_CHARACTERS = 4_000
 
@@ -76,6 +124,40 @@ def last_box(text: str) -> str | None:
     r"""The content of the last `\boxed{...}` whose braces close, else None."""
     boxes = _boxes(text)
     return _content(text, max(boxes)) if boxes else None
+
+
+def boxed_answer(text: str) -> str | None:
+    r"""What a response without an answer line states in its last `\boxed{...}`: the formula around it, up to a relation,
+    with other boxes of its line; what takes it back counts as on an answer line. None without a box.
+    """
+    boxes = sorted(_boxes(text))
+    if not boxes:
+        return None
+    last = boxes[-1]
+    start, earlier = last.begin, []
+    for box in reversed(boxes[:-1]):
+        if box.end < start and _JOINS.fullmatch(text, box.end + 1, start):
+            start = box.begin
+            earlier.append(rf"\boxed{{{_content(text, box)}}}")
+    line = text.rfind("\n", 0, start) + 1
+    before = "" if earlier else _BEFORE_BOX.split(text[line:start])[-1].strip("*")
+    behind = _BEHIND_BOX.match(text, last.end + 1)
+    after = text[last.end + 1 :]
+    if taken_back := _TAKEN_BACK.search(after):
+        return (_later(after[taken_back.start() :]) or ("Wait, no.", True))[0]
+    content = _content(text, last)
+    if before.strip() or behind:
+        content = rf"{before}\boxed{{{content}}}{behind[0] if behind else ''}".strip()
+    return " or ".join([*dict.fromkeys(earlier), content, *(a for a in _restated(after) if _formal(a))])
+
+
+_JOINS = re.compile(r"[\s$,;]{0,9}(?:or|and)?[\s$]{0,9}(?:\w{1,9}\s?=\s?)?")
+_BEFORE_BOX = re.compile(
+    r"\$|\\[\[(]|\\\\|[&=,:;]|\\(?:approx|implies|Rightarrow|to|therefore|quad|qquad|text)|\s(?=[A-Za-z])|[A-Za-z.]{2}\s"
+)
+_BEHIND_BOX = re.compile(
+    r"[ ]?(?:\\text\s*\{[^{}]{0,30}\}|(?!\*\*)[-+*/^!%\d][^\s$.,]*|\$?,? or [^.\n]{1,60})"
+)
 
 
 def _content(text: str, box: _Box) -> str:

@@ -13,7 +13,7 @@ from functools import lru_cache
 import mpmath
 
 from rpg.answers.lexer import Unreadable
-from rpg.answers.parser import Tree
+from rpg.answers.parser import INFINITY, Tree
 from rpg.answers.values import BITS, Undefined, close, divided, evaluate, kinds, mp, symbols
 
 Places = Iterator[dict[str, Fraction]]
@@ -134,7 +134,6 @@ def _ratio(x: mpmath.mpf) -> tuple[int, int]:
     return (mantissa << exponent, 1) if exponent >= 0 else (mantissa, 1 << -exponent)
 
 
-_INFINITY: Tree = ("symbol", "infty")
 _ORDER = {"<", "<=", ">", ">="}
 
 
@@ -156,12 +155,12 @@ def interval(chain: Tree) -> tuple[str, Tree] | None:
     if len(items) == 3:
         kind, name = items[1][:2]
         return (name, ("tuple", left + right, (items[0], items[2]))) if kind == "symbol" else None
-    names = [item for item in items if item[0] == "symbol" and item != _INFINITY]
+    names = [item for item in items if item[0] == "symbol" and item != INFINITY]
     if len(names) != 1:
         return None
     if names[0] == items[0]:
-        return names[0][1], ("tuple", "(" + right, (("negative", _INFINITY), items[1]))
-    return names[0][1], ("tuple", left + ")", (items[0], _INFINITY))
+        return names[0][1], ("tuple", "(" + right, (("negative", INFINITY), items[1]))
+    return names[0][1], ("tuple", left + ")", (items[0], INFINITY))
 
 
 def both(left: Tree, right: Tree) -> Tree | None:
@@ -170,8 +169,8 @@ def both(left: Tree, right: Tree) -> Tree | None:
     if first is None or second is None or first[0] != second[0]:
         return None
     bounds = (first[1], second[1])
-    low = next((t for t in bounds if t[2][1] == _INFINITY), None)
-    high = next((t for t in bounds if t[2][0] == ("negative", _INFINITY)), None)
+    low = next((t for t in bounds if t[2][1] == INFINITY), None)
+    high = next((t for t in bounds if t[2][0] == ("negative", INFINITY)), None)
     if low is None or high is None or low is high:
         return None
     return ("tuple", low[1][0] + high[1][1], (low[2][0], high[2][1]))

@@ -13,7 +13,15 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from rpg.answers.extraction import braced
-from rpg.answers.lexicon import ENGLISH_PAIRS, FUNCTIONS, GREEK, UNITS, WORDS_IN_FORMULAS, number_in_words
+from rpg.answers.lexicon import (
+    COMMANDS,
+    ENGLISH_PAIRS,
+    FUNCTIONS,
+    GREEK,
+    UNITS,
+    WORDS_IN_FORMULAS,
+    number_in_words,
+)
 from rpg.answers.notation import in_latex
 
 
@@ -34,55 +42,8 @@ EDGE = Token("edge", "$")
 _LIMIT = 4_000
 """Tokens of an answer; more are not read."""
 
-_MEANINGS = {
-    ("rel", "="): "= equiv coloneqq",
-    ("rel", "<"): "< lt",
-    ("rel", ">"): "> gt",
-    ("rel", "<="): "le leq leqslant leqq",
-    ("rel", ">="): "ge geq geqslant geqq",
-    ("rel", "!="): "ne neq notin",
-    ("rel", "~"): "approx simeq sim cong doteq",
-    ("rel", "in"): "in",
-    ("op", "*"): "times cdot ast",
-    ("op", "/"): "div",
-    ("op", "pm"): "pm",
-    ("op", "cup"): "cup",
-    ("op", "mod"): "mod bmod pmod pod",
-    ("op", "%"): "%",
-    ("op", "|"): "|",
-    ("open", "floor"): "lfloor",
-    ("open", "ceil"): "lceil",
-    ("open", "set"): "{ lbrace",
-    ("open", "["): "lbrack",
-    ("open", "("): "langle lparen",
-    ("open", "|("): "lvert",
-    ("close", "floor"): "rfloor",
-    ("close", "ceil"): "rceil",
-    ("close", "set"): "} rbrace",
-    ("close", "]"): "rbrack",
-    ("close", ")"): "rangle rparen",
-    ("close", ")|"): "rvert",
-    ("sep", "\\"): "\\",
-    ("dots", "..."): "ldots dots cdots dotsc dotsb",
-    ("word", "not"): "not",
-    ("word", "or"): "lor vee",
-    ("word", "and"): "land wedge",
-    ("word", "therefore"): "implies Rightarrow Longrightarrow therefore iff Leftrightarrow",
-    ("command", "circ"): "degree circ",
-}
-# The second line is read by no rule of the grammar: compared as text, or by computer algebra.
-_KEPT = """
-    frac binom over choose mathcal exists forall mid colon
-    int sum prod lim partial cap setminus mp to iint oint star circledast
-    """.split()
-_COMMANDS = (
-    {name: token for token, names in _MEANINGS.items() for name in names.split()}
-    | {name: ("function", function) for name, function in FUNCTIONS.items()}
-    | {name: ("command", name) for name in _KEPT}
-)
-"""LaTeX command -> kind and text of its token."""
 _UPRIGHT = set(
-    "text mathrm mbox textrm textnormal operatorname operatorname* textsf texttt hbox mathring".split()
+    "text mathrm mbox textrm textnormal operatorname operatorname* textsf texttt hbox mathring boxed fbox".split()
 )
 _ACCENTS = set("dot ddot hat bar vec tilde overline mathbb widehat overrightarrow".split())
 _SYNONYMS = {"varepsilon": "epsilon", "varphi": "phi", "hslash": "hbar"}
@@ -95,6 +56,7 @@ _SIGNS = {
     for sign in signs
 }  # fmt: skip
 _FUNCTIONS_IN_ANY_CASE = set("sqrt sin cos tan log ln".split())
+_BEFORE_UNITS = set("/ * sq square cubic per".split())
 _PRODUCTS = set("abc abcd xyz abcde wxyz xyzt axy bxy".split())
 """Letters with a vowel among them that are no word."""
 _NUMBER = re.compile(
@@ -119,12 +81,15 @@ class _Lexer:
         self.math, self.upright = math, upright
         self.tokens: list[Token] = []
         self.depth = 0
+        self.rows = ""
+        """The environment of formulas below each other that is open."""
 
     def add(self, kind: str, text: str) -> None:
         self.tokens.append(Token(kind, text, self.upright))
         if len(self.tokens) > _LIMIT:
             raise Unreadable("too long")
-        self.depth += (kind == "open") - (kind == "close")
+        if text not in ("{", "}"):
+            self.depth += (kind == "open") - (kind == "close")
 
     def lex(self, text: str) -> list[Token]:
         i = 0
@@ -152,6 +117,18 @@ class _Lexer:
         if text.startswith("...", i):
             self.add("dots", "...")
             return i + 3
+        if (
+            text[i] == ":"
+            and self.tokens
+            and self.tokens[-1].kind == "number"
+            and text[i + 1 :].lstrip()[:1].isdigit()
+        ):
+            self.add("op", ":")
+            return i + 1
+        if text[i] == "&" and self.rows:
+            if self.rows == "cases" and not _RELATION.match(text, i + 1):
+                self.add("sep", "&")  # of a piecewise function
+            return i + 1
         for sign in (text[i : i + 2], text[i]):
             if sign in _SIGNS:
                 self.add(*_SIGNS[sign])
@@ -233,7 +210,7 @@ class _Lexer:
 
     def _after_number(self) -> bool:
         before = [t for t in self.tokens[-3:] if t.kind != "edge"]
-        return bool(before) and (before[-1].kind in ("number", "close") or before[-1].text in ("/", "*"))
+        return bool(before) and (before[-1].kind in ("number", "close") or before[-1].text in _BEFORE_UNITS)
 
     def _is_word(self, run: str) -> bool:
         low = run.lower()
@@ -264,30 +241,38 @@ class _Lexer:
         if match is None:
             return i + 1
         name, end = match[1], match.end()
-        if name in _COMMANDS:
-            self.add(*_COMMANDS[name])
+        if name in COMMANDS:
+            self._token(COMMANDS[name], text, end)
         elif name in ("(", "[", ")", "]"):
             self.math = name in "(["
             self.tokens.append(EDGE)
-        elif name in ("boxed", "fbox"):
-            return self._box(text, end)
-        elif name in _UPRIGHT:
-            return self._upright(text, end)
         elif name in ("begin", "end"):
             return self._environment(text, i)
         elif name in _ACCENTS:
             return self._accent(text, end, name)
+        elif name in _UPRIGHT:
+            return self._upright(text, end) if name not in ("boxed", "fbox") else self._box(text, end)
         elif len(name) > 1:
             return self._symbol(text, end, _SYNONYMS.get(name, name))
         elif name not in "$_&# -/":
             raise Unreadable(f"unknown command \\{name}")
         return end
 
+    def _token(self, token: tuple[str, ...], text: str, end: int) -> None:
+        """The token of a command that ends there; a row that goes on with a relation, or the last one, has no end."""
+        if token[1] == "\\" and self.rows:
+            token = ("sep", ",")
+            if _RELATION.match(text, end) or text[end:].lstrip().startswith("\\end"):
+                return
+        self.add(*token)
+
     def _box(self, text: str, end: int) -> int:
         start, close = braced(text, end)
         if start is None:
             return end
         inner = _Lexer(self.math or "$" not in text[start:close], self.upright)
+        if [t for t in self.tokens if t.kind != "edge"][-1:] == [Token("close", "box", self.upright)]:
+            self.add("word", "or")
         self.add("open", "box")
         self.tokens.extend(inner.lex(text[start:close]))
         self.add("close", "box")
@@ -322,16 +307,25 @@ class _Lexer:
         if not match:
             raise Unreadable("an environment without a name")
         kind = "open" if match[1] == "begin" else "close"
-        if "matrix" in match[2] or match[2] == "array":
+        name = match[2].rstrip("*")
+        if name in _MATRICES:
             self.add(kind, "matrix")
-        elif match[2].rstrip("*") in ("equation", "displaymath", "math", "center"):
+        elif name in _ROWS:
             self.math = kind == "open"
+            self.rows = name if kind == "open" else ""
             self.tokens.append(EDGE)
         else:
             raise Unreadable(f"a {match[2]} environment")
         return match.end()
 
 
+_MATRICES = set("matrix pmatrix bmatrix smallmatrix array".split())
+_ROWS = set(
+    "equation displaymath math center align aligned alignat gather gathered split eqnarray cases rcases multline".split()
+)
+_RELATION = re.compile(
+    r"\s*&?\s*(?:[=<>]|\\(?:[lg]eq?|approx|equiv|neq?|implies|iff|sim|Rightarrow)(?![a-z]))"
+)
 _ACCENTED = re.compile(r"\s*(\\[A-Za-z]+|[A-Za-z])")
 _ENVIRONMENT = re.compile(r"\\(begin|end)\s*\{(\w+\*?)\}(?:\s*\{[lcr|]{1,20}\})?")
 _INDEX = re.compile(r"\s*_\s*(?:\{([^{}]{0,40}(?:\{[^{}]{0,30}\}[^{}]{0,20})?)\}|(\\[A-Za-z]+|\w))")

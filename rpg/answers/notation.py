@@ -1,56 +1,79 @@
-"""One notation for what is written in many ways: Unicode signs as LaTeX, typesetting removed."""
+"""One notation for what is written in many ways: Unicode signs as LaTeX, typesetting removed, set phrases as signs."""
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable
 
-from rpg.answers.lexicon import GREEK
+from rpg.answers.lexicon import END_TOKENS, FRACTIONS, SIGNS, number_in_words
 
 _SUPER = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ", "0123456789+-()n")
 _SUB = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋₍₎ₙ", "0123456789+-()n")
-_FRACTIONS = {"½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "⅕": "1/5", "⅖": "2/5", "⅗": "3/5",
-              "⅘": "4/5", "⅙": "1/6", "⅚": "5/6", "⅛": "1/8", "⅜": "3/8", "⅝": "5/8", "⅞": "7/8"}  # fmt: skip
-_CHARACTERS = {
-    "−": "-", "–": "-", "—": " - ", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "∙": r"\cdot ", "÷": "/",
-    "∞": r"\infty ", "≤": r"\le ", "⩽": r"\le ", "≥": r"\ge ", "⩾": r"\ge ", "≠": r"\ne ", "≈": r"\approx ",
-    "≃": r"\approx ", "≅": r"\approx ", "∼": r"\approx ", "∈": r"\in ", "∪": r"\cup ", "∩": r"\cap ", "∨": r"\lor ",
-    "∧": r"\land ", "±": r"\pm ", "∓": r"\mp ", "°": r"^\circ ", "º": r"^\circ ", "′": "'", "’": "'", "‘": "'",
-    "≡": r"\equiv ", "Å": r" \AA ", "Ω": r" \Omega ", "µ": r"\mu ", "⌊": r"\lfloor ", "⌋": r"\rfloor ", "ℝ": "R",
-    "⌈": r"\lceil ", "⌉": r"\rceil ", "…": "...", "“": '"', "”": '"', "\u200b": "", "\ufeff": "", "\xa0": " ",
-    "\u2009": " ", "\u202f": " ", "∖": r"\setminus ", "→": r"\to ", "⇒": r"\Rightarrow ", "∎": "", "■": "", "□": "",
-    "£": "", "€": "", "℃": " degrees ", "⟨": "(", "⟩": ")",
-}  # fmt: skip
-_CHARACTERS |= dict(zip("αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΦΨΩ", (f"\\{name} " for name in GREEK), strict=True))
-_TO_LATEX = str.maketrans(_CHARACTERS)
+_INVISIBLE = set(range(0x200B, 0x200E)) | set(range(0x2060, 0x2065)) | {0xFEFF, 0xAD}
+
+
+class _Characters(dict[int, str]):
+    """A table for str.translate; signs without a meaning of their own are what NFKC takes them for (𝟒 is 4)."""
+
+    def __missing__(self, code: int) -> str:
+        plain = unicodedata.normalize("NFKC", chr(code))
+        self[code] = "" if code in _INVISIBLE else plain if plain == chr(code) else plain.translate(self)
+        return self[code]
+
+
+_TO_LATEX = _Characters(str.maketrans(SIGNS))
 
 _Replacement = tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]
 _BEFORE_LATEX: list[_Replacement] = [
     (re.compile(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ]+"), lambda m: "^{" + m[0].translate(_SUPER) + "}"),
     (re.compile(r"[₀₁₂₃₄₅₆₇₈₉₊₋₍₎ₙ]+"), lambda m: "_{" + m[0].translate(_SUB) + "}"),
-    (re.compile("[" + "".join(_FRACTIONS) + "]"), lambda m: f" {_FRACTIONS[m[0]]} "),
+    (re.compile("[" + "".join(FRACTIONS) + "]"), lambda m: f" {FRACTIONS[m[0]]} "),
     (re.compile(r"\\text(?:bf|rm)?\s*\{\s*\(?[A-E]\)\s*[.:]?\s*\}(?=[\s\\~$,;:]*[-\d\\])"), " "),
-    (re.compile(r"</?s>|<\|[^|<>]{1,30}\|>|\(?\bQ\.\s?E\.\s?D\.?\)?"), " "),
+    (re.compile(r"^\s*([*'_])(?!\1)([^*]*[^*_'\s])\1[\s.]*$"), r"\2"),
+    (re.compile(END_TOKENS + r"|\(?\bQ\.\s?E\.\s?D\.?\)?"), " "),
+    (re.compile(r"<([biu])>(.*?)</\1>"), r"\2"),
+    (re.compile(r"</?(?:p|div|br|em|strong|span|center|answer|think)\s*/?>|</[biu]>"), " "),
+    (re.compile(r"\\left\s*(?:\\\{|\\lbrace|\[|\.)\s*\\begin\s*\{array\}\s*\{[lcr| ]{0,20}\}(.*?)"
+                r"\\end\s*\{array\}\s*\\right\s*\.", re.DOTALL), r"\\begin{cases}\1\\end{cases}"),
+    (re.compile(r"\\left\s*<"), "("),
+    (re.compile(r"\\right\s*>"), ")"),
+    (re.compile(r"^((?:[^$\\]|\\.)*)(?<!\$)\$(?=\s?\d)((?:[^$\\]|\\.)*)$", re.DOTALL), r"\1\\$\2"),  # money
     (re.compile(r"\s[–—]\s+(?=[A-Za-z]{2})"), " , "),
     (re.compile(r"[=-]>"), r" \\Rightarrow "),
-    (re.compile(r"(?<=[a-z]{3})!"), "."),
+    (re.compile(r"(?<=[a-z]{3})!|(?<=\$)!+(?=\s*$)"), "."),
     (re.compile(r"(?<=\d)\s*\^\s*\{\s*(?:\\prime\s*){1,3}\}"), " "),
     (re.compile(r"^[\s$(]*(?:(?:[Oo]ption|[Cc]hoice)\s+\(?[A-E]\)?\s*[:.,-]|[A-E][).:])\s+(?=[-\d$\\])"), " "),
     (re.compile(r"\((?:[Oo]ption|[Cc]hoice)\s+[A-E]\)"), " "),
     (re.compile(r"√\s*"), r"\\sqrt "),
-    (re.compile(r"[！-～]"), lambda m: chr(ord(m[0]) - 0xFEE0)),
+    (re.compile(r"([∛∜])\s*"), lambda m: rf"\sqrt[{3 + (m[1] == '∜')}] "),
 ]  # fmt: skip
+_CHOICE = r"(?:\\(?:text(?:bf|rm)?|mathrm|mathbf)\s*\{\s*)?\(?(?:[Oo]ption |[Cc]hoice )?[A-E]\)(?:\s*\})?"
 _UPRIGHT = r"\s*\\(?:text|mathrm)\s*\{([^{}]{1,20})\}\s*"
 _AFTER_LATEX: list[_Replacement] = [
     (re.compile(rf"\\frac\s*\{{{_UPRIGHT}\}}\s*\{{{_UPRIGHT}\}}"), r"\\text{\1/\2}"),
     (re.compile(r"(\^\s*\{?\s*\\circ\s*\}?)\s*(?:[CF](?![A-Za-z])|\\(?:text|mathrm)\s*\{\s*[CF]\s*\})"), r"\1 "),
     (re.compile(r"\bi\.e\.,?"), " that is "),
+    (re.compile(r"(\bdegrees?)\s+(?:[Cc]elsius|[Ff]ahrenheit|[CF])\b"), r"\1"),
+    (re.compile(r"(?<=\bis )\([A-E]\)\s+(?=[-\d$\\])"), " "),
+    (re.compile(r"(?<=[\d})$])(?:\\?\s)*" + _CHOICE + r"(?=[\s.}$]*$)"), ""),
+    (re.compile(r",? (?:which|that) is (?:option|choice) \(?[A-E]\)?(?=\W*$)"), ""),
+    (re.compile(r"(?:\b[Tt]here (?:is|are|exists?) )?\bno (?:(?:real|such|valid|integer|positive|possible) )*"
+                r"(?:solutions?|roots?)\b(?: exists?\b)?|^\W*(?:\\text\s*\{)?\W*none\W*$|(?:\bthe )?\b(?:empty|null) set\b",
+                re.IGNORECASE), r" \\emptyset "),
+    (re.compile(r"(?<!for )\b(?:the set of )?(?:all (?:the )?real (?:numbers?|values?|(?=\$?[xyt]\b))|all reals"
+                r"|(?:any|every) real (?:number|value))(?:\s*\$?[xyt]\b\$?)?", re.IGNORECASE), r" \\mathbb{R} "),
+    (re.compile(r"(?<=\d)(\s*\$?)\s*,?\s*\(?\s*(?:in )?base[\s-]+(\d{1,2}|[a-z]{3,7})\b\s*\)?"),
+     lambda m: f"_{{{number_in_words([m[2]])[1] or m[2]}}}{m[1]}"),
+    (re.compile(r"(?:\\math(?:bin|rel))?\s*\{:\}"), ":"),
+    (re.compile(r"(?<=:\d\d)\s*(\$?)\s*(?:\\(?:text|mathrm)\s*\{\s*)?([ap])\.?\s?m\b\.?(?:\s*\})?", re.IGNORECASE),
+     lambda m: f"{m[1]} {m[2].lower()}nte "),
     (re.compile(r"\bapprox\.(?=\s|$)"), "approximately"),
     (re.compile(r"(?<=[\w)\]}])\*\*(?=\s?[-+\w({\\])"), "^"),  # a power in Python; otherwise bold
     (re.compile(r"\*\*+|__+|`+|^#+\s|(?<=\n)#+\s"), " "),
     (re.compile(r"(?<!\\)\\(?:left|right|[Bb]igg?[lrm]?)(?![a-zA-Z])\s*\.?"), ""),
     (re.compile(r"(?<=\d)(?:\{,\}|\\[,;:! ]|\{\\,\})(?=\d{3}(?!\d))"), ""),
-    (re.compile(r"(?<=\d)\\!?,\\!?(?=\d{3})|(?<=\d),\\!(?=\d{3})"), ""),
+    (re.compile(r"(?<=\d)\\!?,\\!?(?=\d{3})|(?<=\d),\\!\s*(?=\d{3})"), ""),
     (re.compile(r"(?<!\\)\\(?:[,;:!> ]|quad(?![a-z])|qquad(?![a-z])|thinspace|enspace)|(?<!\\)~(?=[^\d.])"), " "),
     (re.compile(r"\\(?:displaystyle|textstyle|scriptstyle|limits|nolimits|normalsize|[Ll]arge|LARGE|[Hh]uge|bf|it|rm|"
                 r"blacksquare|square|qed|Box|boldmath|centering|hfill)(?![a-zA-Z])"), " "),
@@ -58,7 +81,7 @@ _AFTER_LATEX: list[_Replacement] = [
     (re.compile(r"\\color\s+\w+"), " "),
     (re.compile(r"\\fcolorbox\s*\{\w{1,30}\}\s*\{\w{1,30}\}"), " "),
     (re.compile(r"\\(?:mathbf|boldsymbol|bm|pmb|underline|uline|textbf|textit|emph|mathit|mathsf|mathnormal|ensuremath|"
-                r"underbracket|phantom|mathop|bold|displaylines)\s*(?=\{)"), " "),
+                r"underbracket|phantom|mathop|mathbin|mathrel|bold|displaylines)\s*(?=\{)"), " "),
     (re.compile(r"\\(?:qquad|hspace|vspace)\*?\s*\{[^{}]{0,20}\}"), " "),
     (re.compile(r"\\[dtc]frac(?![a-z])"), r"\\frac"),
     (re.compile(r"\\(?:dbinom|tbinom)(?![a-z])"), r"\\binom"),

@@ -11,7 +11,7 @@ from fractions import Fraction
 
 import mpmath
 
-from rpg.answers import values
+from rpg.answers import units, values
 from rpg.answers.extraction import squeeze
 from rpg.answers.lexer import Unreadable
 from rpg.answers.parser import Tree
@@ -103,8 +103,8 @@ def written(text: str, exponent: int = 0) -> tuple[Fraction, int]:
 def same(gold: Number, answer: Number, relative_tolerance: float = 0.0) -> bool:
     """Whether two numbers are the same answer.
 
-    Equal values are. Where one of them is no finite decimal (1/3), a decimal of at least six significant digits that
-    is less than a unit of its last digit away is its rounding; two finite decimals are never rounded onto each other.
+    Equal values are. Where one of them is no finite decimal (1/3), a decimal of at least six significant digits may
+    be its rounding, or cut off; two finite decimals are never rounded onto each other.
     A percent sign is a hundredth; where the gold answer has one, the number before it alone counts, too.
     """
     bare = replace(gold, value=gold.value * 100, percent=False)
@@ -116,9 +116,15 @@ def same(gold: Number, answer: Number, relative_tolerance: float = 0.0) -> bool:
     if relative_tolerance and gap <= Fraction(relative_tolerance) * abs(gold.value):
         return True
     return any(
-        decimal.digits >= SIGNIFICANT and gap < decimal.unit and not finite(exact.value)
+        decimal.digits >= SIGNIFICANT and not finite(exact.value) and _rounded(exact.value, decimal)
         for decimal, exact in ((gold, answer), (answer, gold))
     )
+
+
+def _rounded(exact: values.Value, decimal: Number) -> bool:
+    """To the nearest last digit, or cut off behind it."""
+    value, unit = (x if isinstance(exact, Fraction) else values.mp(x) for x in (decimal.value, decimal.unit))
+    return bool(exact * value > 0 and -unit <= 2 * (abs(exact) - abs(value)) < 2 * unit)
 
 
 def finite(value: Fraction) -> bool:
@@ -152,6 +158,9 @@ def _written(tree: Tree) -> tuple[Fraction, int]:
     if kind == "percent":
         unit, digits = _written(tree[1])
         return unit / 100, digits
+    if kind == "unit":
+        unit, digits = _written(tree[1])
+        return unit * (units.unit(tree[2]) or (Fraction(1),))[0], digits
     if kind == "multiply" and tree[2][0] == "power" and tree[2][1][:2] == ("number", 10):
         unit, digits = _written(tree[1])
         power = values.evaluate(tree[2])
@@ -178,9 +187,17 @@ def same_value(gold: Tree, answer: Tree, tolerance: float) -> bool:
             return True
         # What is not rational has no finite decimals: a decimal may be its rounding.
         return any(
-            isinstance(a.value, Fraction) and a.digits >= SIGNIFICANT and gap < values.mp(a.unit)
-            for a in (expected, stated)
+            isinstance(a.value, Fraction) and a.digits >= SIGNIFICANT and _rounded(values.mp(b.value), a)
+            for a, b in ((expected, stated), (stated, expected))
         )
+
+
+def same_number(gold: Tree, answer: Tree, tolerance: float) -> bool:
+    """`same_value`, in the base that the gold answer names, if it does: then its digits alone count, too."""
+    if gold[0] == answer[0] == "number" and len(gold) == 4:
+        same_base = len(answer) < 4 or gold[3][0] == answer[3][0]
+        return bool(same_base and (gold[1] == answer[1] or gold[3][1] == answer[2]))
+    return same_value(gold, answer, tolerance)
 
 
 def rounds(exact: Tree, decimal: Tree) -> bool:

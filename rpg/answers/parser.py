@@ -3,6 +3,7 @@ r"""From tokens to expression trees: sums, products, powers, functions, collecti
 A tree is a tuple whose first item names its kind:
     ("number", value, text) ("symbol", name) ("add", a, b) ("multiply", a, b) ("divide", a, b) ("power", a, b)
     ("negative", a) ("factorial", a) ("percent", a) ("call", name, argument, extra) ("pm", a, b) ("mod", a, b)
+    ("unit", a, unit) ("number", value, text, (base, digits))
     ("tuple", brackets, items) ("set", items) ("union", items) ("matrix", rows)
     ("chain", items, relations): expressions with relations between them, e.g. x = 2 + 3 = 5
 """
@@ -18,12 +19,19 @@ Tree = tuple[Any, ...]
 _DEPTH = 60
 _MATCHING = {"{": "}", "|(": ")|"} | {kind: kind for kind in ("set", "floor", "ceil", "box")}
 _STARTS = {"number", "symbol", "function", "open"}
+EMPTY: Tree = ("set", ())
+INFINITY: Tree = ("symbol", "infty")
+REALS: Tree = ("tuple", "()", (("negative", INFINITY), INFINITY))
+_SYMBOLS = {"emptyset": EMPTY, "varnothing": EMPTY, "mathbb R": REALS}
 
 
 def read(tokens: list[Token]) -> Tree:
     """One expression, or a chain of them. Raises Unreadable: the tokens are no formula, or nested too deeply."""
     parser = _Parser([t for t in tokens if t.kind != "edge"])
     tree = parser.chain()
+    if parser.at("command", "over"):
+        parser.take()
+        tree = ("divide", tree, parser.chain())
     if parser.i < len(parser.tokens):
         raise Unreadable(f"{parser.tokens[parser.i].text!r} where the formula should end")
     return tree
@@ -73,10 +81,11 @@ class _Parser:
             left: Tree = ("pm", ("number", Fraction(0), "0"), self.product())
         else:
             left = self.product()
-        while self.at("op", "+", "-", "pm"):
+        while self.at("op", "+", "-", "pm", "mp"):
             sign = self.take().text
             right = self.product()
-            left = ("pm" if sign == "pm" else "add", left, ("negative", right) if sign == "-" else right)
+            right = ("negative", right) if sign in ("-", "mp") else right
+            left = ("pm" if sign in ("pm", "mp") else "add", left, right)
         while self.at("op", "mod") or self._at_modulus():
             bracket = self.take().text == "("
             if bracket:
@@ -96,19 +105,36 @@ class _Parser:
             if self.at("op", "*", "/"):
                 sign = self.take().text
                 right = self.signed()
-                left = ("multiply", left, right) if sign == "*" else ("divide", left, right)
-            elif self._starts_factor():
-                left = ("multiply", left, self._factor_beside())
+                left = _product(left, right) if sign == "*" else ("divide", left, right)
+            elif self.at("op", ":"):
+                left = self._ratio(left)
+            elif self.at("unit"):
+                left = ("unit", left, self.take().text)
+            elif self._starts_factor() or (self.at("open", "matrix") and left[0] != "matrix"):
+                left = _product(left, self._factor_beside())
             else:
                 return left
+
+    def _ratio(self, left: Tree) -> Tree:
+        """`2:3`, `1:2:3`; `6:30` is a time."""
+        self.take()
+        token, right = self.peek(), self.signed()
+        if self.at("op", ":"):
+            self.take()
+            return ("tuple", ":", (("divide", left, right), ("divide", right, self.signed())))
+        clock = left[0] == "number" and left[1] < 25 and len(token.text) == 2 and token.text < "60"
+        return ("tuple", "time", (left, right)) if clock else ("tuple", ":", (("divide", left, right),))
 
     def _factor_beside(self) -> Tree:
         """A factor that only stands beside another: `2x`, `3\\sqrt 2`, not `2 3` and not `5` beside a box."""
         before, token = self.tokens[self.i - 1], self.peek()
-        if token.kind == "number" and (before.text != ")" or self.peek(1)[:2] != ("op", "^")):
+        power = before.text == ")" and self.peek(1)[:2] == ("op", "^")
+        if token.kind == "number" and before.text != "!" and not power:
             raise Unreadable("a number beside another factor")
         if ("box", "number") in ((token.text, before.kind), (before.text, token.kind)):
             raise Unreadable("digits beside a box")
+        if before.kind == "number" and before.text.isdigit() and token.text == "frac" and self._improper():
+            raise Unreadable("a mixed number that is none")
         return self.power()
 
     def _starts_factor(self) -> bool:
@@ -124,6 +150,8 @@ class _Parser:
         while self.at("op", "-", "+"):
             signs += self.take().text == "-"
         tree = self.power()
+        if signs % 2 and tree[0] == "matrix":
+            return _product(("number", Fraction(-1), "-1"), tree)
         return ("negative", tree) if signs % 2 else tree
 
     def power(self) -> Tree:
@@ -131,12 +159,20 @@ class _Parser:
         while self.at("op", "^"):
             self.take()
             if self._degree():
-                continue
-            base = self._marks(("power", base, self._exponent()))
+                base = self._marks(("unit", base, "degree"))
+            elif base[0] in ("matrix", "tuple") and self.peek().text.strip("{") in (
+                "T",
+                "top",
+                "intercal",
+                "",
+            ):
+                base = _transposed(base, self._exponent())
+            else:
+                base = self._marks(("power", base, self._exponent()))
         return base
 
     def _degree(self) -> bool:
-        """`^\\circ` and `^{\\circ}`, which leave no trace."""
+        """Takes `\\circ` and `{\\circ}`."""
         if not self.at("command", "circ"):
             if not self.at("open", "{") or self.peek(1) != Token("command", "circ", self.peek().upright):
                 return False
@@ -161,19 +197,19 @@ class _Parser:
                 tree = ("factorial" if self.take().text == "!" else "percent", tree)
             elif self.at("command", "circ"):
                 self.take()
+                tree = ("unit", tree, "degree")
             else:
                 return tree
 
     def atom(self) -> Tree:
         token = self.take()
-        if token.kind == "number":
-            return self._number(token)
-        if token.kind == "symbol":
-            return self._symbol(token)
-        if token.kind == "function":
-            return self._function(token)
-        if token.kind == "open":
-            return self._brackets(token)
+        reads = {
+            "number": self._number, "symbol": self._symbol, "function": self._function, "open": self._brackets
+        }  # fmt: skip
+        if token.kind in reads:
+            return reads[token.kind](token)
+        if token.kind == "unit":
+            return ("unit", self.power(), token.text)  # $5
         if token.kind == "command" and token.text in ("frac", "binom"):
             above, below = self._argument(), self._argument()
             derivative = _derivative(above, below) if token.text == "frac" else None
@@ -194,18 +230,27 @@ class _Parser:
 
     def _number(self, token: Token) -> Tree:
         value = value_of(token.text)
-        tree = ("number", value, token.text)
-        if self.at("op", "_"):
-            self.take()
-            base = self._argument()
-            if base[0] != "number":
-                raise Unreadable("a number with an index")
-            return _in_base(token.text, base[1])
+        tree = self._indexed(("number", value, token.text))
         if value.denominator == 1 and token.text.isdigit():
             part = self._fraction_ahead()
             if part is not None:
                 return ("add", tree, part)
         return tree
+
+    def _indexed(self, tree: Tree) -> Tree:
+        """`1010_2` and `(1010)_2`."""
+        if tree[0] != "number" or not self.at("op", "_"):
+            return tree
+        self.take()
+        base = self._argument()
+        if base[0] != "number":
+            raise Unreadable("a number with an index")
+        return _in_base(tree[2], base[1])
+
+    def _improper(self) -> bool:
+        """Whether a fraction of two numbers is ahead."""
+        ahead = [t for t in (self.peek(k) for k in range(1, 7)) if t.text not in ("{", "}")]
+        return ahead[0].kind == "number" and (ahead[1].kind == "number" or len(ahead[0].text) == 2)
 
     def _fraction_ahead(self) -> Tree | None:
         """The fraction of a mixed number: `1 \\frac{1}{2}`, `1 1/2`."""
@@ -235,13 +280,15 @@ class _Parser:
         if called and argument.kind in ("symbol", "number"):
             self.i += 3
             return ("symbol", f"{token.text}({argument.text})")
-        if token.text == "C" and self.at("open", "("):
+        if token.text.isupper() and self.at("open", "("):
             start = self.i
             tree = self._brackets(self.take())
-            if tree[0] == "tuple" and tree[1] == "()" and len(tree[2]) == 2:
-                return ("call", "binom", *tree[2])
+            if tree[:2] == ("tuple", "()"):
+                return (
+                    ("call", "binom", *tree[2]) if token.text == "C" and len(tree[2]) == 2 else tree
+                )  # a point P(1, 2)
             self.i = start
-        return ("symbol", token.text)
+        return _SYMBOLS.get(token.text, ("symbol", token.text))
 
     def _function(self, token: Token) -> Tree:
         name = token.text
@@ -289,7 +336,7 @@ class _Parser:
                 self.tokens = [*self.tokens[: self.i], *digits, *self.tokens[self.i + 1 :]]
         if self.at("open", "{", "(", "box"):
             return self._brackets(self.take())
-        return self.signed() if self.at("op", "-") else self._marks(self.atom())
+        return self.signed() if self.at("op", "-") else self.atom()
 
     def _brackets(self, token: Token) -> Tree:
         self.depth += 1
@@ -305,7 +352,7 @@ class _Parser:
             tree = self._items(token.text)
         self.bars = bars
         self.depth -= 1
-        return tree
+        return self._indexed(tree) if token.text == "(" else tree
 
     def _items(self, opening: str) -> Tree:
         items: list[Tree] = []
@@ -352,7 +399,7 @@ class _Parser:
                 self.take()
             elif self.at("sep", "\\"):
                 self.take()
-                if self.at("open", "[") and self.peek(2).kind in ("symbol", "word"):
+                if self.at("open", "[") and self.peek(2).kind in ("symbol", "word", "unit"):
                     while not self.at("close", "]"):  # space between rows: \\[2pt]
                         self.take()
                     self.take()
@@ -367,6 +414,19 @@ class _Parser:
         if not self.at(kind, text):
             raise Unreadable(f"{text!r} is missing")
         self.take()
+
+
+def _product(left: Tree, right: Tree) -> Tree:
+    """A number before a matrix multiplies its entries."""
+    if right[0] == "matrix":
+        return ("matrix", tuple(tuple(("multiply", left, entry) for entry in row) for row in right[1]))
+    return ("multiply", left, right)
+
+
+def _transposed(tree: Tree, exponent: Tree) -> Tree:
+    if exponent[0] != "symbol" or exponent[1] not in ("T", "top", "intercal"):
+        raise Unreadable(f"a power of a {tree[0]}")
+    return tree if tree[0] == "tuple" else ("matrix", tuple(zip(*tree[1], strict=False)))
 
 
 def _derivative(above: Tree, below: Tree) -> str | None:
@@ -393,11 +453,11 @@ def _name(tree: Tree) -> str | None:
 
 
 def _in_base(digits: str, base: Fraction) -> Tree:
-    """`34_8` is 28. (An index of ten changes nothing.)"""
+    """`34_8` is 28, and remembers how it was written."""
     if base.denominator != 1 or not 2 <= base <= 36 or not digits.isdigit() or len(digits) > 200:
         raise Unreadable("a number with an index")
     try:
         value = int(digits, int(base))
     except ValueError:
         raise Unreadable(f"digits that base {base} does not have") from None
-    return ("number", Fraction(value), str(value))
+    return ("number", Fraction(value), str(value), (int(base), digits))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from rpg.answers import lexicon
 from rpg.answers.lexer import EDGE, Token, Unreadable, tokens_of, with_number_words
-from rpg.answers.units import cut_units, letters_length, unit_length
+from rpg.answers.units import cut_units, letters_length, unit_length, unit_token
 
 _QUANTIFIERS = set("all every any each some real integer positive".split())
 _INTRODUCING = lexicon.LEADING | lexicon.APPROXIMATE | lexicon.RESTATING
@@ -27,6 +27,8 @@ class Statement:
 
     formulas: list[tuple[Token, ...]]
     alternatives: bool = False
+    conjoined: bool = False
+    """By an explicit `and`."""
     approximate: bool = False
     concluded: bool = False
     """Introduced by `so` or `hence`: what stands before it is how it was found."""
@@ -157,6 +159,8 @@ class _SentenceReader:
         return [sentence for sentence in self.sentences if sentence]
 
     def _close_formula(self) -> None:
+        if sum(t[:2] == ("open", "box") for t in self.formula) > 1:
+            raise Unreadable("two boxes in one formula")
         if self.formula:
             self.sentences[-1].append(Item("formula", tokens=tuple(cut_units(self.formula))))
         self.formula = []
@@ -171,7 +175,9 @@ class _SentenceReader:
         before = self.formula[-1] if self.formula else None
         divisor = before is not None and before.kind == "op" and before.text in ("/", "*")
         words = not divisor and any(t.kind == "word" or _spelled(t) for t in inside)
-        restated = first is not None and first.text in ("~", "=")
+        restated = (first is not None and first.text in ("~", "=")) or any(
+            t[:2] == ("rel", "in") for t in inside
+        )
         if not words and not restated and (before is None or not _spelled(before)):
             return False
         self._close_formula()
@@ -184,12 +190,15 @@ class _SentenceReader:
         """A word, a unit, a comma, a full stop or a colon."""
         length = unit_length(self.tokens, self.i) if token.kind == "word" and self.formula else 0
         if length:
+            self.formula += unit_token(self.tokens[self.i : self.i + length])
             self.i, self.ended = self.i + length, True
             return
         if token.kind == "colon" and (
             self.formula or not self.sentences[-1] or self.sentences[-1][-1].kind == "formula"
         ):
             raise Unreadable("a ratio or label")
+        if token.text == "&":
+            raise Unreadable("a function in pieces")
         self._close_formula()
         if token.kind == "colon":
             self.sentences[-1].append(Item("copula"))
@@ -207,6 +216,7 @@ class _SentenceReader:
             sign = token.kind == "op" and token.text in _BINARY
             if not (dangling or sign or token.kind == "rel" or token.text == "circ"):
                 length = letters_length(self.tokens, self.i)
+                self.formula += unit_token(self.tokens[self.i : self.i + length])
                 self._close_formula()
                 if length:
                     self.i += length
@@ -222,12 +232,17 @@ def _spelled(token: Token) -> bool:
 
 
 def _words(items: list[Item]) -> list[str]:
-    return [
-        w for item in items for w in ([item.text] if item.kind in ("word", "copula") else _words(item.inner))
-    ]
+    words: list[str] = []
+    for item in items:
+        spoken = item.kind in ("word", "copula")
+        words += [item.text] if spoken else _words(_without_reasons(item.inner, True)[0])
+    return words
 
 
 def _statements(items: list[Item], remark: bool = False) -> list[Statement]:
+    items, reasons = _without_reasons(items, remark)
+    if any(word in lexicon.RETRACTING for word in _words(reasons)):
+        raise Unreadable("unclear: a reason that takes it back")
     start = _predicate(items)
     subject, rest = items[:start], _without_references(items[start:])
     _check_words(_words(subject), _words(rest))
@@ -260,15 +275,30 @@ def _statements(items: list[Item], remark: bool = False) -> list[Statement]:
     return stated + extra
 
 
+def _without_reasons(items: list[Item], remark: bool) -> tuple[list[Item], list[Item]]:
+    """What is stated, and what only says why: behind `since`, or behind `as` that follows a formula or opens a remark."""
+    stated = False
+    for k, item in enumerate(items):
+        opens = remark and k == 0
+        begins = opens or (stated and items[k - 1].kind != "word")
+        if (
+            begins
+            and item.text in lexicon.REASONS
+            and [item.text, *_words(items[k + 1 : k + 2])] != ["as", "well"]
+        ):
+            return items[:k], items[k:]
+        stated |= item.kind == "formula"
+    return items, []
+
+
 def _check_words(subject: list[str], words: list[str]) -> None:
     """Raises Unreadable where a word makes it unclear, denies or changes what is stated."""
     for word in subject:
         if word in lexicon.SPOILING_IN_SUBJECT:
             raise Unreadable(f"unclear: {word!r}")
-    reason = next((k for k, word in enumerate(words) if word in ("since", "because")), len(words))
     for k, word in enumerate(words):
         located = word in lexicon.LOCATING and k and words[k - 1] in lexicon.POINTING
-        if word in (lexicon.SPOILING if k < reason else lexicon.SPOILING_IN_SUBJECT) and not located:
+        if word in lexicon.SPOILING and not located and (word != "any" or words[k - 1] not in ("for", "is")):
             raise Unreadable(f"unclear: {word!r}")
     for article, possible, noun in zip(words, words[1:], words[2:], strict=False):
         if article in ("a", "one") and possible == "possible" and not noun.endswith("s"):
@@ -347,6 +377,7 @@ def _join(stated: list[Statement], between: list[Item], formula: tuple[Token, ..
     elif words <= lexicon.JOINING:
         last.formulas.append(formula)
         last.alternatives |= "or" in words or "either" in words
+        last.conjoined |= "and" in words
     elif words <= lexicon.APPROXIMATE | {"or", "is", "that", "which"} and words & lexicon.APPROXIMATE:
         stated.append(Statement([_bare(formula)], approximate=True))
     elif words <= lexicon.SUCH_THAT and len(last.formulas[-1]) == 1 and any(t.kind == "rel" for t in formula):

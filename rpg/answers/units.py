@@ -1,14 +1,65 @@
-"""Units behind a value: how far they reach, and formulas without them."""
+"""Units behind a value: how far they reach, and what they are worth."""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Sequence
+from fractions import Fraction
+from functools import lru_cache
 
 from rpg.answers.lexer import Token
-from rpg.answers.lexicon import SINGLE_UNITS, UNIT_WORDS, UNITS
+from rpg.answers.lexicon import PREFIXES, SINGLE_UNITS, UNIT_VALUES, UNIT_WORDS, UNITS
 
 _LETTERS = SINGLE_UNITS | {"mu", "Omega", "AA", "odot", "ohm", "hbar", "F", "C", "H", "T", "B", "M"}
 _CONNECTING = {"*", "/", "^", "-", "_", "+"}
+
+
+Unit = tuple[Fraction, dict[str, int]]
+"""A factor, and powers of base units; `pi` among them is a number."""
+_EXPONENT = re.compile(r"\s*\^\s*[{(]?\s*(-?)\s*(\d)\s*[})]?")
+_NUMBER = re.compile(r"\d+(?:[./]\d+)?")
+_FACTOR = re.compile(
+    r"(?P<over>/|\bper\b)?[\s*]*(?P<open>\()?\s*(?:(?P<square>square|sq)|(?P<cubic>cubic))?\s*"
+    r"(?P<name>[A-Za-zµ-]+)(?:\^(?P<power>-?\d))?\s*(?P<close>\))?"
+)
+
+
+@lru_cache(maxsize=4096)
+def unit(text: str) -> Unit | None:
+    """What `cm^2`, `square meters`, `miles per hour`, `m s^{-2}` is worth; None where a unit is not known."""
+    text = _EXPONENT.sub(r"^\1\2 ", text)
+    number = _NUMBER.match(text)
+    factor, dimension, group = Fraction(number[0]) if number else Fraction(1), Counter[str](), 1
+    for match in _FACTOR.finditer(text, number.end() if number else 0):
+        sign = -1 if match["over"] else group
+        group = 1 if match["close"] else sign if match["open"] else group
+        power = sign * int(match["power"] or (2 if match["square"] else 3 if match["cubic"] else 1))
+        named = _named(match["name"])
+        if named is None:
+            return None
+        factor *= named[0] ** power
+        dimension.update({base: exponent * power for base, exponent in named[1].items()})
+    return factor, {base: exponent for base, exponent in dimension.items() if exponent}
+
+
+def _named(name: str) -> Unit | None:
+    for word in (name, *(name.lower().removesuffix(ending) for ending in ("", "s", "es") if len(name) > 2)):
+        value = UNIT_VALUES.get(word)
+        if value is not None:
+            return (Fraction(1), {word: 1}) if value in (word, "=") else unit(value)
+        for prefix, exponent in PREFIXES.items():
+            rest = word.removeprefix(prefix)
+            if rest != word and rest in UNIT_VALUES and (len(prefix) > 2) == (len(rest) > 3):
+                scale, dimension = _named(rest) or (Fraction(1), {})
+                return scale * Fraction(10) ** exponent, dimension
+    return (Fraction(1), {name: 1}) if name in UNIT_VALUES.values() else None
+
+
+def unit_token(tokens: Sequence[Token]) -> list[Token]:
+    """One token for all of a unit; none where its worth is not known, so that it is only a noun."""
+    text = " ".join(t.text for t in tokens if t.kind != "edge")
+    return [Token("unit", text)] if unit(text) else []
 
 
 def is_unit(token: Token) -> bool:
@@ -54,12 +105,18 @@ def _exponent(tokens: Sequence[Token], i: int) -> int:
 
 
 def cut_units(formula: list[Token]) -> list[Token]:
-    """Without upright letters behind a value: `9.8\\,\\mathrm{m}/\\mathrm{s}^2`."""
-    return _cut(formula, upright=True)
+    """With every unit as one token, also within brackets: words, and upright letters behind a value."""
+    measured: list[Token] = []
+    i = 0
+    while i < len(formula):
+        length = unit_length(formula, i)
+        measured += unit_token(formula[i : i + length]) if length else [formula[i]]
+        i += length or 1
+    return _cut(measured, upright=True)
 
 
-def without_letters(formula: Sequence[Token]) -> list[Token]:
-    """Without letters behind a number that are units where a number is expected: `9.8 m/s^2`, `3 \\mu m`."""
+def with_unit(formula: Sequence[Token]) -> list[Token]:
+    """With letters behind a number as a unit, where a number is expected: `9.8 m/s^2`, `3 \\mu m`."""
     bare = list(formula)
     while len(bare) > 2 and bare[0] == Token("open", "box", bare[0].upright) and _closes_last(bare):
         bare = bare[1:-1]
@@ -90,7 +147,7 @@ def _cut(formula: list[Token], upright: bool = False) -> list[Token]:
         letter = token.kind == "symbol" and (token.upright or not upright) and _is_letter(token.text)
         behind_value = depth == 0 and i and formula[i - 1].kind in ("number", "close")
         if letter and behind_value and _only_units(formula[i:]):
-            return formula[:i]
+            return formula[:i] + unit_token(formula[i:])
         depth += (token.kind == "open") - (token.kind == "close")
     return formula
 

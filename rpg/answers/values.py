@@ -14,6 +14,7 @@ import mpmath
 
 from rpg.answers.lexer import Unreadable
 from rpg.answers.parser import Tree
+from rpg.answers.units import unit
 
 BITS = 200
 _EXACT_BITS = 30_000
@@ -57,6 +58,32 @@ def kinds(tree: Tree) -> set[str]:
     return names
 
 
+def dimension(tree: Tree) -> dict[str, int]:
+    """Powers of the base units of a value. Raises Unreadable: a sum of different ones."""
+    kind = tree[0]
+    if kind == "unit":
+        base = dict((unit(tree[2]) or (Fraction(1), {}))[1])
+        base.pop("pi", None)
+        return base
+    if kind in ("negative", "percent"):
+        return dimension(tree[1])
+    if kind in ("add", "multiply", "divide"):
+        left, right = dimension(tree[1]), dimension(tree[2])
+        if kind == "add" and left != right:
+            raise Unreadable("a sum of different units")
+        sign = {"add": 0, "multiply": 1, "divide": -1}[kind]
+        both = {base: left.get(base, 0) + sign * right.get(base, 0) for base in {**left, **right}}
+        return {base: exponent for base, exponent in both.items() if exponent}
+    return {}
+
+
+def bare(tree: Tree) -> Tree:
+    """Without units."""
+    if tree[0] == "unit":
+        return bare(tree[1])
+    return tuple(bare(part) if isinstance(part, tuple) and part else part for part in tree)
+
+
 def evaluate(tree: Tree, at: dict[str, Fraction] | None = None) -> Value:
     """The value of a tree where its symbols have these values. Raises Undefined: there is none; TooLarge: a number on
     the way is beyond the bounds; Unreadable: the tree is a collection, or a function that is not known here.
@@ -82,8 +109,8 @@ def _value(tree: Tree, at: dict[str, Fraction]) -> Value:
         return _bounded(_both(tree, at, _ARITHMETIC[kind]))
     if kind == "negative":
         return -_value(tree[1], at)
-    if kind == "percent":
-        return _both(("divide", tree[1], ("number", Fraction(100), "100")), at, divided)
+    if kind in ("percent", "unit"):
+        return _value(("multiply", tree[1], _factor(tree)), at)
     if kind == "power":
         return _power(_value(tree[1], at), _value(tree[2], at))
     if kind == "factorial":
@@ -91,6 +118,12 @@ def _value(tree: Tree, at: dict[str, Fraction]) -> Value:
     if kind == "mod":
         return _remainder(_value(tree[1], at), _value(tree[2], at))
     raise Unreadable(f"no value of a {kind}")
+
+
+def _factor(tree: Tree) -> Tree:
+    scale, base = (Fraction(1, 100), {}) if tree[0] == "percent" else unit(tree[2]) or (Fraction(1), {})
+    factor = ("number", scale, "")
+    return ("multiply", factor, ("symbol", "pi")) if base.get("pi") else factor
 
 
 def _symbol(name: str, at: dict[str, Fraction]) -> Value:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -71,6 +71,10 @@ def report(
     baseline: Annotated[
         str | None, typer.Option(help="Compare with this variant instead of the sweep's baseline.")
     ] = None,
+    at: Annotated[
+        Literal["tokens", "seconds"],
+        typer.Option(help="If spending is unequal: compare at equal tokens or at equal seconds, too."),
+    ] = "tokens",
     html: Annotated[
         Path | None, typer.Option("--html", help="Write the selection to this self-contained file.")
     ] = None,
@@ -94,7 +98,7 @@ def report(
     build(layout)
     if not chosen:
         write_report(layout, sweeps[0])
-        print_report(layout, sweeps[0], console, superseded)
+        print_report(layout, sweeps[0], console, superseded, at)
         return
     choice = Choice(tuple(sweeps), tuple(variant), tuple(panel), baseline, superseded=superseded)
     path = write_shared(layout, choice, (html or default_path(layout, choice)).absolute())

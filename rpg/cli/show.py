@@ -35,6 +35,7 @@ def show(
     from rpg.config.load import parse_assignments
     from rpg.config.sweep_spec import load_file
     from rpg.planning.cost import cost
+    from rpg.planning.detectable import says
     from rpg.planning.preflight import wrong_paths
 
     digest = DigestIfPresent()
@@ -64,6 +65,9 @@ def show(
         table.add_row(r.variant, *numbers, _folder(r, digest.known(r.spec)))
     console.print(table, markup=False)
     print_cost(sweep, layout_at(home))
+    if text := says(sweep, layout_at(home)):
+        console.rule("what it can find", align="left")
+        say(text)
     for reason in dict.fromkeys(digest.absent.values()):
         complain(f"the data are not here, so identities are unknown (????????): {reason}", "yellow")
 

@@ -47,6 +47,8 @@ class SweepSpec(BaseModel):
     """Dotted field -> value, for every run."""
     baseline: str | dict[str, Any] | None = None
     """What the other variants are compared with: a variant, an algorithm, or an algorithm with values (`grpo beta=1e-4`)."""
+    matters: float = Field(default=0.02, gt=0, lt=1)
+    """The smallest difference in accuracy that you care about: reports say what it takes to find it. Changes no run."""
 
 
 @dataclass(frozen=True)

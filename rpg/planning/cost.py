@@ -65,4 +65,5 @@ def size(spec: dict[str, Any]) -> Size:
     """The stored settings on which the time of a step depends."""
     t, r = spec["training"], spec["rollout"]
     batch = (t["prompts_per_step"], t["mini_batch_prompts"], t["epochs"])
-    return (str(spec["model"]), str(spec["backend"]), (*batch, r["group_size"], r["max_response_tokens"]))
+    model = {**spec["model"], "warm_start": None}
+    return (str(model), str(spec["backend"]), (*batch, r["group_size"], r["max_response_tokens"]))

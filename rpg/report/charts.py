@@ -9,7 +9,13 @@ import pandas
 from rpg.report.curves import interval_tooltips
 from rpg.report.theme import encodings, line_styles
 
-VERDICTS = {"better": "#009E73", "worse": "#D55E00", "within noise": "#7F7F7F", "not testable": "#BBBBBB"}
+VERDICTS = {
+    "better": "#009E73",
+    "worse": "#D55E00",
+    "within noise": "#7F7F7F",
+    "too few seeds": "#A6A6A6",
+    "not testable": "#BBBBBB",
+}
 
 
 def differences(table: pandas.DataFrame, baseline: str) -> alt.LayerChart:
@@ -33,8 +39,7 @@ def differences(table: pandas.DataFrame, baseline: str) -> alt.LayerChart:
     ]
     bounds = [*data["difference_low"].dropna(), *data["difference_high"].dropna(), *data["difference"], 0.0]
     margin = 0.04 * (max(bounds) - min(bounds)) or 0.01
-    # Few seeds that differ much give intervals wider than any difference of shares can be.
-    scale = alt.Scale(domain=[max(min(bounds) - margin, -1.0), min(max(bounds) + margin, 1.0)], nice=False)
+    scale = alt.Scale(domain=[min(bounds) - margin, max(bounds) + margin], nice=False)
     axis = alt.Axis(labelExpr="format(datum.value * 100, '+.3~g')", tickCount=6)
     origin = alt.Chart(pandas.DataFrame({"x": [0.0]}))
     zero = origin.mark_rule(color="#444444", strokeDash=[3, 3]).encode(x="x:Q")

@@ -30,9 +30,6 @@ SILENT = 0.9
 """Share of responses in which no answer can be found."""
 NO_SHARE = 0.01
 """Fraction of the reward's slope below which a KL term has no visible effect."""
-ALONE = 4
-"""Up to this number, differences within noise get a line each; more of them share one line."""
-MOST_SEEDS = 200
 
 
 class Finding(NamedTuple):
@@ -92,51 +89,6 @@ def kl_share(beta: float, kl: float) -> float:
     sqrt(2 KL) for a small KL; the latter is an advantage, of size one if normalised.
     """
     return beta * math.sqrt(2 * max(kl, 0.0))
-
-
-class Unsettled(NamedTuple):
-    """A difference from the baseline within noise, with half its interval."""
-
-    label: str
-    difference: float
-    half_width: float
-    seeds: int
-
-    def needed(self) -> int | None:
-        """The number of seeds needed to detect a difference of this size; None if that cannot be estimated.
-
-        The interval shrinks with the square root of the number of seeds, as far as seeds, not problems, determine its width.
-        """
-        estimable = self.difference and _finite(self.difference) and _finite(self.half_width)
-        if self.seeds < 2 or not estimable:
-            return None
-        seeds = math.ceil(self.seeds * (self.half_width / abs(self.difference)) ** 2)
-        return seeds if seeds > self.seeds else None
-
-
-def too_few_seeds(differences: Sequence[Unsettled]) -> list[Finding]:
-    """How many seeds the differences need: a finding for each, or one for all if there are many."""
-    needs = sorted((needed, one) for one in differences if (needed := one.needed()) is not None)
-    keep = "(--axis seed=[...]; what is trained is kept)"
-    if len(needs) > ALONE:
-        (least, nearest), (most, _) = needs[0], needs[-1]
-        ends = f"{_about(least)} ({nearest.label}) to {_about(most)}" if least != most else _about(least)
-        return [Finding(
-            "too few seeds", f"{nearest.seeds} seeds do not tell {len(needs)} of the differences from noise",
-            f"at this spread it would take {ends} {keep}",
-        )]  # fmt: skip
-    return [
-        Finding(
-            "too few seeds", f"{one.label}: {one.seeds} seeds do not tell a difference of {one.difference:+.3f} from noise",
-            f"at this spread it would take {_about(needed)}{f', {needed - one.seeds} more' if needed <= MOST_SEEDS else ''} "
-            f"{keep}",
-        )
-        for one in differences if (needed := one.needed()) is not None
-    ]  # fmt: skip
-
-
-def _about(seeds: int) -> str:
-    return f"about {seeds} seeds" if seeds <= MOST_SEEDS else f"more than {MOST_SEEDS} seeds"
 
 
 # --- rules over the last steps of a run ----------------------------------------------------------------

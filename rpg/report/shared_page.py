@@ -13,7 +13,7 @@ from rich.console import Console
 
 from rpg.metrics import shown as shown_metrics
 from rpg.report import curves, tables
-from rpg.report.summary import Summary, series_labels, summarise
+from rpg.report.summary import Summary, history, series_labels, summarise
 from rpg.report.sweep_report import POINTS, Section, curve_data, document, score_names, section
 from rpg.report.theme import specification
 from rpg.store import Layout, StoreError, atomic_write_text, queries
@@ -77,7 +77,9 @@ def print_shared(layout: Layout, choice: Choice, console: Console) -> None:
 def _summary(db: duckdb.DuckDBPyConnection, layout: Layout, sweep: str, choice: Choice) -> Summary:
     """A sweep's summary with the chosen variants and benchmarks; tests are corrected for all of its variants."""
     benchmarks = [name for name in queries.benchmarks(db, [sweep]) if name in choice.panels]
-    summary = summarise(db, sweep, _baseline(db, sweep, choice), benchmarks or None, choice.superseded)
+    summary = summarise(
+        db, sweep, _baseline(db, sweep, choice), benchmarks or None, choice.superseded, history(layout, sweep)
+    )
     notes = [*summary.notes, *layout.read_data_notes(sweep), *_notes_and_tags(db, sweep)]
     kept = _chosen_variants(summary, choice)
     if len(kept) < len(summary.variants):

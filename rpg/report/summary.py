@@ -4,23 +4,32 @@ A variant is judged at the last checkpoint that was evaluated on all its benchma
 running, not started) are not part of its numbers; the notes name them.
 """
 
+import contextlib
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any, NamedTuple
 
 import duckdb
-import numpy as np
 import pandas
 
 from rpg import stats
-from rpg.report import diagnostics
-from rpg.store import StoreError, queries
+from rpg.report import diagnostics, verdicts
+from rpg.report.spending import SPENT, Equal, add_spending, at_equal_spending, unequal
+from rpg.report.verdicts import Checkpoints
+from rpg.store import Layout, StoreError, queries
 from rpg.store.current import require_comparable
 
 MEAN = "mean"
-Checkpoints = dict[str, tuple[int, dict[int, str]]]
-"""Variant -> the step at which it is judged, and its runs there by seed."""
+
+
+class History(NamedTuple):
+    """Looks that were taken at a sweep's differences, and the size of a difference that matters (`matters` in its file)."""
+
+    looks: tuple[stats.Look, ...] = ()
+    matters: float = stats.MATTERS
 
 
 class Summary(NamedTuple):
@@ -36,6 +45,14 @@ class Summary(NamedTuple):
     rules: list[str]  # by which answers were graded
     health: tuple[str, ...] = ()
     """Problems of the trainings (rpg.report.diagnostics); the notes contain them too."""
+    look: stats.Look | None = None
+    """This look at the differences; None if no verdict was given."""
+    equal: tuple[Equal, ...] = ()
+    """Differences at equal tokens and at equal seconds, where variants have spent unequally."""
+    spending: str = ""
+    """One line that says how unequally, empty if they have not."""
+    at: str = "tokens"
+    """Which of `equal` tables show."""
 
 
 COLUMNS = (
@@ -56,14 +73,14 @@ COLUMNS = (
     "pass_at_k",
     "maj_at_k",
     "difference",  # last minus the baseline's last, paired by seed and problem
-    "difference_low",  # its interval at the level of Holm's test: without zero exactly where the verdict is not noise
+    "difference_low",  # its 95 % interval, which holds for all differences of the table together
     "difference_high",
     "p",
-    "p_corrected",
+    "p_corrected",  # by Holm's method for all differences of the table, and for earlier looks
     "verdict",
-    "leads",  # the highest `last` of its benchmark, and better than every other by the paired test, corrected
+    "leads",  # the highest `last` of its benchmark, and better than every other by the same test
+    *SPENT,
 )
-_WORKING = ("difference_error", "difference_df")
 
 
 def label(variant: str, algorithm: str | None, display_name: str | None) -> str:
@@ -102,11 +119,12 @@ def summarise(
     baseline: str | None = None,
     names: Sequence[str] | None = None,
     superseded: bool = False,
+    past: History = History(),  # noqa: B008 - a tuple
 ) -> Summary:
     """Judge the variants of a sweep. `baseline` replaces the sweep's own; `names` picks benchmarks (default all);
-    `superseded`: with the older runs of the same name as variants of their own. Raises StoreError: the database does not
-    hold the sweep; NotComparable: current runs differ in more than the sweep's axes
-    (rpg.store.current.require_comparable).
+    `superseded`: with the older runs of the same name as variants of their own; `past`: looks taken at it before.
+    Raises StoreError: the database does not hold the sweep; NotComparable: current runs differ in more than the sweep's
+    axes (rpg.store.current.require_comparable).
     """
     known = queries.sweeps(db).set_index("sweep")
     if sweep not in known.index:
@@ -144,18 +162,30 @@ def summarise(
             notes.append(f"{names_of[variant]}: no score on {', '.join(missing)}, so it has no mean")
     notes += _late(chosen, runs, names_of)
     notes += queries.differences(db, sweep)
-    rows = _rows(db, sweep, runs, scores, chosen, benchmarks, judged, baseline)
-    derived = ("label", "p_corrected", "verdict", "leads")
-    table = pandas.DataFrame(rows, columns=[*(name for name in COLUMNS if name not in derived), *_WORKING])
+    groups = verdicts.at_last(chosen, baseline)
+    evaluated = {(run, step) for step, seeds in chosen.values() for run in seeds.values()}
+    problems = verdicts.ProblemScores(db, sweep, evaluated | verdicts.checkpoints(groups))
+    table = pandas.DataFrame(_rows(runs, scores, chosen, benchmarks, judged, problems), columns=list(COLUMNS))
+    table["label"] = table["variant"].map(names_of)
+    spent = queries.spending(db, sweep).set_index(["run", "step"])
+    add_spending(table, spent, chosen)
+    parts_of = {name: judged if name == MEAN else [name] for name in dict.fromkeys(table["benchmark"])}
+    judged_by = {name: parts for name, parts in parts_of.items() if name == MEAN} or parts_of
+    planned = _design(problems, groups, judged_by)
+    look = _judge(table, problems, groups, parts_of, runs, past.looks, baseline)
+    if look and planned:
+        look = look._replace(spreads=planned[1])
+    table["leads"] = _leads(table, problems, chosen, parts_of)
     twins = _identical(scores)
-    kept = [baseline if baseline in group else group[0] for group in twins]  # each represents its group
-    _correct(table, {variant for group in twins for variant in group} - set(kept))
-    table["leads"] = _leads(db, sweep, chosen, table, twins, judged)
-    table.insert(1, "label", table["variant"].map(names_of))
-    ill = _health(db, sweep, runs, names_of, twins) + _seeds(table, benchmarks)
+    ill = _health(db, sweep, runs, names_of, twins)
+    notes += [stats.sentence(*planned, past.matters)] if planned else []
+    complete = set(
+        scores.loc[scores["benchmark"].isin(judged), ["run", "step"]].itertuples(index=False, name=None)
+    )
+    equal = tuple(at_equal_spending(db, sweep, complete, chosen, baseline, spent, judged_by, names_of))
     return Summary(
-        sweep, baseline, benchmarks, variants, names_of, table[list(COLUMNS)], notes + ill, queries.rules(db, sweep),
-        tuple(ill),
+        sweep, baseline, benchmarks, variants, names_of, table, notes + ill, queries.rules(db, sweep), tuple(ill), look,
+        equal, unequal(table, names_of),
     )  # fmt: skip
 
 
@@ -299,33 +329,21 @@ def _identical(scores: pandas.DataFrame) -> list[list[str]]:
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _seeds(table: pandas.DataFrame, benchmarks: list[str]) -> list[str]:
-    """The differences within noise, with the number of seeds that they need."""
-    judged = MEAN if len(benchmarks) > 1 else (benchmarks or [MEAN])[0]
-    found = []
-    for row in table[(table["benchmark"] == judged) & (table["verdict"] == "within noise")].itertuples():
-        low, high = stats.student_interval(0.0, row.difference_error, row.difference_df, 1 - stats.LEVEL)
-        found.append(diagnostics.Unsettled(row.label, row.difference, (high - low) / 2, int(row.seeds)))
-    return [str(finding) for finding in diagnostics.too_few_seeds(found)]
-
-
 def _rows(
-    db: duckdb.DuckDBPyConnection,
-    sweep: str,
     runs: pandas.DataFrame,
     scores: pandas.DataFrame,
     chosen: Checkpoints,
     benchmarks: list[str],
     judged: list[str],
-    baseline: str | None,
+    problems: verdicts.ProblemScores,
 ) -> list[dict[str, Any]]:
-    problems = _Problems(db, sweep, chosen, baseline)
     steps = runs.groupby("variant")["steps"].max()
     rows = []
     for variant, (step, seeds) in chosen.items():
         own = scores[scores["run"].isin(seeds.values()) & (scores["step"] <= step)]
-        arrays = problems.arrays(benchmarks, step, seeds)
-        against = problems.against(variant) if baseline in chosen and variant != baseline else None
+        places: verdicts.Runs = {seed: (run, ((step, 1.0),)) for seed, run in seeds.items()}
+        made = {name: problems.array(name, places) for name in benchmarks}
+        arrays = {name: array for name, array in made.items() if array is not None}
         for benchmark in [*benchmarks, MEAN] if len(benchmarks) > 1 else benchmarks:
             parts = judged if benchmark == MEAN else [benchmark]
             if any(name not in arrays for name in parts):
@@ -342,17 +360,13 @@ def _rows(
             row = _course(variant, benchmark, curve["accuracy"], step, steps[variant]) | {
                 "seeds": len(seeds),
                 "problems": estimate.problems,
-                "k": problems.samples(parts, step, seeds),
+                "k": min(problems.samples[run, step, name] for name in parts for run in seeds.values()),
                 "last": estimate.mean,
                 "low": estimate.low,
                 "high": estimate.high,
                 "pass_at_k": float(at_last["pass_at_k"].mean()),
                 "maj_at_k": float(at_last["maj_at_k"].mean()),
             }
-            if against and parts and all(name in against[0] for name in parts):
-                compared = stats.compare(*([side[name] for name in parts] for side in against))
-                row |= {"difference": compared.difference, "p": compared.p}
-                row |= {"difference_error": compared.standard_error, "difference_df": compared.df}
             rows.append(row)
     return rows
 
@@ -387,117 +401,81 @@ def _scored(
     return _course(variant, benchmark, curve, step, steps) | numbers | missing
 
 
-class _Problems:
-    """Accuracy per seed and problem at the required checkpoints, fetched in one query."""
-
-    def __init__(
-        self, db: duckdb.DuckDBPyConnection, sweep: str, chosen: Checkpoints, baseline: str | None
-    ) -> None:
-        self.chosen, self.baseline = chosen, baseline
-        self.pairs: dict[str, tuple[int, list[int]]] = {}
-        for variant, (step, seeds) in chosen.items():
-            if baseline is not None and baseline in chosen and variant != baseline:
-                other_step, other_seeds = chosen[baseline]
-                self.pairs[variant] = (min(step, other_step), sorted(set(seeds) & set(other_seeds)))
-        wanted = {(run, step) for step, seeds in chosen.values() for run in seeds.values()}
-        for variant, (step, common) in self.pairs.items():
-            for seed in common:
-                wanted |= {(chosen[name][1][seed], step) for name in (variant, baseline) if name}
-        found = queries.problem_scores(db, sweep, sorted(wanted))
-        self.k = found.groupby(["run", "step", "benchmark"])["samples"].min().to_dict()
-        self.tables = {}
-        for benchmark, part in found.groupby("benchmark"):
-            table = part.pivot(index=["run", "step"], columns="problem_id", values="accuracy")
-            self.tables[benchmark] = {key: place for place, key in enumerate(table.index)}, table.to_numpy()
-
-    def _array(self, benchmark: str, step: int, runs: list[str]) -> np.ndarray | None:
-        """(runs, problems that all of them have)."""
-        places, values = self.tables.get(benchmark, ({}, None))
-        if not runs or any((run, step) not in places for run in runs):
-            return None
-        values = values[[places[run, step] for run in runs]]
-        values = values[:, ~np.isnan(values).any(axis=0)]
-        return values if values.size else None
-
-    def arrays(self, benchmarks: list[str], step: int, seeds: dict[int, str]) -> dict[str, np.ndarray]:
-        made = {name: self._array(name, step, [seeds[seed] for seed in sorted(seeds)]) for name in benchmarks}
-        return {name: array for name, array in made.items() if array is not None}
-
-    def samples(self, benchmarks: list[str], step: int, seeds: dict[int, str]) -> int:
-        return int(min(self.k[run, step, name] for name in benchmarks for run in seeds.values()))
-
-    def against(self, variant: str) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """Arrays of the variant and the baseline, same seeds and problems, at the last step of both."""
-        step, seeds = self.pairs[variant]
-        mine, theirs = (
-            {seed: self.chosen[name][1][seed] for seed in seeds} for name in (variant, str(self.baseline))
-        )
-        sides: tuple[dict[str, np.ndarray], dict[str, np.ndarray]] = ({}, {})
-        for name in self.tables:
-            array = self._array(name, step, [*mine.values(), *theirs.values()])
-            if array is not None:
-                sides[0][name], sides[1][name] = np.split(array, 2)
-        return sides
+def history(layout: Layout, sweep: str) -> History:
+    """From the sweep's folder."""
+    looks = []
+    for fields in layout.read_looks(sweep):
+        lists: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
+        }
+        results = {name: (low, high, verdict) for name, (low, high, verdict) in fields["results"].items()}
+        looks.append(stats.Look(**{**lists, "results": results}))
+    matters = stats.MATTERS
+    with contextlib.suppress(StoreError, KeyError):
+        matters = float(layout.read_sweep(sweep)["matters"])
+    return History(tuple(looks), matters)
 
 
-def _correct(table: pandas.DataFrame, repeated: set[str]) -> None:
-    """Holm's correction, the mean accuracy as one family and the single benchmarks together as another.
-
-    `repeated`: variants whose evaluations all equal another's; they are no further hypothesis and get its result.
-    """
-    table["p_corrected"] = table["level"] = math.nan
-    for chosen in (table["benchmark"] == MEAN, table["benchmark"] != MEAN):
-        own = chosen & ~table["variant"].isin(repeated)
-        p_values = table.loc[own, "p"].astype(float).tolist()
-        table.loc[own, "p_corrected"] = stats.holm(p_values)
-        table.loc[own, "level"] = stats.holm_levels(p_values)
-        for place in table.index[chosen & ~own]:
-            same = own & (table[["benchmark", "p"]] == table.loc[place, ["benchmark", "p"]]).all(axis=1)
-            if same.any():
-                table.loc[place, ["p_corrected", "level"]] = table.loc[same, ["p_corrected", "level"]].iloc[0]
-            elif table.loc[place, "difference"] == 0:  # the baseline's own twin
-                table.loc[place, ["p_corrected", "level"]] = 1.0, 1 - stats.LEVEL
-    bounds = [
-        stats.student_interval(row.difference, row.difference_error, row.difference_df, row.level)
-        if pandas.notna(row.level)
-        else (math.nan, math.nan)
-        for row in table.astype({"difference_error": float, "difference_df": float}).itertuples()
-    ]
-    table["difference_low"], table["difference_high"] = zip(*bounds, strict=True) if bounds else ((), ())
-    table["verdict"] = [
-        stats.verdict(row.difference, row.p_corrected) if pandas.notna(row.difference) else ""
-        for row in table.itertuples()
-    ]
+def _judge(
+    table: pandas.DataFrame,
+    problems: verdicts.ProblemScores,
+    groups: Sequence[verdicts.Group],
+    parts: Mapping[str, Sequence[str]],
+    runs: pandas.DataFrame,
+    looks: Sequence[stats.Look],
+    baseline: str | None,
+) -> stats.Look | None:
+    """Fill in differences and verdicts: the mean accuracies as one family, the single benchmarks as another."""
+    table["verdict"] = ""
+    if not groups:
+        return None
+    compared = sorted({run for run, _ in verdicts.checkpoints(groups)})
+    going = runs[runs["superseded"].isna() & ~runs["state"].eq("failed")]
+    steps = sorted({step for _, step in verdicts.checkpoints(groups)})
+    variants = sorted(variant for group in groups for variant in group.variants)
+    name = json.dumps([baseline, variants, steps, sorted(parts)])
+    earlier, planned, level = stats.next_look(looks, name, compared, len(going))
+    results: dict[tuple[str, str], verdicts.Difference] = {}
+    for family in ([MEAN], [benchmark for benchmark in parts if benchmark != MEAN]):
+        tested = {benchmark: parts[benchmark] for benchmark in family if benchmark in parts}
+        results |= verdicts.compare(problems, groups, tested, level)
+    results = verdicts.looked_at(results, earlier)
+    for place, row in table.iterrows():
+        if one := results.get((row["variant"], row["benchmark"])):
+            names = ["difference", "difference_low", "difference_high", "p", "p_corrected", "verdict"]
+            table.loc[place, names] = list(one)
+    if all(one.verdict == verdicts.TOO_FEW for one in results.values()):
+        return None
+    found = {json.dumps(key): (one.low, one.high, one.verdict) for key, one in results.items()}
+    benchmarks = tuple(benchmark for benchmark in parts if benchmark != MEAN)
+    return stats.Look(name, tuple(compared), planned, len(earlier) + 1, level, benchmarks, None, found)
 
 
 def _leads(
-    db: duckdb.DuckDBPyConnection,
-    sweep: str,
-    chosen: Checkpoints,
     table: pandas.DataFrame,
-    twins: list[list[str]],
-    judged: list[str],
+    problems: verdicts.ProblemScores,
+    chosen: Checkpoints,
+    parts: Mapping[str, Sequence[str]],
 ) -> list[bool]:
-    """Whether a row is the best of its benchmark and beats every other in the paired test, corrected for their number."""
+    """Whether a row is the best of its benchmark and better than every other by the paired test."""
     leads = pandas.Series(False, index=table.index)
-    against: dict[str, _Problems] = {}
     for benchmark, part in table.groupby("benchmark"):
         place = part["last"].idxmax()
-        best = str(part.loc[place, "variant"])
-        same = next((set(group) for group in twins if best in group), {best})
-        others = [variant for variant in part["variant"] if variant not in same]
-        if best not in against:
-            against[best] = _Problems(db, sweep, chosen, best)
-        problems = against[best]
-        parts = judged if benchmark == MEAN else [str(benchmark)]
-        p_values: list[float] = []
-        for other in others:
-            mine, theirs = problems.against(other)
-            if not all(name in mine for name in parts):
-                break
-            found = stats.compare([theirs[name] for name in parts], [mine[name] for name in parts])
-            p_values.append(found.p if found.difference > 0 else 1.0)
-        corrected = stats.holm(p_values)
-        if len(same) == 1 and others and len(p_values) == len(others):
-            leads[place] = all(stats.verdict(1.0, p) == "better" for p in corrected)
+        groups = verdicts.at_last(chosen, part.loc[place, "variant"])
+        leads[place] = verdicts.leads(problems, groups, benchmark, parts[benchmark], len(part) - 1)
     return [bool(lead) for lead in leads]
+
+
+def _design(
+    problems: verdicts.ProblemScores, groups: Sequence[verdicts.Group], judged: Mapping[str, Sequence[str]]
+) -> tuple[stats.Design, stats.Spreads] | None:
+    """Of the variants that are compared at the same place with the same seeds; None if there are none."""
+    for parts, group in product(judged.values(), groups):
+        strata = problems.block(parts, [group.baseline, *group.variants.values()])
+        if strata and strata[0].shape[1] > 1:
+            first = [(run, place[0][0]) for run, place in group.baseline.values()]
+            samples = min(problems.samples[run, step, name] for run, step in first for name in parts)
+            sizes = tuple(array.shape[2] for array in strata)
+            variants, seeds = strata[0].shape[:2]
+            return stats.Design(variants, seeds, sizes, samples), stats.spreads(strata, samples)
+    return None

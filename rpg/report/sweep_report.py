@@ -20,7 +20,7 @@ from rich.console import Console
 from rpg import stats
 from rpg.metrics import shown as shown_metrics
 from rpg.report import charts, curves, tables
-from rpg.report.summary import MEAN, Summary, summarise
+from rpg.report.summary import MEAN, Summary, history, summarise
 from rpg.report.theme import specification, themed
 from rpg.store import Layout, StoreError, atomic_write_bytes, atomic_write_text, queries, user_cache
 from rpg.store.database import connect
@@ -28,23 +28,29 @@ from rpg.store.database import connect
 POINTS = 60  # points per training curve of the figure, whose panels are small
 
 
-def print_report(layout: Layout, sweep: str, console: Console, superseded: bool = False) -> None:
+def print_report(
+    layout: Layout, sweep: str, console: Console, superseded: bool = False, at: str = "tokens"
+) -> None:
     """Print the tables and notes of a sweep. Raises StoreError if the database does not hold it.
 
-    `superseded`: include older runs of the same name, as variants of their own.
+    `superseded`: include older runs of the same name, as variants of their own; `at`: equal tokens or equal seconds.
     """
     with connect(layout) as db:
-        console.print(tables.terminal(_summary(layout, db, sweep, superseded)))
+        console.print(tables.terminal(_summary(layout, db, sweep, superseded)._replace(at=at)))
 
 
 def _summary(layout: Layout, db: duckdb.DuckDBPyConnection, sweep: str, superseded: bool = False) -> Summary:
-    """The summary, with the notes on the sweep's data among its notes."""
-    summary = summarise(db, sweep, superseded=superseded)
+    """The summary, with the notes on the sweep's data among its notes. A new look at its differences is recorded."""
+    past = history(layout, sweep)
+    summary = summarise(db, sweep, superseded=superseded, past=past)
+    known = {(look.compared, look.runs) for look in past.looks}
+    if summary.look and not superseded and (summary.look.compared, summary.look.runs) not in known:
+        layout.add_look(sweep, summary.look._asdict())
     return summary._replace(notes=[*summary.notes, *layout.read_data_notes(sweep)])
 
 
 def write_report(layout: Layout, sweep: str) -> list[Path]:
-    """Write report.html, report.png, report.svg, table.md, table.tex, table.csv and curves.csv; their paths.
+    """Write report.html, report.png, report.svg, table.md, table.tex, table.csv, equal.csv and curves.csv; their paths.
 
     A sweep without any curve yet gets no figure. Raises StoreError if the database does not hold the sweep or a file
     cannot be written.
@@ -69,6 +75,9 @@ def write_report(layout: Layout, sweep: str) -> list[Path]:
     write("table.md", tables.markdown(summary))
     write("table.tex", tables.latex(summary))
     write("table.csv", summary.table.to_csv(index=False))
+    if summary.equal:
+        each = [part.table.assign(axis=part.axis, budget=part.budget) for part in summary.equal]
+        write("equal.csv", pandas.concat(each).to_csv(index=False))
     write("curves.csv", every_step.to_csv(index=False))
     return written
 
@@ -176,14 +185,10 @@ def section(summary: Summary, specs: Sequence[tuple[str, dict[str, Any]]] = (), 
     if len(judged):
         chart = charts.differences(judged, tables.baseline_label(summary))
         drawn.insert(0, ("What is real", specification(themed(chart))))
-    return Section(
-        title,
-        tables.grids(summary),
-        drawn,
-        tables.caption(summary),
-        summary.notes,
-        ["No checkpoint has been evaluated on all benchmarks yet."] if summary.table.empty else [],
-    )
+    lines = [summary.spending] if summary.spending else []
+    if summary.table.empty:
+        lines = ["No checkpoint has been evaluated on all benchmarks yet."]
+    return Section(title, tables.grids(summary), drawn, tables.caption(summary), summary.notes, lines)
 
 
 def document(title: str, sections: Sequence[Section]) -> str:

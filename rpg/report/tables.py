@@ -18,14 +18,19 @@ from rich.table import Table
 from rich.text import Text
 
 from rpg.errors import visible
+from rpg.report.spending import SPENT, Equal
 from rpg.report.summary import MEAN, Summary
+from rpg.report.verdicts import TOO_FEW
+from rpg.stats import ERROR
 
 BEST_NOTE = "Best is the maximum over checkpoints, chosen on the same problems, and therefore optimistic."
 INTERVAL_NOTE = "Intervals are 95 %, over seeds and problems; differences are paired by seed and problem."
 TEST_NOTE = (
-    "Verdict: t test of the paired difference with seeds and problems as crossed random effects; p and the "
-    "difference's interval are corrected by Holm for the number of variants, and above 0.05 it is within noise."
+    "Differences are tested as one family (docs/statistics.md): of sweeps whose variants are equal, at most 5 % have one "
+    "called better or worse; above 0.05 a difference is within noise. Intervals hold for all differences together, so "
+    "that one may just include zero although its verdict is not noise."
 )
+TOO_FEW_NOTE = "Verdicts need three seeds: two do not show how much seeds differ."
 BOLD_NOTE = (
     "Bold: better than every other variant by the same test; where nothing is bold, the best is not settled."
 )
@@ -44,6 +49,8 @@ class Grid(NamedTuple):
     title: str
     header: list[str]
     rows: list[list[Cell]]
+    key: str = "accuracy"
+    """What tells it from the other tables of a sweep, in labels."""
 
 
 def main_table(summary: Summary) -> Grid:
@@ -85,12 +92,48 @@ def benchmark_table(summary: Summary) -> Grid | None:
         [Cell(summary.labels[variant]), *cells]
         for variant, cells in zip(shown, zip(*columns, strict=True), strict=True)
     ]
-    return Grid("Accuracy per benchmark", header, rows)
+    return Grid("Accuracy per benchmark", header, rows, "benchmarks")
+
+
+def spending_table(summary: Summary) -> Grid | None:
+    """What each variant had spent at its last checkpoint; None if nobody knows."""
+    each = summary.table.drop_duplicates("variant")
+    names = [name for name in SPENT if each[name].notna().any()]
+    header = ["Variant", "Steps", *(name.capitalize() for name in names)]
+    rows = [
+        [Cell(row["label"]), Cell(str(row["step"])), *(Cell(_amount(row[name])) for name in names)]
+        for _, row in each.iterrows()
+    ]
+    return Grid("Spent, mean over seeds", header, rows, "spent") if names else None
+
+
+def equal_table(summary: Summary, equal: Equal) -> Grid:
+    """Accuracy and differences where all variants have spent the same."""
+    header = ["Variant", "Seeds", "Accuracy", "Difference", "p", "Verdict"]
+    rows = []
+    for row in equal.table.itertuples():
+        cells = [Cell(row.label), Cell(str(row.seeds)), Cell(number(row.accuracy))]
+        if row.verdict:
+            cells.append(Cell(plus_minus(row.difference, row.low, row.high, signed)))
+            cells += [Cell(p_value(row.p_corrected)), Cell(row.verdict)]
+        else:
+            cells += [Cell("baseline" if row.variant == summary.baseline else ""), Cell(""), Cell("")]
+        rows.append(cells)
+    title = f"At {equal.budget:,.0f} {equal.axis} each, interpolated between checkpoints"
+    return Grid(title, header, rows, f"equal-{equal.axis}")
 
 
 def grids(summary: Summary) -> list[Grid]:
-    """The tables that there are."""
-    return [] if summary.table.empty else [g for g in (main_table(summary), benchmark_table(summary)) if g]
+    """All tables, in their order; the accuracies come first."""
+    if summary.table.empty:
+        return []
+    equal = [equal_table(summary, part) for part in summary.equal if part.axis == summary.at]
+    found = [main_table(summary), *equal, benchmark_table(summary), spending_table(summary)]
+    return [grid for grid in found if grid]
+
+
+def _amount(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:,.0f}"
 
 
 def headline(summary: Summary) -> str:
@@ -123,13 +166,18 @@ def significant(summary: Summary) -> list[str]:
     verdicts = "; ".join(parts) or "no difference is real"
     baseline = baseline_label(summary)
     text = f"Accuracy at the end against {baseline}, paired test with corrected p below 0.05: {verdicts}."
-    return textwrap.wrap(text, WRAPPED)
+    return [*([summary.spending] if summary.spending else []), *textwrap.wrap(text, WRAPPED)]
 
 
 def caption(summary: Summary) -> list[str]:
     lines = [BEST_NOTE, INTERVAL_NOTE]
     if summary.table["verdict"].ne("").any():
         lines += [TEST_NOTE, BOLD_NOTE]
+    if summary.look and (summary.look.number > 1 or summary.look.level < ERROR):
+        lines.append(
+            f"This is look {summary.look.number} at these differences, with {len(summary.look.runs)} runs of "
+            f"{summary.look.planned} first planned: verdicts that are new were given at {summary.look.level:.2%}."
+        )
     if not summary.table.empty:
         whole = summary.table[summary.table["low"].notna()]  # those that have an interval
         seeds, samples = whole["seeds"].min(), sorted(set(summary.table["k"]) - {0})
@@ -143,8 +191,8 @@ def caption(summary: Summary) -> list[str]:
             )
         if seeds == 1:
             lines.append("With one seed an interval speaks about other problems, not about other seeds.")
-        elif seeds == 2:
-            lines.append("Two seeds say little about how much seeds differ: believe three or more.")
+        elif summary.table["verdict"].eq(TOO_FEW).any():
+            lines.append(TOO_FEW_NOTE)
     return lines
 
 
@@ -158,8 +206,11 @@ def terminal(summary: Summary, width: int = WIDE) -> RenderableType:
     if summary.table.empty:
         parts.append(Text(f"{summary.sweep}: no checkpoint has been evaluated on all benchmarks yet"))
     else:
-        main = main_table(summary) if width >= WIDE else _without(main_table(summary), ("Seeds", "p"))
-        parts += [_rich(grid, summary.sweep) for grid in (main, benchmark_table(summary)) if grid]
+        for grid in grids(summary):
+            narrow = _without(grid, ("Seeds", "p")) if width < WIDE and "p" in grid.header else grid
+            parts.append(_rich(narrow, summary.sweep))
+            if summary.spending and grid.header[-1] == "Verdict" and len(parts) == 1:
+                parts.append(Text(summary.spending, style="yellow"))
         parts += [Text(line, style="dim") for line in caption(summary)]
     parts += [Text(visible(f"! {note}"), style="yellow") for note in summary.notes]
     return Group(*parts)
@@ -214,8 +265,10 @@ def _style(cell: Cell) -> str:
 def markdown(summary: Summary) -> str:
     """Both tables, captions and notes as Markdown; names are escaped."""
     lines = [f"# {_md(summary.sweep)}", ""]
-    for grid in grids(summary):
-        lines += [f"## {_md(grid.title)}", "", *markdown_grid(grid), ""]
+    for place, grid in enumerate(grids(summary)):
+        lines += [f"## {_md(grid.title)}", ""]
+        lines += [_md(summary.spending), ""] if summary.spending and not place else []
+        lines += [*markdown_grid(grid), ""]
     lines += caption(summary)
     lines += ["", *(f"- {_md(note)}" for note in summary.notes)] if summary.notes else []
     return "\n".join(lines) + "\n"
@@ -235,7 +288,6 @@ def latex(summary: Summary) -> str:
     lines = [r"% In the preamble: \usepackage{booktabs,graphicx}"]
     first = ""
     for grid in grids(summary):
-        kind = "accuracy" if grid.title.startswith(("Mean", "Accuracy on")) else "benchmarks"
         name = re.sub(r"[^A-Za-z0-9-]+", "-", summary.sweep)
         body = [rf"\begin{{tabular}}{{l{'r' * (len(grid.header) - 1)}}}", r"\toprule"]
         body += [" & ".join(map(_tex, grid.header)) + r" \\", r"\midrule"]
@@ -244,18 +296,19 @@ def latex(summary: Summary) -> str:
             body.append(" & ".join(texts) + r" \\")
         body += [r"\bottomrule", r"\end{tabular}"]
         lines += [r"\begin{table}", r"\centering"]
-        words = _tex(" ".join(caption(summary))) if not first else rf"{BEST_NOTE} See Table~\ref{{{first}}}."
-        lines += [
-            rf"\caption{{{_tex(summary.sweep)}: {_tex(grid.title[:1].lower() + grid.title[1:])}. {words}}}"
-        ]
+        words = rf"{BEST_NOTE} See Table~\ref{{{first}}}."
+        if not first:
+            words = _tex(" ".join([summary.spending, *caption(summary)]).strip())
+        title = grid.title[:1].lower() + grid.title[1:]
+        lines += [rf"\caption{{{_tex(summary.sweep)}: {_tex(title)}. {words}}}"]
         # Shrunk to the width of the column, but never enlarged.
-        lines += [rf"\label{{tab:{name}-{kind}}}", r"\sbox0{%", *body, "}"]
+        lines += [rf"\label{{tab:{name}-{grid.key}}}", r"\sbox0{%", *body, "}"]
         lines += [r"\ifdim\wd0>\columnwidth\resizebox{\columnwidth}{!}{\usebox0}\else\usebox0\fi"]
         if (notes := summary.notes) and not first:
             lines += [r"\par\smallskip\begin{minipage}{\columnwidth}\footnotesize"]
             lines += [" ".join(rf"{_tex(note.rstrip('.'))}." for note in notes), r"\end{minipage}"]
         lines += [r"\end{table}", ""]
-        first = f"tab:{name}-{kind}"
+        first = f"tab:{name}-{grid.key}"
     return "\n".join(lines)
 
 

@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 from rpg.answers.comparison import Verdict, quick
-from rpg.answers.extraction import answer_line, last_box
+from rpg.answers.extraction import answer_line, boxed_answer
 from rpg.config.section import registered
 from rpg.config.task import VERIFIERS, MarkerVerifier, MathVerifier, RewardVerifier, VerifierSection
 from rpg.rewards import math_dapo
@@ -21,7 +21,7 @@ from rpg.rewards.grades import Gradable, Grade, Grading, Item
 MAX_ANSWER_CHARACTERS = 2_000
 """Longer answers are wrong unread. The longest gold answer of the shipped benchmarks has 210 characters."""
 _REMEMBERED = 200_000
-LINES = "lines-2"
+LINES = "lines-3"
 """Answer lines read by the grammar of rpg.answers.statements. Raise the number when a verdict may change."""
 _NUMBER = re.compile(r"([-+]?)(\d{1,50}(?:\.\d{0,50})?|\.\d{1,50})(?:/(\d{1,50}))?")
 RECIPE = f"math_dapo-{math_dapo.VERSION}"
@@ -39,7 +39,7 @@ def extract(verifier: MathVerifier, response: str, truncated: bool = False) -> t
             return answer, "answer cut off"
         return (answer, "answer line") if answer else (None, "empty answer line")
     if verifier.fallback == "boxed":
-        box = last_box(response)
+        box = boxed_answer(response)
         if box is not None:
             return box.strip(), "boxed"
     return None, "cut off before an answer" if truncated else "no answer line"
@@ -193,7 +193,7 @@ def _printable(text: str | None) -> str | None:
 
 
 def rules_name(verifier: VerifierSection) -> str:
-    """Name and version of a verifier's rules, with settings that are not the default: `lines-2`, `math_dapo-0.9.1`."""
+    """Name and version of a verifier's rules, with settings that are not the default: `lines-3`, `math_dapo-0.9.1`."""
     if isinstance(verifier, MarkerVerifier):
         return f"marker-{verifier.match}"
     if isinstance(verifier, RewardVerifier):

@@ -1,6 +1,6 @@
 """The paths of results on disk.
 
-    $RPG_HOME/runs/<sweep>/sweep.json
+    $RPG_HOME/runs/<sweep>/sweep.json, looks.jsonl
               runs/<sweep>/<run>/manifest.json, metrics-<attempt>.jsonl, lease.json, log.txt,
                                  checkpoints/step-000040/, evals/<benchmark>/step-000040.parquet,
                                  DONE.json | FAILED.json
@@ -11,6 +11,7 @@ derived from these files.
 """
 
 import contextlib
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -111,6 +112,25 @@ class Layout:
         if not isinstance(value["runs"], list) or not all(isinstance(run, str) for run in value["runs"]):
             raise StoreError(f"cannot read {path}: runs must be a list of folder names")
         return value
+
+    def add_look(self, sweep: str, look: Mapping[str, Any]) -> None:
+        """Append a look at the sweep's differences (rpg.stats.Look); nothing where the folder cannot be written."""
+        with (
+            contextlib.suppress(OSError),
+            open(self.sweep_folder(sweep) / "looks.jsonl", "a", encoding="utf-8") as file,
+        ):
+            file.write(json.dumps(look) + "\n")
+
+    def read_looks(self, sweep: str) -> list[dict[str, Any]]:
+        """The looks at the sweep's differences, oldest first."""
+        path = self.sweep_folder(sweep) / "looks.jsonl"
+        if not path.exists():
+            return []
+        looks = []
+        for line in path.read_text("utf-8").splitlines():
+            with contextlib.suppress(ValueError):  # a line that was cut off
+                looks.append(json.loads(line))
+        return looks
 
     def write_data_notes(self, sweep: str, notes: list[str]) -> None:
         """Store notes for readers about the problems of a sweep (leaks, duplicates, other copies)."""

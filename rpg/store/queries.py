@@ -293,6 +293,28 @@ def problem_scores(
         db.unregister("wanted")
 
 
+def spending(db: duckdb.DuckDBPyConnection, sweep: str) -> pandas.DataFrame:
+    """What runs had spent at their evaluated steps: run, step, responses, tokens, updates, seconds (null if unknown)."""
+    known = set(metric_names(db))
+    tokens, seconds, groups = (
+        name if name in known else "NULL" for name in ("tokens", "seconds_step", "groups_sampled")
+    )
+    return frame(
+        db,
+        f"""WITH spent AS (
+              SELECT m.run, m.step, m.optimizer_step AS updates, m.{tokens} AS tokens, sum({seconds}) OVER w AS seconds,
+                     sum({groups}) OVER w * (r.spec->>'$.rollout.group_size')::DOUBLE AS responses
+              FROM metrics m JOIN runs r USING (sweep, run) WHERE m.sweep = $1
+              WINDOW w AS (PARTITION BY m.run ORDER BY m.step))
+            SELECT run, step, responses::DOUBLE AS responses, tokens::DOUBLE AS tokens, updates::DOUBLE AS updates,
+                   seconds::DOUBLE AS seconds
+            FROM spent SEMI JOIN (SELECT run, step FROM evals WHERE sweep = $1) USING (run, step)
+            UNION ALL SELECT DISTINCT run, 0, 0, 0, 0, 0 FROM evals WHERE sweep = $1 AND step = 0
+            ORDER BY run, step""".replace("m.NULL", "NULL"),
+        [sweep],
+    )
+
+
 def frontier(db: duckdb.DuckDBPyConnection, sweep: str) -> pandas.DataFrame:
     """Accuracy and KL to the initial model of every evaluated checkpoint: run, variant, seed, step, direction, accuracy,
     pass_at_k, maj_at_k, and per_response and per_token in nats."""

@@ -11,7 +11,7 @@ from rpg.answers.comparison import equivalent
 from rpg.config.task import MathVerifier
 from rpg.rewards import Grader, Item
 from rpg.tasks.benchmarks import benchmark, load_benchmark
-from tests.answers.generated import cases, real_golds, sample_golds
+from tests.answers.generated import Gold, cases, real_golds, sample_golds
 from tests.answers.generated.case import last_line
 from tests.answers.variants import equivalents, near_misses
 from tests.data_sets import DATA, needs_data
@@ -53,6 +53,32 @@ def test_right(grader, gold, line):
 def test_wrong(grader, gold, line):
     [grade] = grader.grade([(last_line(line), gold)])
     assert not grade.correct, grade
+
+
+def rows_of(name):
+    """Rows of a data file beside this one."""
+    return [*map(json.loads, Path(__file__).with_name(name).read_text(encoding="utf-8").splitlines())]
+
+
+@pytest.mark.parametrize("exam", ["exam-1.jsonl", "exam-2.jsonl"])
+def test_an_exam(grader, exam):
+    """By hand, in classes; at most these shares are mistaken."""
+    rows = rows_of(exam)
+    grades = grader.grade([(row.get("response") or last_line(row["line"]), row["gold"]) for row in rows])
+    for verdict, bound in {"hedge": 0.005, "wrong": 0.003, "right": 0.03}.items():
+        taken = [(row, grade) for row, grade in zip(rows, grades, strict=True) if row["verdict"] == verdict]
+        mistaken = [pair for pair in taken if pair[1].correct != (verdict == "right")]
+        assert len(mistaken) <= bound * len(taken), mistaken[:20]
+
+
+@pytest.mark.parametrize("benchmark", ["math500", pytest.param("gsm8k", marks=pytest.mark.slow)])
+def test_every_class_over_published_gold_answers(grader, benchmark):
+    """The distinct gold answers of MATH-500 and GSM8K (both MIT licence)."""
+    found = cases([Gold(**row) for row in rows_of("golds.jsonl") if row["benchmark"] == benchmark])
+    counts = Counter(case.group for case in found)
+    for group, bound in {"right": 0.015, "hedge": 0.001, "wrong": 0.002}.items():
+        mine = [pair for pair in mistakes(grader, [case for case in found if case.group == group])]
+        assert len(mine) <= bound * counts[group], mine[:20]
 
 
 def mistakes(grader, found):
@@ -134,7 +160,9 @@ def test_a_verdict_keeps_its_reason_and_the_reading(grader):
 
     assert reason("5", "5 or 6") == "answer line: states more than the gold answer; read as 5 | 6"
     assert reason("5", "maybe 5") == "answer line: not read: unclear: 'maybe'"
-    assert reason("1/2", "so $x = 2/4$, about 0.5 cm") == "answer line: equivalent; read as x=2/4; about 0.5"
+    assert (
+        reason("1/2", "so $x = 2/4$, about 0.5 cm") == "answer line: equivalent; read as x=2/4; about 0.5cm"
+    )
     assert reason("0.5", "1/2") == "answer line: same number"
 
 
@@ -177,7 +205,7 @@ def test_near_misses_of_every_gold_answer_are_wrong(grader, name):
         ("Answer: 5", "5"),
         ("answer:5", "5"),
         ("**Answer:** 5", "5"),
-        ("**Answer: 5**", "5**"),
+        ("**Answer: 5**", "5"),
         ("Answer: 4\nwait\nAnswer: 5\ndone", "5"),
         ("Answer:\n\n$5$\n", "$5$"),
         ("The Answer : 5", "5"),

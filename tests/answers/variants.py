@@ -30,7 +30,7 @@ def equivalents(gold: str) -> dict[str, str]:
         exact, mark = value.value * (100 if value.percent else 1), "%" if value.percent else ""
         forms["over one"] = f"{exact.numerator}/{exact.denominator}{mark}"
         forms["fraction"] = rf"\frac{{{exact.numerator}}}{{{exact.denominator}}}{mark}"
-        forms["with a unit"] = bare + (r"\text{ cm}" if not mark else "")
+        forms["with a unit"] = bare + (r"\text{ cm}" if not mark and "circ" not in gold else "")
         forms["with a name"] = f"x = {bare}"
         if Fraction(exact).limit_denominator(1000) == exact and set(_primes(exact.denominator)) <= {2, 5}:
             forms["decimal"] = _decimal(exact) + mark

@@ -1,6 +1,7 @@
 """What a form may say: only what is there, only below allowed folders, never code and never the shell."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from rpg.config.errors import ConfigError
 from rpg.config.shipped import SHIPPED
 from rpg.config.sweep_spec import load_sweep
 from rpg.planning.cost import Measured, size
+from rpg.store import Layout
 
 OWN = "name: mine\nrun: {{training: {{steps: 2}}, {extra}}}\naxes: {{seed: [0]}}\n"
 
@@ -49,20 +51,20 @@ def test_the_list_holds_what_ships_and_ones_own_even_when_it_is_broken(where):
         forms.sweep(where, "own/broken")
 
 
-def test_the_form_says_how_many_runs_a_file_has_and_what_they_take(where):
+def test_the_form_says_how_many_runs_a_file_has_and_what_they_take(where, tmp_path):
     own(where)
     (where.own / "broken.yaml").write_text("name: [")
     nothing = Measured({})
-    assert cost_line(SHIPPED / "sweeps" / "quickstart.yaml", nothing) == "21 runs, 1,260 optimizer steps"
+    layout = Layout.at(tmp_path)
+    line = cost_line(SHIPPED / "sweeps" / "quickstart.yaml", nothing, layout)
+    assert re.fullmatch(r"21 runs, 1,260 optimizer steps, finds \d+ points", line)
     spec = load_sweep(SHIPPED / "sweeps" / "quickstart.yaml", {}, lambda spec: "").runs[0].spec
     known = Measured({size(spec.model_dump(mode="json")): [1.0, 2.0, 3.0]})
-    assert (
-        cost_line(SHIPPED / "sweeps" / "quickstart.yaml", known)
-        == "21 runs, 1,260 optimizer steps, about 11 min"
-    )  # 21 x 15 steps x 2 s
-    assert cost_line(where.own / "mine.yaml", nothing).startswith("1 run, ")
-    assert cost_line(where.own / "broken.yaml", nothing) == "has a mistake"
-    assert "GPU hours, by arithmetic" in cost_line(SHIPPED / "paper" / "table6.yaml", nothing)
+    line = cost_line(SHIPPED / "sweeps" / "quickstart.yaml", known, layout)
+    assert re.search(r", about 11 min, finds \d+ points$", line), line  # 21 x 15 steps x 2 s
+    assert cost_line(where.own / "mine.yaml", nothing, layout).startswith("1 run, ")
+    assert cost_line(where.own / "broken.yaml", nothing, layout) == "has a mistake"
+    assert "GPU hours, by arithmetic" in cost_line(SHIPPED / "paper" / "table6.yaml", nothing, layout)
 
 
 def test_nights_are_what_ships_and_ones_own_folders_of_sweeps(where, tmp_path):
@@ -238,10 +240,60 @@ def test_a_reward_function_comes_from_the_folder_of_who_serves_and_from_nowhere_
     (served / "reaches.yaml").write_text(f"name: reaches\nbase: {where.own}/run.yaml\naxes: {{seed: [0]}}\n")
     with pytest.raises(ConfigError, match=r"only be named by a file in \$RPG_CONFIGS \("):
         forms.sweep(roots, "own/reaches")
-    for line in (
-        "reward={type: python, function: 'os:system'}", "reward.function=os:system", "reward.type=python",
-        "reward=[{type: length}, {type: python, function: 'os:system'}]", "reward.beside=/tmp",
-    ):  # fmt: skip
-        with pytest.raises(ConfigError, match="a reward function is code, and only comes from a file"):
-            forms.sweep(roots, "own/mine", overrides=line)
     assert forms.sweep(roots, "quickstart", overrides="reward={type: length}")[0] == "quickstart"
+
+
+VERL = "backend={type: verl, device: cuda, rollout: {type: vllm}}\nmodel={type: pretrained, path: Qwen/Qwen3-0.6B}\nbackend.verl="
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "reward={type: python, function: 'os:system'}",
+        "reward.function=os:system",
+        "reward=[{type: length}, {type: python, function: 'os:system'}]",
+        "task.chat.template=/etc/secret.jinja",
+        "task={type: math, train: math-train, chat: {template: '{{ 1 }}'}}",
+        VERL + "{actor_rollout_ref.model.external_lib: evil}",
+        VERL + "{actor_rollout_ref.model.trust_remote_code: true}",
+        VERL + "{data.custom_cls.path: 'pkg://evil.mod', data.custom_cls.name: Data}",
+        VERL + "{data.sampler.class_path: evil}",
+        VERL + "{+ray_kwargs.ray_init.runtime_env.py_modules: [evil]}",
+        VERL + "{+ray_kwargs.ray_init.runtime_env.pip: [evil]}",
+        VERL + "{ray_kwargs.ray_init.runtime_env.py_executable: evil}",
+        VERL + "{global_profiler.finish_hook_cmd: touch /tmp/flag}",
+        VERL + "{+actor_rollout_ref.rollout.engine_kwargs.vllm.worker_cls: evil}",
+        VERL + "{actor_rollout_ref.rollout.agent.agent_loop_config_path: /tmp/evil.yaml}",
+        VERL.removesuffix("=") + ".actor_rollout_ref.model.external_lib=evil",
+    ],
+)
+def test_a_form_cannot_name_code(where, override):
+    with pytest.raises(
+        ConfigError, match=r"is (code|not known to be .*), and only comes from a file in \$RPG_CONFIGS"
+    ):
+        forms.sweep(where, "quickstart", overrides=override)
+
+
+@pytest.mark.parametrize(
+    "line", ["track=tensorboard", "track={type: mlflow, uri: 'http://10.0.0.1'}", "track=[wandb]"]
+)
+def test_a_form_cannot_send_numbers_elsewhere(where, line):
+    with pytest.raises(
+        ConfigError, match=r"track.* is an address, and those that a form may name are in .*limits\.yaml"
+    ):
+        forms.sweep(where, "quickstart", overrides=line)
+
+
+def test_verl_s_numbers_may_be_set_and_code_comes_from_whoever_serves(where, tmp_path):
+    numbers = "{actor_rollout_ref.rollout.max_num_seqs: 128, actor_rollout_ref.actor.use_torch_compile: true}"
+    task = "task={type: math, train: math-train}\n"
+    assert forms.sweep(where, "quickstart", overrides=task + VERL + numbers)
+    extra = """model: {type: pretrained, path: Qwen/Qwen3-0.6B}, task: {type: math, train: math-train},
+      backend: {type: verl, device: cuda, rollout: {type: vllm}, verl: {actor_rollout_ref.model.external_lib: mine}}"""
+    with pytest.raises(
+        ConfigError, match=r"external_lib: 'mine' may be code, and from here it may only be named by"
+    ):
+        forms.sweep(where, own(where, extra))
+    (tmp_path / "served").mkdir()
+    roots = forms.roots(where.home, {"RPG_CONFIGS": str(tmp_path / "served")})
+    assert forms.sweep(roots, own(roots, extra))

@@ -83,28 +83,6 @@ def test_identical_variants_and_why():
     assert "slope" not in diagnostics.identical(["a", "b"], []).evidence
 
 
-def test_seeds_that_a_difference_would_take():
-    [found] = diagnostics.too_few_seeds([diagnostics.Unsettled("DAPO", 0.02, 0.06, 2)])
-    assert "2 seeds do not tell a difference of +0.020 from noise" in found.evidence
-    assert "about 18 seeds, 16 more" in found.advice
-    [found] = diagnostics.too_few_seeds([diagnostics.Unsettled("DAPO", 0.001, 0.06, 2)])
-    assert "more than 200 seeds (" in found.advice
-    assert not diagnostics.too_few_seeds(
-        [diagnostics.Unsettled("DAPO", 0.07, 0.06, 2), diagnostics.Unsettled("DAPO", 0.02, 0.06, 1)]
-    )
-
-
-def test_many_differences_within_noise_are_one_line():
-    """18 variants had 17 lines, which made their table in a paper longer than its page."""
-    many = [diagnostics.Unsettled(f"variant {n}", 0.02, 0.06 - 0.01 * n, 2) for n in range(4)]
-    assert len(diagnostics.too_few_seeds(many)) == 4
-    [found] = diagnostics.too_few_seeds(
-        [*many, diagnostics.Unsettled("x", 0.001, 1, 2), diagnostics.Unsettled("y", 0.02, 0.06, 2)]
-    )
-    assert "2 seeds do not tell 6 of the differences from noise" in found.evidence
-    assert "it would take about 5 seeds (variant 3) to more than 200 seeds" in found.advice
-
-
 @pytest.fixture
 def ill(tmp_path):
     """A sweep of two variants of which one teaches nothing."""

@@ -13,7 +13,6 @@ import pandas
 import pyarrow.parquet
 import pytest
 from rich.console import Console
-from scipy.stats import t as student
 
 from benchmarks.synthetic import Shape, write_run, write_sweep
 from rpg import stats
@@ -93,11 +92,12 @@ def test_mean_accuracy_and_its_difference_by_hand(layout):
     found = row(summary(layout), "rpg-urkl", "mean")
     mine = [array(layout, "rpg-urkl", name, 8) for name in ("easy", "hard")]
     base = [array(layout, "grpo", name, 8) for name in ("easy", "hard")]
-    expected = stats.compare(mine, base)
+    expected = stats.family([np.stack([b, m])[None] for b, m in zip(base, mine, strict=True)])
+    low, high = expected.intervals(0.05)
     assert found["last"] == pytest.approx(np.mean([mine[0].mean(), mine[1].mean()]))
-    assert found["difference"] == pytest.approx(expected.difference)
-    assert (found["difference_low"], found["difference_high"]) == pytest.approx((expected.low, expected.high))
-    assert found["p"] == found["p_corrected"] == pytest.approx(expected.p)
+    assert found["difference"] == pytest.approx(expected.difference.item())
+    assert (found["difference_low"], found["difference_high"]) == pytest.approx((low.item(), high.item()))
+    assert found["p"] == found["p_corrected"] == pytest.approx(expected.p_values().item())
     assert math.isnan(row(summary(layout), "grpo", "mean")["difference"])
     assert row(summary(layout), "grpo", "mean")["verdict"] == ""
 
@@ -225,14 +225,12 @@ def test_only_a_best_that_is_really_better_is_bold(layout, tmp_path):
         if run.name.startswith("rpg-urkl"):
             answered(run, 8, right=lambda problem, sample: problem or sample)
     found = summary(clear)
-    p_values = [paired(clear, "rpg-urkl", other, "mean").p for other in ("grpo", "dapo")]
-    assert max(stats.holm(p_values)) < 0.05
     assert found.table.set_index(["variant", "benchmark"])["leads"].to_dict() == {
-        (variant, name): variant == "rpg-urkl"
-        and max(stats.holm([paired(clear, variant, other, name).p for other in ("grpo", "dapo")])) < 0.05
+        (variant, name): variant == "rpg-urkl" and max(against_all(clear, variant, name)) < 0.05
         for variant in found.variants
         for name in ("easy", "hard", "mean")
     }
+    assert max(against_all(clear, "rpg-urkl", "mean")) < 0.05
     assert "**RPG" not in tables.markdown(found) and tables.markdown(found).count("**") >= 2
 
 
@@ -248,41 +246,71 @@ def answered(run, step, right):
         write_eval(run, benchmark, step, rows)
 
 
-def paired(layout, one, other, benchmark):
+def against_all(layout, best, benchmark):
+    """Corrected p-values of all others with `best` as the baseline."""
     names = ("easy", "hard") if benchmark == "mean" else (benchmark,)
-    return stats.compare(*([array(layout, variant, name, 8) for name in names] for variant in (one, other)))
+    others = [variant for variant in ("grpo", "dapo", "rpg-urkl") if variant != best]
+    scores = [
+        np.stack([array(layout, variant, name, 8) for variant in (best, *others)])[None] for name in names
+    ]
+    return stats.holm(stats.family(scores).p_values())[0]
 
 
-def test_an_interval_of_a_difference_leaves_out_zero_exactly_where_the_verdict_is_not_noise(tmp_path):
-    rng = np.random.default_rng(0)
-    kinds = set()
-    for _ in range(300):
-        p_values = rng.random(5) ** 4
-        corrected, levels = stats.holm(list(p_values)), stats.holm_levels(list(p_values))
-        for p, mended, level in zip(p_values, corrected, levels, strict=True):
-            error, df = 0.1, 7.0
-            difference = error * float(student.isf(p / 2, df))
-            low, _ = stats.student_interval(difference, error, df, level)
-            kinds.add((low > 0, mended < 0.05, p < 0.05))
-            assert (low > 0) == (mended < 0.05)
-    assert (False, False, True) in kinds, "an uncorrected interval would have said otherwise"
+def test_two_seeds_give_an_interval_and_no_verdict(tmp_path):
+    layout = write_sweep(tmp_path, "demo", ("grpo", "rpg-urkl"), (0, 1), SHAPE)
+    found = row(summary(layout), "rpg-urkl", "mean")
+    assert found["verdict"] == "too few seeds" and math.isnan(found["p"])
+    assert -1 <= found["difference_low"] < found["difference"] < found["difference_high"] <= 1
+    assert "Verdicts need three seeds" in shown(layout)
+    assert not layout.read_looks("demo"), "nothing was decided"
 
 
-def test_variants_that_are_the_same_count_once_in_the_correction(tmp_path):
+def test_variants_that_happen_to_be_equal_stay_in_the_family(tmp_path):
     layout = write_sweep(tmp_path, "demo", ("grpo", "dapo", "rpg-urkl"), (0, 1, 2), SHAPE)
-    before = row(summary(layout), "dapo", "mean")
-    for seed in (0, 1, 2):  # RPG-URKL answers as DAPO does
-        for benchmark in ("easy", "hard"):
-            for step in (0, 4, 8):
-                twin = layout.run("demo", f"rpg-urkl-seed{seed}")
-                twin.eval_path(benchmark, step).unlink()
-                same = read_eval(layout.run("demo", f"dapo-seed{seed}"), benchmark, step).to_pylist()
-                write_eval(twin, benchmark, step, same)
+    for run in layout.run_folders("demo"):
+        if not run.name.startswith("dapo"):
+            answered(run, 8, right=lambda problem, sample: False)
     found = summary(layout)
-    assert before["p_corrected"] >= before["p"]
-    one, other = row(found, "dapo", "mean"), row(found, "rpg-urkl", "mean")
-    assert one["p_corrected"] == other["p_corrected"] == one["p"] == pytest.approx(before["p"])
-    assert one["verdict"] == other["verdict"]
+    assert row(found, "rpg-urkl", "mean")["p_corrected"] == 1
+    dapo = row(found, "dapo", "mean")
+    assert dapo["p_corrected"] == pytest.approx(min(1, 2 * dapo["p"]))
+
+
+def test_a_report_of_the_same_runs_is_the_same_look_and_more_seeds_are_the_next(tmp_path):
+    layout = write_sweep(tmp_path, "demo", ("grpo", "rpg-urkl"), (0, 1, 2), SHAPE)
+    assert "This is look" not in shown(layout)
+    shown(layout)
+    [first] = layout.read_looks("demo")
+    assert first["level"] == pytest.approx(0.05) and first["planned"] == 6
+    write_sweep(tmp_path, "demo", ("grpo", "rpg-urkl"), (0, 1, 2, 3), SHAPE)
+    assert "This is look 2 at these differences, with 8 runs of 6 first planned" in shown(layout)
+    assert shown(layout).count("This is look 2") == 1
+    assert [look["number"] for look in layout.read_looks("demo")] == [1, 2]
+    assert layout.read_looks("demo")[1]["level"] == pytest.approx(0.01 * (1 - 6 / 8))
+
+
+def test_unequal_spending_is_said_and_compared_at_equal_tokens(tmp_path):
+    layout = write_sweep(tmp_path, "demo", ("grpo", "rpg-urkl"), (0, 1, 2), SHAPE)
+    for run in layout.run_folders("demo"):
+        rows = [json.loads(line) for line in run.metrics_path(1).read_text().splitlines()]
+        per_step = 100 if run.name.startswith("grpo") else 200
+        changed = [json.dumps(one | {"tokens": per_step * one["step"]}) for one in rows]
+        run.metrics_path(1).write_text("\n".join(changed) + "\n")
+    found = summary(layout)
+    assert found.spending == (
+        "Unequal spending: RPG-URKL has spent 2.0 times as many tokens as GRPO (1,600 and 800)."
+    )
+    [equal] = [part for part in found.equal if part.axis == "tokens"]
+    assert equal.budget == 800
+    rpg = equal.table.set_index("variant").loc["rpg-urkl"]
+    halfway = np.mean([array(layout, "rpg-urkl", name, 4).mean() for name in ("easy", "hard")])
+    base = np.mean([array(layout, "grpo", name, 8).mean() for name in ("easy", "hard")])
+    assert (rpg["accuracy"], rpg["difference"]) == pytest.approx((halfway, halfway - base))
+    text = tables.markdown(found)
+    assert (
+        text.index("## Mean accuracy") < text.index("Unequal spending") < text.index("## At 800 tokens each")
+    )
+    assert "| RPG\\-URKL | 8 |" in text or "RPG-URKL | 8 |" in text
 
 
 def test_terminal_table_holds_the_numbers(layout):

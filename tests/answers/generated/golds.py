@@ -27,7 +27,9 @@ class Gold:
     @cached_property
     def text(self) -> str:
         """Without dollars, sizes and a final full stop."""
-        text = re.sub(r"\\left(?![a-z])|\\right(?![a-z])|\\quad|\$", "", self.answer).strip()
+        text = re.sub(r"\\left(?![a-z])|\\right(?![a-z])|\\quad|\\?\$|\\!\s?", "", self.answer).strip()
+        if re.fullmatch(r"-?\d{1,3}(,\d{3})+(\.\d+)?", text):
+            text = text.replace(",", "")
         return text.rstrip(".").strip()
 
     @cached_property

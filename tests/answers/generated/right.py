@@ -150,7 +150,7 @@ def degrees(g: Gold) -> Iterator[str]:
 
 def approximations(g: Gold) -> Iterator[str]:
     t = g.text
-    if g.kind == "number" and g.decimal and not g.integer:
+    if g.kind == "number" and g.decimal and not g.integer and "circ" not in t:
         t = _scientific(g) or t
         yield from last_lines(rf"$\approx {t}$", f"about ${t}$", f"≈ {t}", f"approximately {t}")
         yield from last_lines(rf"$x \approx {t}$", f"roughly ${t}$", f"~{t}")

@@ -29,19 +29,6 @@ class Estimate(NamedTuple):
     problems: int
 
 
-class Comparison(NamedTuple):
-    """A paired difference (variant minus baseline), its interval and two-sided p-value, uncorrected."""
-
-    difference: float
-    standard_error: float
-    df: float
-    low: float
-    high: float
-    p: float
-    seeds: int
-    problems: int
-
-
 def pass_at_k(samples: ArrayLike, correct: ArrayLike, k: int) -> np.ndarray:
     """Unbiased chance that at least one of k samples is right, per problem: 1 - C(n-c, k) / C(n, k).
 
@@ -113,27 +100,40 @@ def _wilson(mean: float, error: float, quantile: float) -> tuple[float, float]:
     return max(0.0, center - half), min(1.0, center + half)
 
 
-def compare(strata: Sequence[ArrayLike], baseline: Sequence[ArrayLike]) -> Comparison:
-    """Paired difference of two variants on the same seeds and problems (arrays of equal shapes).
+class Components(NamedTuple):
+    """Of the mean of scores (..., S, P): its variance due to problems, to seeds and to their interaction (which the other
+    two contain), and for problems and interaction the sum of v^2 / df over benchmarks (Satterthwaite)."""
 
-    The test is a t test of the mean difference whose standard error treats seeds and problems as crossed
-    random effects (`crossed`), so it asks: would it hold with other seeds *and* other problems like these?
-    With one seed it can only speak about other problems.
+    mean: np.ndarray
+    problems: np.ndarray
+    seeds: np.ndarray
+    both: np.ndarray
+    problems_spread: np.ndarray
+    both_spread: np.ndarray
+
+
+def components(strata: Sequence[np.ndarray]) -> Components:
+    """Of the plain mean of benchmarks' means, one array (..., S, P_b) each; NaN where a benchmark has one problem.
+
+    Crossed random effects, see Brennan, Generalizability Theory (2001), ch. 3. Problems are never pooled across
+    benchmarks: the spread between benchmarks is no noise.
     """
-    differences = []
-    for one, other in zip(strata, baseline, strict=True):
-        one, other = np.asarray(one, float), np.asarray(other, float)
-        if one.shape != other.shape:
-            raise ValueError(f"pairing needs equal seeds and problems, got {one.shape} and {other.shape}")
-        differences.append(one - other)
-    found = crossed(differences)
-    if found.standard_error > 0:
-        p = float(2 * special.stdtr(found.df, -abs(found.mean) / found.standard_error))
-    elif found.standard_error == 0:
-        p = 1.0 if found.mean == 0 else 0.0
-    else:
-        p = math.nan
-    return Comparison(*found[:5], p, found.seeds, found.problems)
+    size, parts = strata[0].shape[-2], len(strata)
+    per_seed = np.asarray(sum(array.mean(axis=-1) for array in strata)) / parts
+    of_problems, of_both = [], []
+    for array in strata:
+        count = array.shape[-1]
+        means = array.mean(axis=-2, keepdims=True)
+        with np.errstate(invalid="ignore"):
+            v = ((means - means.mean(axis=-1, keepdims=True)) ** 2).sum(axis=(-2, -1)) / np.float64(count - 1)
+        of_problems.append((v / count / parts**2, count - 1))
+        rest = array - means - array.mean(axis=-1, keepdims=True) + means.mean(axis=-1, keepdims=True)
+        df = max((size - 1) * (count - 1), 1)
+        of_both.append(((rest**2).sum(axis=(-2, -1)) / df / (size * count) / parts**2, df))
+    problems, both = (np.asarray(sum(v for v, _ in each)) for each in (of_problems, of_both))
+    spreads = (np.asarray(sum(v**2 / max(df, 1) for v, df in each)) for each in (of_problems, of_both))
+    seeds = per_seed.var(axis=-1, ddof=1) / size if size > 1 else np.zeros(per_seed.shape[:-1])
+    return Components(per_seed.mean(axis=-1), problems, seeds, both, *spreads)
 
 
 def crossed(strata: Sequence[ArrayLike]) -> Estimate:
@@ -141,83 +141,20 @@ def crossed(strata: Sequence[ArrayLike]) -> Estimate:
 
     `strata` holds one (S, P_b) array per benchmark b, rows being the same seeds. With V_p the variance of
     the mean due to problems, V_s due to seeds and V_e due to their interaction (which both contain), Var =
-    V_p + V_s - V_e, but not less than V_p or V_s; degrees of freedom after Satterthwaite (1946). See
-    Brennan, Generalizability Theory (2001), ch. 3, for the crossed design. Problems are never pooled across
-    benchmarks: the spread between benchmarks is no noise.
+    V_p + V_s - V_e, but not less than V_p or V_s; degrees of freedom after Satterthwaite (1946).
     """
     arrays = [np.asarray(array, float) for array in strata]
     seeds = {array.shape[0] for array in arrays if array.ndim == 2}
     if not arrays or any(array.ndim != 2 or array.size == 0 for array in arrays) or len(seeds) != 1:
         raise ValueError("expected non-empty arrays (seeds, problems) with the same number of seeds")
-    size, parts = seeds.pop(), len(arrays)
-    problems = sum(array.shape[1] for array in arrays)
-    per_seed = np.mean([array.mean(axis=1) for array in arrays], axis=0)
-    mean = float(per_seed.mean())
-    v_problems, v_both, df_problems, df_both = 0.0, 0.0, [], []
-    for array in arrays:
-        count = array.shape[1]
-        if count < 2:
-            return _estimate(mean, math.nan, 0, size, problems)
-        means = array.mean(axis=0)
-        v = float(means.var(ddof=1)) / count / parts**2
-        v_problems += v
-        df_problems.append((v, count - 1))
-        if size > 1:
-            rest = array - means - array.mean(axis=1, keepdims=True) + array.mean()
-            v = float((rest**2).sum()) / ((size - 1) * (count - 1)) / (size * count) / parts**2
-            v_both += v
-            df_both.append((v, (size - 1) * (count - 1)))
-    v_seeds = float(per_seed.var(ddof=1)) / size if size > 1 else 0.0
-    variance = max(v_problems + v_seeds - v_both, v_problems, v_seeds)
-    spread = sum(v**2 / df for v, df in df_problems + df_both) + (
-        v_seeds**2 / (size - 1) if size > 1 else 0.0
-    )
-    df = max(1.0, variance**2 / spread) if spread > 0 else float(problems - parts)
-    return _estimate(mean, math.sqrt(variance), df, size, problems)
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down correction of a family of p-values (1979); NaN stays NaN and does not count."""
-    order = sorted((p, index) for index, p in enumerate(p_values) if not math.isnan(p))
-    corrected = [math.nan] * len(p_values)
-    worst = 0.0
-    for rank, (p, index) in enumerate(order):
-        worst = max(worst, min(1.0, p * (len(order) - rank)))
-        corrected[index] = worst
-    return corrected
-
-
-def holm_levels(p_values: Sequence[float]) -> list[float]:
-    """The level at which Holm's procedure tests each p-value of a family; NaN stays NaN.
-
-    The k-th smallest of m is tested at (1 - LEVEL) / (m - k + 1) until one is not below its level; it and those
-    after it keep that level. So the interval at 1 - level leaves out zero exactly where the test rejects, which an
-    uncorrected interval does not.
-    """
-    order = sorted((p, index) for index, p in enumerate(p_values) if not math.isnan(p))
-    levels = [math.nan] * len(p_values)
-    level, stopped = math.nan, False
-    for rank, (p, index) in enumerate(order):
-        if not stopped:
-            level = (1 - LEVEL) / (len(order) - rank)
-            stopped = p > level
-        levels[index] = level
-    return levels
-
-
-def student_interval(mean: float, standard_error: float, df: float, level: float) -> tuple[float, float]:
-    """Student's two-sided interval that fails to cover with probability `level`."""
-    half = float(special.stdtrit(max(df, 1.0), 1 - level / 2)) * standard_error if df >= 1 else math.nan
-    return mean - half, mean + half
-
-
-def verdict(difference: float, p_corrected: float) -> str:
-    """`better`, `worse` or `within noise` at the 5 % level; `not testable` without a p-value."""
-    if math.isnan(p_corrected):
-        return "not testable"
-    if p_corrected > 1 - LEVEL + 1e-12 or difference == 0:
-        return "within noise"
-    return "better" if difference > 0 else "worse"
+    size, problems = seeds.pop(), sum(array.shape[1] for array in arrays)
+    parts = components(arrays)
+    if np.isnan(parts.problems):
+        return _estimate(float(parts.mean), math.nan, 0, size, problems)
+    variance = float(max(parts.problems + parts.seeds - parts.both, parts.problems, parts.seeds))
+    spread = float(parts.problems_spread + parts.both_spread + parts.seeds**2 / max(size - 1, 1))
+    df = max(1.0, variance**2 / spread) if spread > 0 else float(problems - len(arrays))
+    return _estimate(float(parts.mean), math.sqrt(variance), df, size, problems)
 
 
 def _estimate(mean: float, error: float, df: float, seeds: int, problems: int) -> Estimate:

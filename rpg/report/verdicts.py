@@ -1,0 +1,182 @@
+"""Tests of the variants' differences from a baseline, for the tables of rpg.report.summary.
+
+All differences of a table are one family (rpg.stats.family). Runs are compared at places: a checkpoint, or a mixture of two,
+which is how accuracies are interpolated to equal tokens or seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import duckdb
+import numpy as np
+
+from rpg import stats
+from rpg.store import queries
+
+Place = tuple[tuple[int, float], ...]
+"""Steps with their weights, which add up to 1."""
+Runs = dict[int, tuple[str, Place]]
+"""Seed -> run and place."""
+
+Checkpoints = dict[str, tuple[int, dict[int, str]]]
+"""Variant -> the step at which it is judged, and its runs there by seed."""
+
+TOO_FEW = "too few seeds"
+
+
+class Difference(NamedTuple):
+    """A variant's difference from the baseline; without a p-value if it cannot be tested."""
+
+    difference: float
+    low: float
+    high: float
+    p: float
+    p_corrected: float
+    verdict: str
+
+
+class Group(NamedTuple):
+    """Variants that are compared with the baseline at the same place."""
+
+    baseline: Runs
+    variants: dict[str, Runs]
+
+
+def at_last(chosen: Checkpoints, baseline: str | None) -> list[Group]:
+    """Variants by the last step that the baseline has too."""
+    if baseline is None or baseline not in chosen:
+        return []
+    groups: dict[int, Group] = {}
+    last, base = chosen[baseline]
+    for variant, (step, runs) in chosen.items():
+        place = ((min(step, last), 1.0),)
+        group = groups.setdefault(place[0][0], Group({seed: (run, place) for seed, run in base.items()}, {}))
+        if variant != baseline and set(runs) & set(base):
+            group.variants[variant] = {seed: (run, place) for seed, run in runs.items()}
+    return [group for group in groups.values() if group.variants]
+
+
+def at_budget(curve: Sequence[tuple[int, float]], budget: float) -> Place:
+    """Between the two checkpoints where a run had spent this much; `curve` are steps, ascending, with what was spent."""
+    before = max((point for point in curve if point[1] <= budget), default=curve[0])
+    after = min((point for point in curve if point[1] > budget), default=before)
+    if after[1] <= before[1]:
+        return ((before[0], 1.0),)
+    share = (budget - before[1]) / (after[1] - before[1])
+    return ((before[0], 1 - share), (after[0], share)) if share else ((before[0], 1.0),)
+
+
+class ProblemScores:
+    """Accuracy per run and problem at the places of the groups, fetched in one query."""
+
+    def __init__(self, db: duckdb.DuckDBPyConnection, sweep: str, checkpoints: set[tuple[str, int]]) -> None:
+        found = queries.problem_scores(db, sweep, sorted(checkpoints))
+        self.samples = found.groupby(["run", "step", "benchmark"])["samples"].min().to_dict()
+        self._tables = {}
+        for benchmark, part in found.groupby("benchmark"):
+            table = part.pivot(index=["run", "step"], columns="problem_id", values="accuracy")
+            self._tables[benchmark] = {key: at for at, key in enumerate(table.index)}, table.to_numpy()
+
+    def row(self, benchmark: str, run: str, place: Place) -> np.ndarray | None:
+        """(problems of the sweep,), NaN for those without a sample; None without any."""
+        index, values = self._tables.get(benchmark, ({}, None))
+        if values is None or any((run, step) not in index for step, _ in place):
+            return None
+        return np.asarray(sum(weight * values[index[run, step]] for step, weight in place))
+
+    def array(self, benchmark: str, runs: Runs) -> np.ndarray | None:
+        """(seeds, problems that all of the runs have)."""
+        block = self.block([benchmark], [runs])
+        return block[0][0] if block else None
+
+    def block(self, parts: Sequence[str], variants: Sequence[Runs]) -> list[np.ndarray] | None:
+        """Scores (V, S, P) per benchmark, of the seeds and problems that all variants have; None without any."""
+        seeds = sorted(set.intersection(*map(set, variants)))
+        strata = []
+        for benchmark in parts:
+            rows = [[self.row(benchmark, *runs[seed]) for seed in seeds] for runs in variants]
+            if not seeds or any(row is None for line in rows for row in line):
+                return None
+            values = np.array(rows)
+            values = values[..., ~np.isnan(values).any(axis=(0, 1))]
+            if not values.size:
+                return None
+            strata.append(values)
+        return strata
+
+
+def checkpoints(groups: Sequence[Group]) -> set[tuple[str, int]]:
+    """(run, step) of all places."""
+    sides = [runs for group in groups for runs in (group.baseline, *group.variants.values())]
+    return {(run, step) for runs in sides for run, place in runs.values() for step, _ in place}
+
+
+def families(
+    scores: ProblemScores, groups: Sequence[Group], parts: Sequence[str]
+) -> Iterator[tuple[list[str], stats.Family]]:
+    """Variants that share the same seeds with the baseline and have all benchmarks, and their differences."""
+    for group in groups:
+        by_seeds: dict[frozenset[int], list[str]] = {}
+        for name, runs in group.variants.items():
+            if scores.block(parts, [group.baseline, runs]):
+                by_seeds.setdefault(frozenset(runs) & frozenset(group.baseline), []).append(name)
+        for names in by_seeds.values():
+            if block := scores.block(parts, [group.baseline, *(group.variants[name] for name in names)]):
+                yield names, stats.family([array[None] for array in block])
+
+
+def compare(
+    scores: ProblemScores,
+    groups: Sequence[Group],
+    benchmarks: Mapping[str, Sequence[str]],
+    level: float = stats.ERROR,
+) -> dict[tuple[str, str], Difference]:
+    """(variant, benchmark) -> its difference, all of them one family; `benchmarks` are names with their parts (a mean has
+    several)."""
+    fitted = [
+        (name, *family) for name, parts in benchmarks.items() for family in families(scores, groups, parts)
+    ]
+    together = sum(len(variants) for _, variants, _ in fitted)
+    found: dict[tuple[str, str], Difference] = {}
+    for benchmark, variants, family in fitted:
+        columns = np.concatenate([family.difference, *family.intervals(level / together), family.p_values()])
+        for variant, column in zip(variants, columns.T.tolist(), strict=True):
+            difference, low, high, p = column
+            few = family.seeds < stats.MINIMUM_SEEDS and not math.isnan(p)
+            if math.isnan(p):
+                low = high = math.nan
+            tested, verdict = (math.nan, TOO_FEW) if few else (p, "")
+            found[variant, benchmark] = Difference(difference, low, high, tested, math.nan, verdict)
+    corrected = stats.holm(np.array([one.p for one in found.values()])) * (stats.ERROR / level)
+    for key, p in zip(found, np.minimum(corrected, 1.0).tolist(), strict=True):
+        one = found[key]
+        found[key] = one._replace(p_corrected=p, verdict=one.verdict or stats.verdict(one.difference, p))
+    return found
+
+
+def looked_at(
+    found: Mapping[tuple[str, str], Difference], earlier: Sequence[stats.Look]
+) -> dict[tuple[str, str], Difference]:
+    """With what earlier looks have found: a verdict stays, and intervals hold together, so the truth is in all of them."""
+    made = {}
+    for key, one in found.items():
+        before = [look.results[json.dumps(key)] for look in earlier if json.dumps(key) in look.results]
+        low = max([one.low, *(result[0] for result in before)])
+        high = min([one.high, *(result[1] for result in before)])
+        if low <= one.difference <= high:
+            one = one._replace(low=low, high=high)
+        settled = [result[2] for result in before if result[2] in ("better", "worse")]
+        made[key] = one._replace(verdict=settled[0]) if settled else one
+    return made
+
+
+def leads(
+    scores: ProblemScores, groups: Sequence[Group], benchmark: str, parts: Sequence[str], others: int
+) -> bool:
+    """Whether the groups' baseline is better than all the others."""
+    found = compare(scores, groups, {benchmark: parts})
+    return len(found) == others > 0 and all(one.verdict == "worse" for one in found.values())

@@ -1,0 +1,57 @@
+"""Estimates with honest intervals from few seeds and problems, and tests of differences: docs/statistics.md."""
+
+from rpg.stats.comparisons import ERROR, MINIMUM_SEEDS, Family, family, holm, verdict
+from rpg.stats.estimates import (
+    LEVEL,
+    Estimate,
+    accuracy,
+    components,
+    crossed,
+    majority_at_k,
+    pass_at_k,
+    seed_interval,
+    t_quantile,
+)
+from rpg.stats.power import (
+    ASSUMED,
+    MATTERS,
+    Design,
+    Spreads,
+    detectable,
+    problems_needed,
+    seeds_needed,
+    sentence,
+    spreads,
+)
+from rpg.stats.sequential import LATER_ERROR, Look, allowance, next_look
+
+__all__ = [
+    "ASSUMED",
+    "ERROR",
+    "LATER_ERROR",
+    "LEVEL",
+    "MATTERS",
+    "MINIMUM_SEEDS",
+    "Design",
+    "Estimate",
+    "Family",
+    "Look",
+    "Spreads",
+    "accuracy",
+    "allowance",
+    "components",
+    "crossed",
+    "detectable",
+    "family",
+    "holm",
+    "majority_at_k",
+    "next_look",
+    "pass_at_k",
+    "problems_needed",
+    "seed_interval",
+    "seeds_needed",
+    "sentence",
+    "spreads",
+    "t_quantile",
+    "verdict",
+]

@@ -1,0 +1,231 @@
+"""Differences of several variants to one baseline, tested and bounded as one family. Why this test and no other:
+docs/statistics.md; how it performs: `python -m benchmarks.error_rates`.
+
+A difference is the mean over the same seeds and problems. Given the spreads of the seeds of both variants it is about
+normal; what makes the test hard is that three seeds hardly show a spread. Two routes estimate it:
+
+*pooled*: every variant has a spread of its own, but a priori these resemble each other; so the spreads of all variants
+inform each (Bayes' rule on a grid). The baseline's resembles them least, because its seeds are in all differences.
+*pairwise*: only the differences of this variant to the baseline, seed by seed, as in a t test.
+
+In both, what the sampled answers alone would make seeds differ is known and spreads cannot be less. The p-value is the
+smaller of the two, each divided by a share (`_SHARES`). Everything is computed for many families at once (first axis), as
+simulations need it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy import special
+
+from rpg.stats.estimates import components
+
+ERROR = 0.05
+"""Share of families of equal variants in which any is called better or worse."""
+MINIMUM_SEEDS = 3
+"""Fewer give a difference and an interval, but no verdict: two seeds do not show how much seeds differ."""
+
+_GRID = np.linspace(math.log(1e-3), math.log(1e3), 20)
+"""Logarithms of a spread's variance, relative to the mean of all: where posteriors are evaluated."""
+_RESEMBLANCE = (0.3, 1.0, 2.5)
+"""How far the logarithms of variances may lie apart (standard deviations), equally likely a priori."""
+_RESEMBLANCE_BASELINE = 2.5
+_AGAINST_ZERO = 0.2, 0.35
+"""Power of spread / (spread + noise) in the prior, pooled and pairwise: 0 would expect seeds that do not differ."""
+_CROWDING = 0.1
+"""Power of the number of differences by which p-values grow: of many, the routes agree less often."""
+_EDGE = 0.15
+"""Share of the largest possible variance of problems that intervals assume near 0 and 1 (`Family`)."""
+_SHARES = {3: (0.9, 0.65), 5: (0.65, 0.85), 10: (0.45, 1.0)}
+"""Seeds -> share of the level for the routes pooled and pairwise; their sum exceeds 1 because they agree so often."""
+_NOTHING_TO_POOL = 0.85
+"""Least share of the pairwise route where it is the only one: with two variants."""
+
+_ROUNDING = 1e-20
+"""Variances below this are of rounding: scores are between 0 and 1."""
+
+Mixture = tuple[np.ndarray, np.ndarray]
+"""Weights and variances (N, m, K) of normal distributions with mean 0: the error of each difference."""
+
+
+class Family(NamedTuple):
+    """What is known about N families of m differences: the distributions of their errors on both routes.
+
+    `excess` is the variance due to the choice of problems, with its degrees of freedom. Near 0 and 1 few problems carry a
+    difference d, and others might not show it: there the variance is at least `edge` d (1 - d).
+    """
+
+    difference: np.ndarray
+    pooled: Mixture
+    pairwise: Mixture
+    excess: np.ndarray
+    excess_df: np.ndarray
+    edge: np.ndarray
+    seeds: int
+
+    def p_values(self, truth: np.ndarray | float = 0.0) -> np.ndarray:
+        """Two-sided p-values (N, m) of the hypotheses that the differences are `truth`, not corrected for their number."""
+        size = np.abs(self.difference - truth)
+        excess = np.maximum(self.excess, self.edge * np.abs(truth) * (1 - np.abs(truth)))
+        pooled = self._tail(self.pooled, size, excess)
+        if self.seeds == 1:
+            return pooled
+        shares = [
+            np.interp(self.seeds, list(_SHARES), share) for share in zip(*_SHARES.values(), strict=True)
+        ]
+        pairwise = self._tail(self.pairwise, size, excess)
+        differences = self.difference.shape[1]
+        if differences == 1:
+            return np.asarray(np.minimum(pairwise / max(shares[1], _NOTHING_TO_POOL), 1.0))
+        smaller = np.minimum(pooled / shares[0], pairwise / shares[1])
+        return np.asarray(np.minimum(smaller * (differences / 2) ** _CROWDING, 1.0))
+
+    def intervals(self, error: float) -> tuple[np.ndarray, np.ndarray]:
+        """Bounds (N, m) within [-1, 1]: the truths whose p-value is at least `error`."""
+        bounds = []
+        for end in (-1.0, 1.0):
+            inside, outside = self.difference, np.full_like(self.difference, end)
+            whole = self.p_values(outside) >= error
+            for _ in range(26):
+                middle = (inside + outside) / 2
+                kept = self.p_values(middle) >= error
+                inside, outside = np.where(kept, middle, inside), np.where(kept, outside, middle)
+            bounds.append(np.where(whole, end, inside))
+        return bounds[0], bounds[1]
+
+    def _tail(self, error: Mixture, size: np.ndarray, excess: np.ndarray) -> np.ndarray:
+        weights, variances = error
+        total = variances + excess[..., None]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            square = np.where(size[..., None] > 0, size[..., None] ** 2 / total, 0.0)
+            df = self.excess_df[..., None] * np.minimum(total / excess[..., None], 1e6) ** 2
+            df = np.where(excess[..., None] > 0, df, 1e12)
+            # Student's tail by Wallace's (1959) normal transformation, within one per cent where it matters here
+            normal = np.sqrt(df * np.log1p(square / df)) * (8 * df + 1) / (8 * df + 3)
+        return np.asarray((weights * 2 * special.ndtr(-normal)).sum(-1))
+
+
+def family(strata: Sequence[np.ndarray]) -> Family:
+    """From scores (N, V, S, P) per benchmark; the first of V variants is the baseline."""
+    arrays = [np.asarray(array, float) for array in strata]
+    seeds = arrays[0].shape[2]
+    pair = components([array[:, 1:] - array[:, :1] for array in arrays])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        excess_df = np.where(pair.problems_spread > 0, pair.problems**2 / pair.problems_spread, 1.0)
+    accuracies = [array.mean(axis=(2, 3)) for array in arrays]  # (N, V)
+    edge = sum(_edge(each) / array.shape[3] for each, array in zip(accuracies, arrays, strict=True))
+    edge = edge / len(arrays) ** 2
+    if seeds == 1:  # nothing is known about seeds: the error is that of problems
+        nothing = np.ones((*pair.mean.shape, 1)), np.zeros((*pair.mean.shape, 1))
+        return Family(pair.mean, nothing, nothing, pair.problems, excess_df, edge, 1)
+    means = np.mean([array.mean(axis=3) for array in arrays], axis=0)
+    level = np.mean([share * (1 - share) for share in accuracies], axis=0)
+    pooled = posterior_pooled(means, noise_of_answers(arrays), level)
+    pairwise = posterior_pairwise(pair.seeds, pair.both, seeds)
+    excess = np.maximum(pair.problems - pair.both, 0.0)
+    return Family(pair.mean, pooled, pairwise, excess, excess_df, edge, seeds)
+
+
+def _edge(accuracies: np.ndarray) -> np.ndarray:
+    middle = (accuracies[:, 1:] + accuracies[:, :1]) / 2
+    return np.asarray(_EDGE * (1 - 4 * middle * (1 - middle)))
+
+
+def noise_of_answers(arrays: list[np.ndarray]) -> np.ndarray:
+    """Variance (N, V) of one seed's mean that the answers alone would make: interaction of seeds and problems.
+
+    What the variants of a seed have in common is taken out first, as it cancels in differences.
+    """
+    _, variants, seeds, _ = arrays[0].shape
+    total = seeds * components([array - array.mean(axis=1, keepdims=True) for array in arrays]).both
+    mean = total.sum(axis=1, keepdims=True) / (variants - 1)
+    if variants == 2:
+        return np.asarray(np.repeat(mean, 2, axis=1))
+    return np.asarray(np.maximum((total - mean / variants) / (1 - 2 / variants), mean / 10))
+
+
+def posterior_pairwise(observed: np.ndarray, noise: np.ndarray, seeds: int) -> Mixture:
+    """Posterior of each difference's variance from its seeds: `observed` variance of their mean, and that by answers."""
+    scale = np.maximum(np.maximum(observed, noise), _ROUNDING)[..., None]
+    spread = scale * np.exp(np.linspace(math.log(1e-4), math.log(1e3), 40))
+    total = spread + noise[..., None]
+    likelihood = -0.5 * (seeds - 1) * (np.log(total / scale) + observed[..., None] / total)
+    return _normalised(likelihood + _AGAINST_ZERO[1] * np.log(spread / total)), total
+
+
+def posterior_pooled(means: np.ndarray, noise: np.ndarray, level: np.ndarray) -> Mixture:
+    """Posterior of each difference's variance from the spreads of all variants' seeds; `means` are (N, V, S).
+
+    Spreads resemble each other in logits: accuracies' spreads are in proportion to `level` (N, V), accuracy times its
+    complement. Seeds are centred on what all variants share, variants weighted by their posterior precisions.
+    """
+    seeds = means.shape[2]
+    relative = np.maximum(level / np.maximum(level.max(axis=1, keepdims=True), 1e-300), 0.03) ** 2
+    squares, freedom = shared_out(means, np.ones(means.shape[:2]))
+    scale = np.maximum(squares.sum(axis=1) / (freedom * relative).sum(axis=1), noise.mean(axis=1))
+    scale = np.maximum(scale, _ROUNDING)[:, None, None]
+    spread = scale * np.exp(_GRID) * relative[..., None]
+    total = spread + noise[..., None]  # (N, V, T)
+    others = np.concatenate([_kernel(width) for width in _RESEMBLANCE], axis=1)
+    first = np.concatenate([_kernel(max(width, _RESEMBLANCE_BASELINE)) for width in _RESEMBLANCE], axis=1)
+    usual = scale[:, 0] * np.exp(_GRID)
+    prior = _AGAINST_ZERO[0] * np.log(usual / (usual + noise.mean(axis=1)[:, None]))
+    for step in range(4):
+        likelihood = -0.5 * (freedom[..., None] * np.log(total / scale) + squares[..., None] / total)
+        likelihood = np.exp(likelihood - likelihood.max(axis=2, keepdims=True))
+        evidence = likelihood @ others
+        evidence[:, 0] = likelihood[:, 0] @ first
+        common = _normalised(np.log(evidence).sum(axis=1) + np.tile(prior, len(_RESEMBLANCE)))
+        if step < 3:
+            posterior = likelihood * ((common[:, None] / evidence) @ others.T)
+            squares, freedom = shared_out(means, (posterior / total).sum(axis=2))
+    of_baseline = (first * (common / evidence[:, 0])[:, None])[:, None]  # (N, 1, T, common)
+    of_variant = others.T * likelihood[:, 1:, None] / evidence[:, 1:, :, None]  # (N, m, common, T)
+    weights = (of_baseline @ of_variant) * likelihood[:, :1, :, None]
+    variances = (total[:, :1, :, None] + total[:, 1:, None]) / seeds
+    shape = (*weights.shape[:2], -1)
+    return weights.reshape(shape), variances.reshape(shape)
+
+
+def shared_out(means: np.ndarray, precision: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sums of squares (N, V) of what the seeds' shared part leaves, and their degrees of freedom."""
+    share = precision / np.maximum(precision.sum(axis=1, keepdims=True), 1e-300)
+    rest = means - means.mean(axis=2, keepdims=True)
+    rest = rest - (share[..., None] * rest).sum(axis=1, keepdims=True)
+    return (rest**2).sum(axis=2), (means.shape[2] - 1) * (1 - share)
+
+
+def _kernel(width: float) -> np.ndarray:
+    """Column k: how likely a variant's spread is where the common one is the k-th of the grid."""
+    density = np.exp(-0.5 * ((_GRID[:, None] - _GRID) / width) ** 2)
+    return np.asarray(density / density.sum(axis=0))
+
+
+def _normalised(logarithms: np.ndarray) -> np.ndarray:
+    weights = np.exp(logarithms - logarithms.max(axis=-1, keepdims=True))
+    return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
+
+
+def verdict(difference: float, p_corrected: float) -> str:
+    """`better`, `worse` or `within noise` at the 5 % level; `not testable` without a p-value."""
+    if math.isnan(p_corrected):
+        return "not testable"
+    if p_corrected > ERROR or difference == 0:
+        return "within noise"
+    return "better" if difference > 0 else "worse"
+
+
+def holm(p_values: np.ndarray) -> np.ndarray:
+    """Holm's step-down correction (1979) of families (..., m); NaN stays NaN and does not count."""
+    p_values = np.asarray(p_values, float)
+    order = np.argsort(p_values, axis=-1)  # NaN last
+    ranked = np.take_along_axis(p_values, order, axis=-1)
+    left = np.isfinite(ranked).sum(axis=-1, keepdims=True) - np.arange(p_values.shape[-1])
+    worst = np.maximum.accumulate(np.minimum(ranked * left, 1.0), axis=-1) if p_values.size else ranked
+    corrected = np.empty_like(p_values)
+    np.put_along_axis(corrected, order, worst, axis=-1)
+    return corrected
