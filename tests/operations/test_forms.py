@@ -243,7 +243,8 @@ def test_a_reward_function_comes_from_the_folder_of_who_serves_and_from_nowhere_
     assert forms.sweep(roots, "quickstart", overrides="reward={type: length}")[0] == "quickstart"
 
 
-VERL = "backend={type: verl, device: cuda, rollout: {type: vllm}}\nmodel={type: pretrained, path: Qwen/Qwen3-0.6B}\nbackend.verl="
+GPU = "backend={type: verl, device: cuda, rollout: {type: vllm}}\nmodel={type: pretrained, path: Qwen/Qwen3-0.6B}\n"
+VERL = f"{GPU}backend.verl="
 
 
 @pytest.mark.parametrize(
