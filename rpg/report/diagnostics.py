@@ -28,8 +28,6 @@ SOLVED = 0.9
 """Accuracy of the sampled responses above which a low entropy is fine: the policy is sure because it is right."""
 SILENT = 0.9
 """Share of responses in which no answer can be found."""
-NO_SHARE = 0.01
-"""Fraction of the reward's slope below which a KL term has no visible effect."""
 
 
 class Finding(NamedTuple):
@@ -69,26 +67,12 @@ def of_answers(benchmark: str, step: int, missing: float) -> list[Finding]:
     ]  # fmt: skip
 
 
-def identical(variants: Sequence[str], shares: Sequence[float]) -> Finding:
-    """Variants that agree in every evaluation; `shares`: the weights of their KL terms relative to their rewards."""
-    largest = max(shares, default=math.nan)
-    why = ""
-    if largest < NO_SHARE:
-        why = (
-            f"; their settings make the same gradient: beta times the slope of the KL was at most {largest:.2%} of the "
-            "reward's"
-        )
+def identical(variants: Sequence[str]) -> Finding:
+    """Variants that agree in every number of every step and evaluation."""
     return Finding(
-        "identical", f"{', '.join(variants)}: identical in every evaluation{why}",
+        "identical", f"{', '.join(variants)}: identical in every step and evaluation",
         "what differs between them has no effect here; a larger beta, more drift or another axis would tell them apart",
     )  # fmt: skip
-
-
-def kl_share(beta: float, kl: float) -> float:
-    """Slope of beta times the KL as a fraction of the reward's slope. The former is beta times a log-ratio, of size
-    sqrt(2 KL) for a small KL; the latter is an advantage, of size one if normalised.
-    """
-    return beta * math.sqrt(2 * max(kl, 0.0))
 
 
 # --- rules over the last steps of a run ----------------------------------------------------------------

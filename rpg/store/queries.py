@@ -369,6 +369,25 @@ def health_metrics(
     return rows
 
 
+def identical_variants(db: duckdb.DuckDBPyConnection, sweep: str) -> list[list[str]]:
+    """Groups of variants whose runs agree in every number of every step (but times) and in every graded sample."""
+    numbers = [name for name in metric_names(db) if name != "tokens_per_second" and "seconds" not in name]
+    return [
+        variants
+        for (variants,) in db.execute(
+            f"""WITH trained AS (SELECT run, bit_xor(hash({", ".join(["step", *numbers])})) AS digest
+                              FROM metrics WHERE sweep = $1 GROUP BY run),
+                   evaluated AS (SELECT run, bit_xor(hash(benchmark, step, problem_id, sample, correct, extracted, tokens))
+                                        AS digest FROM samples WHERE sweep = $1 GROUP BY run),
+                   digests AS (SELECT r.variant, list((r.seed, t.digest, e.digest) ORDER BY r.seed) AS digest
+                               FROM runs r JOIN trained t USING (run) JOIN evaluated e USING (run)
+                               WHERE r.sweep = $1 AND r.superseded IS NULL GROUP BY r.variant)
+                SELECT list(variant ORDER BY variant) FROM digests GROUP BY digest HAVING count(*) > 1 ORDER BY ALL""",
+            [sweep],
+        ).fetchall()
+    ]
+
+
 def without_answer(db: duckdb.DuckDBPyConnection, sweep: str) -> pandas.DataFrame:
     """For each current run's last evaluation of a benchmark: run, benchmark, step, share of samples without an answer.
     Where the reward decides what is right (rpg.rewards.graders), no answer is extracted."""
