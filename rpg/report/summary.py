@@ -365,13 +365,7 @@ def _scored(
 
 def history(layout: Layout, sweep: str) -> History:
     """From the sweep's folder."""
-    looks = []
-    for fields in layout.read_looks(sweep):
-        lists: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
-        }
-        results = {name: (low, high, verdict) for name, (low, high, verdict) in fields["results"].items()}
-        looks.append(stats.Look(**{**lists, "results": results}))
+    looks = [stats.Look(**fields) for fields in layout.read_looks(sweep)]
     matters = stats.MATTERS
     with contextlib.suppress(StoreError, KeyError):
         matters = float(layout.read_sweep(sweep)["matters"])
@@ -409,8 +403,8 @@ def _judge(
     if all(one.verdict == verdicts.TOO_FEW for one in results.values()):
         return None
     found = {json.dumps(key): (one.low, one.high, one.verdict) for key, one in results.items()}
-    benchmarks = tuple(benchmark for benchmark in parts if benchmark != MEAN)
-    return stats.Look(name, tuple(compared), planned, len(earlier) + 1, level, benchmarks, None, found)
+    benchmarks = [benchmark for benchmark in parts if benchmark != MEAN]
+    return stats.Look(name, compared, planned, len(earlier) + 1, level, benchmarks, None, found)
 
 
 def _leads(
