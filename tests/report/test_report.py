@@ -179,6 +179,15 @@ def test_only_variants_that_agree_in_training_and_evaluation_are_called_identica
     assert any(note.startswith("GRPO, RPG-URKL: identical in every step") for note in summary(layout).notes)
 
 
+def test_variants_that_are_never_right_are_not_the_same(layout):
+    for run in layout.run_folders("demo"):
+        for name, step in ((name, step) for name in SHAPE.benchmarks for step in (4, 8)):
+            samples = read_eval(run, name, step).to_pylist()
+            wrong = [one | {"correct": False, "extracted": run.name} for one in samples]
+            write_eval(run, name, step, wrong)
+    assert not any("identical" in note for note in summary(layout).notes)
+
+
 def test_nothing_evaluated_yet(layout):
     for run in layout.run_folders("demo"):
         shutil.rmtree(run.path / "evals")
