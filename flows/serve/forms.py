@@ -9,17 +9,19 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flows.serve.form_sizes import check_limits, limits_of, texts
+from flows.serve.form_sizes import FILE, check_limits, limits_of, texts
 from rpg.config import shipped
+from rpg.config.capabilities import reached
 from rpg.config.errors import ConfigError, nearest
 from rpg.config.load import parse_assignments, read_mapping
-from rpg.config.reward import PythonReward
+from rpg.config.run_spec import RunSpec
+from rpg.config.section import ADDRESS, CODE
 from rpg.config.sweep_spec import Sweep, load_sweep
 from rpg.store import Layout
 from rpg.tasks.benchmarks import benchmarks as shipped_benchmarks
@@ -113,7 +115,7 @@ def sweep(
     axes = {field: values for field, values in chosen.items() if values}
     # No digest of the data: that would read files before their paths are checked.
     assignments = parse_assignments(lines)
-    _check_no_code(assignments)
+    _check_reach(assignments, where)
     planned = load_sweep(path, assignments, lambda _: "", axes=axes, name=name or None)
     _check_planned(planned, where)
     arguments = ["sweep", str(path), "--home", str(where.home), *(f"--set={line}" for line in lines)]
@@ -186,32 +188,45 @@ def _check_planned(planned: Sweep, where: Roots) -> None:
     check_limits(planned, limits_of(where.home), where.home)
 
 
-def _check_no_code(assignments: Mapping[str, Any]) -> None:
-    """A form sets numbers and names; which code runs is decided by files of whoever serves."""
+def _check_reach(assignments: Mapping[str, Any], where: Roots) -> None:
+    """A form sets numbers, choices, names and paths; files of whoever serves decide what runs, and where data go."""
+    addresses = limits_of(where.home).addresses
     for name, value in assignments.items():
-        parts = name.split(".")
-        if parts[0] == "track":
-            raise ConfigError(f"{name}: where numbers are sent is decided in a file in ${OWN}, not in a form")
-        code = (
-            parts[-1] in ("type", "function", "beside", "digest") or "python" in dict(texts(value)).values()
-        )
-        if parts[0] == "reward" and code:
-            raise ConfigError(
-                f"{name}: a reward function is code, and only comes from a file in ${OWN}, never from a form"
-            )
+        for field, capability, given in reached(RunSpec, name, value):
+            if capability is ADDRESS and given not in addresses:
+                raise ConfigError(
+                    f"{field}: {given!r} is an address, and those that a form may name are in the server's limits "
+                    f"({where.home / FILE}): addresses {', '.join(addresses)}"
+                )
+            if capability in (CODE, None):
+                why = "is code" if capability else "is not known to be a number, a choice, a name or a path"
+                raise ConfigError(
+                    f"{field}: {given!r} {why}, and only comes from a file in ${OWN}, never from a form"
+                )
 
 
 def _check_code(planned: Sweep, where: Roots) -> None:
-    """Functions may only come from files in $RPG_CONFIGS, not from the data folder, which others may write to."""
-    functions = (part for run in planned.runs for part in run.spec.reward if isinstance(part, PythonReward))
-    for part in functions:
-        folder = Path(os.path.realpath(part.beside)) if part.beside else None
-        if where.code is None or folder is None or not folder.is_relative_to(where.code):
-            raise ConfigError(
-                f"reward.function: {part.function}: a reward function is code, and from here it may only be named "
-                f"by a file in ${OWN}{f' ({where.code})' if where.code else ', which is not set'}; or run it with: "
-                f"rpg sweep {planned.path}"
-            )
+    """Code may only be named by files in $RPG_CONFIGS, not by those in the data folder, which others may write to."""
+    files = {Path(os.path.realpath(file)) for file in _files(planned.path)}
+    trusted = [Path(os.path.realpath(folder)) for folder in (shipped.SHIPPED, where.code) if folder]
+    if all(any(file.is_relative_to(folder) for folder in trusted) for file in files):
+        return
+    for run in planned.runs:
+        for field, capability, given in reached(RunSpec, "", run.spec.model_dump(mode="json")):
+            if capability in (CODE, None):
+                raise ConfigError(
+                    f"{field}: {given!r} may be code, and from here it may only be named by a file in "
+                    f"${OWN}{f' ({where.code})' if where.code else ', which is not set'}; or run it with: "
+                    f"rpg sweep {planned.path}"
+                )
+
+
+def _files(path: Path) -> Iterator[Path]:
+    """A configuration and the files that it includes."""
+    yield path
+    base = read_mapping(path).get("base")
+    if isinstance(base, str):
+        yield from _files(shipped.base(path, base))
 
 
 def _check_text(text: str, field: str, beside: Path, where: Roots) -> None:

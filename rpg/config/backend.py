@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from rpg.config.section import OPERATES, Positive, Section, default_type, kinds_of
+from rpg.config.section import ADDRESS, OPERATES, Positive, Section, default_type, kinds_of
 from rpg.config.verl_keys import refused
 
 
@@ -72,7 +72,7 @@ class OnNodes(Section):
     """One process per run, on whichever node of a Ray cluster has room; all nodes share the data folder."""
 
     type: Literal["ray"]
-    address: Annotated[str, Field(min_length=1)] = "auto"
+    address: Annotated[str, ADDRESS, Field(min_length=1)] = "auto"
     """`auto` for the cluster this machine belongs to, `host:port` of its head, `ray://host:port` of its client server."""
     cpus: Annotated[float, Field(ge=0)] | None = None
     """Processors to reserve per run; null: as many as `threads`."""
@@ -190,7 +190,7 @@ class RayJob(Section):
     """A job on a running Ray cluster; a rerun finds the job if it is still running and follows it."""
 
     type: Literal["job"]
-    address: Annotated[str, Field(min_length=1)] = "http://127.0.0.1:8265"
+    address: Annotated[str, ADDRESS, Field(min_length=1)] = "http://127.0.0.1:8265"
     """The cluster's dashboard, where jobs are submitted."""
 
 
@@ -198,7 +198,7 @@ class RayAddress(Section):
     """The driver runs on this machine, the workers on a running Ray cluster."""
 
     type: Literal["address"]
-    address: Annotated[str, Field(min_length=1)]
+    address: Annotated[str, ADDRESS, Field(min_length=1)]
     """`host:port` of the cluster's head, or `auto` for the one this machine belongs to."""
 
 

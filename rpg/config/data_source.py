@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, model_validator
 
-from rpg.config.section import Positive, Section, regular_expression
+from rpg.config.section import CODE, NAME, Positive, Section, regular_expression
 
 _PLAIN = re.compile(r"[\w.]+")
 _FORM = re.compile(r"""(boxed|asked|after|regex)\(\s*(?:(["'])(.*)\2\s*,\s*)?([\w.]+)\s*\)""", re.DOTALL)
@@ -34,7 +34,7 @@ def _column(text: str) -> str:
     return text
 
 
-Column = Annotated[str, AfterValidator(_column)]
+Column = Annotated[str, NAME, AfterValidator(_column)]
 r"""`boxed(column)` is the last `\boxed{...}` of a column; `asked(column)` the user's message of a conversation, without
 the paper's prompt around the problem; `after("####", column)` what follows the last `####`; `regex("pattern", column)`
 the first group of the first match of the pattern, or the whole match."""
@@ -56,13 +56,13 @@ class DataSource(Section):
 
     path: Path | None = None
     """A JSON-lines, Parquet or CSV file."""
-    hub: Annotated[str, Field(pattern=r"^[\w.-]+(/[\w.-]+)?$")] | None = None
+    hub: Annotated[str, NAME, Field(pattern=r"^[\w.-]+(/[\w.-]+)?$")] | None = None
     """Hub id of a data set, e.g. openai/gsm8k; instead of `path`."""
-    config: str | None = None
+    config: Annotated[str | None, NAME] = None
     """Configuration of the data set on the hub, e.g. main."""
-    split: Annotated[str, Field(min_length=1)] = "train"
+    split: Annotated[str, NAME, Field(min_length=1)] = "train"
     """Split of a data set on the hub; slices such as `train[:500]` work."""
-    revision: str | None = None
+    revision: Annotated[str | None, NAME] = None
     """Commit of the data set; null: the newest at the time."""
     columns: FileColumns | None = None
     """Instead of the task's columns."""
@@ -90,22 +90,24 @@ class DataSource(Section):
 class Example(Section):
     """A worked example that is shown before the problem."""
 
-    prompt: Annotated[str, Field(min_length=1)]
-    response: Annotated[str, Field(min_length=1)]
+    prompt: Annotated[str, NAME, Field(min_length=1)]
+    response: Annotated[str, NAME, Field(min_length=1)]
 
 
 class Chat(Section):
     """The conversation around a problem that the model is given."""
 
-    system: str | None = None
+    system: Annotated[str | None, NAME] = None
     """The system message, used if the data contain none."""
     examples: tuple[Example, ...] = ()
     """Worked examples, each a `prompt` and a `response`, as earlier turns of the conversation."""
-    prefix: str = ""
+    prefix: Annotated[str, NAME] = ""
     """The start of the assistant's turn. It is graded with the response, but not trained on."""
-    template: str | None = None
+    template: Annotated[str | None, CODE] = None
     """Chat template in Jinja, or a file `*.jinja` containing one, used instead of the tokenizer's."""
-    options: dict[Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]*$")], bool | int | float | str] = {}  # noqa: RUF012 (pydantic copies it)
+    options: dict[
+        Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]*$")], bool | int | float | Annotated[str, NAME]
+    ] = {}  # noqa: RUF012 (pydantic copies it)
     """Further variables for the template, e.g. `{enable_thinking: false}` if it can switch thinking off."""
 
     @classmethod

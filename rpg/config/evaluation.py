@@ -6,7 +6,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rpg.config.section import ADDS, EVALUATES, OPERATES, Positive, Section, default_type, kinds_of
+from rpg.config.section import (
+    ADDRESS,
+    ADDS,
+    EVALUATES,
+    NAME,
+    OPERATES,
+    Positive,
+    Section,
+    default_type,
+    kinds_of,
+)
 
 
 class LocalEngineSpec(Section):
@@ -61,7 +71,7 @@ class OnRay(Section):
     """Workers on a Ray cluster. They receive problems; grading and writing files stay in this process."""
 
     type: Literal["ray"]
-    address: Annotated[str, Field(min_length=1)] = "auto"
+    address: Annotated[str, ADDRESS, Field(min_length=1)] = "auto"
     """`auto` for the cluster this machine belongs to, `host:port` of its head, `ray://host:port` of its client server."""
     workers: Positive = 1
     """Copies of the model."""
@@ -88,7 +98,7 @@ class Evaluation(Section):
     """Nucleus sampling, as in `rollout`. By default evaluation does not use it, even if training does."""
     top_k: Annotated[Positive | None, EVALUATES] = None
     min_p: Annotated[float, Field(ge=0, lt=1), EVALUATES] = 0.0
-    benchmarks: Annotated[tuple[str, ...] | None, ADDS] = None
+    benchmarks: Annotated[tuple[str, ...] | None, ADDS, NAME] = None
     """Names of benchmarks to use; null: all benchmarks of the task."""
     engine: Annotated[EngineSpec, EVALUATES] = LocalEngineSpec()
     """What produces the responses."""

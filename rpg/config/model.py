@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from rpg.config.section import Fraction, Positive, Section, default_type
+from rpg.config.section import NAME, PATH, Fraction, Positive, Section, default_type
 
 
 class WarmStart(Section):
@@ -68,7 +68,7 @@ class Lora(Section):
     """Rank of the product."""
     alpha: Positive = 32
     """The product is scaled by alpha / rank."""
-    targets: Literal["all-linear"] | Annotated[tuple[str, ...], Field(min_length=1)] = "all-linear"
+    targets: Literal["all-linear"] | Annotated[tuple[str, ...], NAME, Field(min_length=1)] = "all-linear"
     """Modules to adapt: `all-linear` (all linear layers except the output layer), or names such as `[q_proj, v_proj]`."""
 
 
@@ -99,9 +99,9 @@ class PretrainedModel(Section):
     """Any Hugging Face causal language model: a hub id (with its revision) or a local folder."""
 
     type: Literal["pretrained"]
-    path: Annotated[str, Field(min_length=1)]
+    path: Annotated[str, PATH, Field(min_length=1)]
     """A folder, a hub id such as Qwen/Qwen3-0.6B, or the name of a model that `rpg model` lists."""
-    revision: str | None = None
+    revision: Annotated[str | None, NAME] = None
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Precision of the arithmetic and of exported checkpoints. The weights that the optimizer updates stay float32; with
     `bfloat16` on a GPU the model holds a rounded copy."""

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from rpg.config.section import OPERATES, Positive, Section, default_type, regular_expression
+from rpg.config.section import CODE, NAME, OPERATES, PATH, Positive, Section, default_type, regular_expression
 
-Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
+Name = Annotated[str, NAME, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
 
 
 def _module_function(text: str) -> str:
@@ -49,7 +49,7 @@ class FormatReward(RewardSection):
     """1 for a response that matches a regular expression, else 0."""
 
     type: Literal["format"]
-    pattern: Annotated[str, Field(min_length=1), AfterValidator(regular_expression)]
+    pattern: Annotated[str, NAME, Field(min_length=1), AfterValidator(regular_expression)]
     """Python syntax, searched anywhere in the response; `.` also matches line breaks. `^` and `$` match its ends."""
 
 
@@ -70,13 +70,13 @@ class PythonReward(RewardSection):
     """
 
     type: Literal["python"]
-    function: Annotated[str, AfterValidator(_module_function)]
+    function: Annotated[str, CODE, AfterValidator(_module_function)]
     """`module:function`, e.g. `my_rewards:score` for the function `score` of `my_rewards.py`."""
     weights: dict[str, float] = {}  # noqa: RUF012 (pydantic copies it)
     """Weights of the values, for a function that returns named values. A value without a weight has weight 1."""
     seconds: Annotated[float, Field(gt=0), OPERATES] = 60.0
     """The run fails if a batch of responses takes longer."""
-    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")] | None = None
+    digest: Annotated[str, CODE, Field(pattern=r"^[0-9a-f]{16}$")] | None = None
     """Digest of the source, filled in when the file is read: a changed function makes another run."""
     beside: Annotated[Path | None, Field(exclude=True, repr=False)] = None
     """Folder that is searched for the module first. Default: the folder of the file that names the function."""
@@ -89,9 +89,9 @@ class ModelReward(RewardSection):
     """A reward model: a Hugging Face sequence classifier with one output, applied to prompt and response as a chat."""
 
     type: Literal["model"]
-    path: Annotated[str, Field(min_length=1)]
+    path: Annotated[str, PATH, Field(min_length=1)]
     """A folder, or a hub id."""
-    revision: str | None = None
+    revision: Annotated[str | None, NAME] = None
     rows: Annotated[Positive, OPERATES] = 16
     """Responses per forward pass."""
 

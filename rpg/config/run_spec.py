@@ -15,7 +15,7 @@ from rpg.config.backend import Backend, LocalBackend
 from rpg.config.evaluation import Evaluation, ThisMachine, VllmEngineSpec
 from rpg.config.model import Model, TinyModel, bfloat16, lora_of
 from rpg.config.reward import CorrectnessReward, Rewards
-from rpg.config.section import OPERATES, Section
+from rpg.config.section import ADDRESS, NAME, OPERATES, Section
 from rpg.config.task import ChainTask, RewardVerifier, Task
 from rpg.config.tracking import Trackers
 from rpg.config.training import Rollout, Training
@@ -44,13 +44,13 @@ class RunSpec(Section):
 
     task: Task = ChainTask()
     model: Model = TinyModel()
-    algorithm: AlgorithmField = Field(default_factory=lambda: algorithm("grpo"))
+    algorithm: Annotated[AlgorithmField, NAME] = Field(default_factory=lambda: algorithm("grpo"))
     training: Training = Training()
     rollout: Rollout = Rollout()
     reward: Rewards = (CorrectnessReward(),)
     evaluation: Evaluation = Evaluation()
     backend: Backend = LocalBackend()
-    track: Annotated[Trackers, OPERATES] = ()
+    track: Annotated[Trackers, OPERATES, ADDRESS] = ()
     """Trackers to which metrics are also sent: `tensorboard`, or mappings with a `type`."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
 

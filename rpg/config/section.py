@@ -32,6 +32,22 @@ OPERATES = Kind("operates")
 """Memory, threads, places, limits: not part of any identity. After a change, the same run continues."""
 
 
+@dataclass(frozen=True)
+class Capability:
+    """What a value can reach on the machine that reads it (rpg.config.capabilities)."""
+
+    name: str
+
+
+NUMBER = Capability("a number")
+CHOICE = Capability("a choice")
+NAME = Capability("a name")
+"""Text that is compared, shown, or given to a model; never opened, contacted or executed."""
+PATH = Capability("a path")
+ADDRESS = Capability("an address")
+CODE = Capability("code")
+
+
 class Section(BaseModel):
     """Base of every section: frozen, and a misspelt field is an error rather than a silent default."""
 

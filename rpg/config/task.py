@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
 
 from rpg.config.data_source import Chat, DataSource, FileColumns
-from rpg.config.section import BY_CONTENT, Positive, Section, default_type, kinds_of
+from rpg.config.section import BY_CONTENT, NAME, PATH, Positive, Section, default_type, kinds_of
 
 RECIPE_TEMPLATE = (
     "Solve the following math problem step by step. The last line of your response should be of the form "
@@ -59,7 +59,7 @@ def _with_prompt(template: str) -> str:
     return template
 
 
-Template = Annotated[str, AfterValidator(_with_prompt)]
+Template = Annotated[str, NAME, AfterValidator(_with_prompt)]
 
 
 class ChainTask(TaskSection):
@@ -108,7 +108,7 @@ class MarkerVerifier(VerifierSection):
     """The answer is the rest of the line after the last `marker` in the response."""
 
     type: Literal["marker"] = "marker"
-    marker: Annotated[str, Field(min_length=1)] = "Answer:"
+    marker: Annotated[str, NAME, Field(min_length=1)] = "Answer:"
     match: Literal["exact", "number", "any"] = "exact"
     """`exact` compares text, ignoring surrounding blanks; `number` compares values (1/2 = 0.5 = 0.50); `any`: the
     problem's answer lists several correct answers separated by blanks, and each of them counts."""
@@ -237,10 +237,10 @@ class MathTask(TaskSection):
     """
 
     type: Literal["math"]
-    train: Annotated[str, BY_CONTENT]
+    train: Annotated[str, BY_CONTENT, PATH]
     """A shipped training set (`dapo-math-17k-en`, `math-train`), a JSON-lines or Parquet file, or a YAML file that
     describes a data set (docs/data.md)."""
-    benchmarks: Annotated[tuple[str, ...], BY_CONTENT] = ("aime24", "aime25", "amc23")
+    benchmarks: Annotated[tuple[str, ...], BY_CONTENT, PATH] = ("aime24", "aime25", "amc23")
     """Names of shipped benchmarks, or paths to your own YAML files."""
     data: Annotated[Path | None, BY_CONTENT] = None
     """Folder with local copies of benchmarks. Default: $RPG_DATA, then the Hugging Face hub."""

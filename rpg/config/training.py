@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from rpg.config.section import OPERATES, Fraction, Positive, Section, default_type
+from rpg.config.section import NAME, OPERATES, Fraction, Positive, Section, default_type
 
 Step = Annotated[int, Field(ge=0)]
 
@@ -104,7 +104,7 @@ def _several(value: Any) -> Any:
 
 
 StopTexts = Annotated[
-    tuple[Annotated[str, Field(min_length=1, max_length=200)], ...],
+    tuple[Annotated[str, NAME, Field(min_length=1, max_length=200)], ...],
     Field(max_length=16),
     BeforeValidator(_several),
 ]

@@ -15,8 +15,11 @@ from typing import Any
 import yaml
 
 from rpg.config.errors import nearest
+from rpg.config.section import CODE, NUMBER, Capability
 from rpg.config.yaml_lines import SafeLoader
 
+_CODE_SWITCHES = {"trust_remote_code"}
+"""Booleans of verl by which the Python files beside a model's weights are executed."""
 _KINDS: dict[type, tuple[type, ...]] = {
     bool: (bool,),
     int: (int,),
@@ -75,6 +78,15 @@ def unknown(settings: dict[str, Any]) -> list[str]:
         elif value is not None and schema[key] is not None and not _fits(value, schema[key]):
             lines.append(f"backend.verl: {key}: {value!r} (verl's default is {schema[key]!r})")
     return lines
+
+
+def capability(key: str, value: Any) -> Capability | None:
+    """What a setting of verl can reach. Declared are the numbers of verl's own configuration; most of its texts name files,
+    addresses, modules or commands, and what its configuration lacks (`+key`, arguments of vLLM and Ray) may be anything.
+    """
+    if key.rpartition(".")[2] in _CODE_SWITCHES:
+        return CODE
+    return NUMBER if isinstance(value, bool | int | float) and key in (_schema() or {}) else None
 
 
 def is_added(key: str) -> bool:

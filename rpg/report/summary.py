@@ -176,7 +176,7 @@ def summarise(
     if look and planned:
         look = look._replace(spreads=planned[1])
     table["leads"] = _leads(table, problems, chosen, parts_of)
-    twins = _identical(scores)
+    twins = _identical(db, sweep, scores)
     ill = _health(db, sweep, runs, names_of, twins)
     notes += [stats.sentence(*planned, past.matters)] if planned else []
     complete = set(
@@ -315,17 +315,19 @@ def _kl_shares(
     return shares
 
 
-def _identical(scores: pandas.DataFrame) -> list[list[str]]:
-    """Groups of variants that agree in every evaluation, so that their differences had no visible effect.
-
-    A group is one hypothesis: it counts once in the correction for multiple tests.
+def _identical(db: duckdb.DuckDBPyConnection, sweep: str, scores: pandas.DataFrame) -> list[list[str]]:
+    """Groups of variants whose samples agree in every evaluation, so that their differences had no visible effect. That
+    they are as often right is not enough: a policy that is never right is not the same as another.
     """
-    trained = scores[scores["step"] > 0]
+    trained = scores[(scores["step"] > 0) & (scores["benchmark"] != MEAN)].merge(
+        queries.sample_digests(db, sweep), how="left"
+    )
     groups: dict[tuple[Any, ...], list[str]] = {}
     for variant, part in trained.groupby("variant"):
-        columns = ["seed", "benchmark", "step", "accuracy"]
+        columns = ["seed", "benchmark", "step", "accuracy", "samples"]
         key = tuple(part[columns].sort_values(columns).itertuples(index=False, name=None))
-        groups.setdefault(key, []).append(variant)
+        if part["samples"].notna().all():
+            groups.setdefault(key, []).append(variant)
     return [group for group in groups.values() if len(group) > 1]
 
 

@@ -134,24 +134,27 @@ def variants(
 
 
 def references(db: duckdb.DuckDBPyConnection, names: Sequence[str]) -> dict[tuple[str, str], str]:
-    """(sweep, variant) -> the reference policy of its KL term, in words."""
+    """(sweep, variant) -> the policy that its runs measured a KL against as the reference, in words, from the age that they
+    wrote at each step: without a KL, or with beta 0, it is the old policy, whatever their settings say."""
+    age = "reference_age" if "reference_age" in metric_names(db) else "NULL::DOUBLE"
     rows = db.execute(
-        """SELECT sweep, variant, any_value(spec->'$.algorithm.reference') FROM runs
-           WHERE list_contains($1, sweep) AND variant IS NOT NULL GROUP BY ALL""",
+        f"""WITH steps AS (
+               SELECT sweep, run, {age} AS age,
+                      coalesce(lag(optimizer_step) OVER (PARTITION BY sweep, run ORDER BY step), 0) AS before
+               FROM metrics WHERE list_contains($1, sweep))
+           SELECT r.sweep, r.variant, any_value(r.spec->'$.algorithm.reference'), bool_and(age = before), bool_and(age = 0)
+           FROM runs r LEFT JOIN steps USING (sweep, run)
+           WHERE list_contains($1, r.sweep) AND r.variant IS NOT NULL GROUP BY ALL""",
         [list(names)],
     )
-    words = {
-        "old": "the policy that sampled",
-        "fixed": "the initial model",
-        "every_k": "renewed every {k} optimizer steps",
-        "kl_above": "renewed at a KL of {kappa}",
-    }
-    found = {}
-    for sweep, variant, text in rows.fetchall():
-        reference = json.loads(text or "null") or {}
-        kind = str(reference.get("type", "unknown"))
-        found[sweep, variant] = words.get(kind, kind).format_map({"k": "?", "kappa": "?", **reference})
-    return found
+    schedules = {"every_k": "renewed every {k} optimizer steps", "kl_above": "renewed at a KL of {kappa}"}
+    references = {}
+    for sweep, variant, text, initial, old in rows.fetchall():
+        schedule = {"k": "?", "kappa": "?", **(json.loads(text or "null") or {})}
+        renewed = schedules.get(str(schedule.get("type")), "renewed now and then").format_map(schedule)
+        settled = "the initial model" if initial else "the old policy" if old else renewed
+        references[sweep, variant] = "unknown" if initial is None else settled
+    return references
 
 
 def benchmarks(db: duckdb.DuckDBPyConnection, names: Sequence[str]) -> list[str]:
@@ -335,6 +338,18 @@ def answers(
         """SELECT run, benchmark, problem_id, extracted, correct FROM samples
            WHERE sweep = ? AND list_contains(?, run || ' ' || step) ORDER BY run, benchmark, problem_id, sample""",
         [sweep, [f"{run} {step}" for run, step in checkpoints]],
+    )
+
+
+def sample_digests(db: duckdb.DuckDBPyConnection, sweep: str) -> pandas.DataFrame:
+    """Each evaluation with samples: run, benchmark, step, and `samples`, a digest of their answers and lengths."""
+    return frame(
+        db,
+        """SELECT run, benchmark, step,
+                  md5(string_agg(concat_ws(' ', problem_id, sample, tokens, extracted), chr(10) ORDER BY problem_id, sample))
+                      AS samples
+           FROM samples WHERE sweep = ? GROUP BY ALL""",
+        [sweep],
     )
 
 

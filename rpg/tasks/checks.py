@@ -21,7 +21,7 @@ THRESHOLD = 0.6
 
 One word replaced in a problem of n words changes 5 shingles of n: 0.6 is two or three replaced words in forty.
 """
-CONTAINED = 0.6
+CONTAINED = 0.65
 """Share of a problem's shingles, or of those of some sentences, from which a longer text contains it."""
 SENTENCES = 24
 """Words that sentences need to give a problem away without the others."""

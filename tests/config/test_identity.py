@@ -273,7 +273,9 @@ def test_a_run_of_defaults_has_the_defaults_of_the_schema():
     """Sections are known by their types, so one that is new keeps the identities of runs that do not set it."""
     schema = [leaf for leaf in leaves(RunSpec()) if not leaf.dotted.startswith("algorithm.")]
     assert len(schema) > 60
-    assert {leaf.dotted: leaf.value for leaf in schema} == {leaf.dotted: leaf.default for leaf in schema}
+    assert [leaf.dotted for leaf in schema if leaf.value != leaf.default] == [
+        "model.warm_start.seed"
+    ]  # the run's
 
 
 def test_a_field_without_a_default_always_counts():

@@ -240,10 +240,61 @@ def test_a_reward_function_comes_from_the_folder_of_who_serves_and_from_nowhere_
     (served / "reaches.yaml").write_text(f"name: reaches\nbase: {where.own}/run.yaml\naxes: {{seed: [0]}}\n")
     with pytest.raises(ConfigError, match=r"only be named by a file in \$RPG_CONFIGS \("):
         forms.sweep(roots, "own/reaches")
-    for line in (
-        "reward={type: python, function: 'os:system'}", "reward.function=os:system", "reward.type=python",
-        "reward=[{type: length}, {type: python, function: 'os:system'}]", "reward.beside=/tmp",
-    ):  # fmt: skip
-        with pytest.raises(ConfigError, match="a reward function is code, and only comes from a file"):
-            forms.sweep(roots, "own/mine", overrides=line)
     assert forms.sweep(roots, "quickstart", overrides="reward={type: length}")[0] == "quickstart"
+
+
+GPU = "backend={type: verl, device: cuda, rollout: {type: vllm}}\nmodel={type: pretrained, path: Qwen/Qwen3-0.6B}\n"
+VERL = f"{GPU}backend.verl="
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "reward={type: python, function: 'os:system'}",
+        "reward.function=os:system",
+        "reward=[{type: length}, {type: python, function: 'os:system'}]",
+        "task.chat.template=/etc/secret.jinja",
+        "task={type: math, train: math-train, chat: {template: '{{ 1 }}'}}",
+        VERL + "{actor_rollout_ref.model.external_lib: evil}",
+        VERL + "{actor_rollout_ref.model.trust_remote_code: true}",
+        VERL + "{data.custom_cls.path: 'pkg://evil.mod', data.custom_cls.name: Data}",
+        VERL + "{data.sampler.class_path: evil}",
+        VERL + "{+ray_kwargs.ray_init.runtime_env.py_modules: [evil]}",
+        VERL + "{+ray_kwargs.ray_init.runtime_env.pip: [evil]}",
+        VERL + "{ray_kwargs.ray_init.runtime_env.py_executable: evil}",
+        VERL + "{global_profiler.finish_hook_cmd: touch /tmp/flag}",
+        VERL + "{+actor_rollout_ref.rollout.engine_kwargs.vllm.worker_cls: evil}",
+        VERL + "{actor_rollout_ref.rollout.agent.agent_loop_config_path: /tmp/evil.yaml}",
+        VERL.removesuffix("=") + ".actor_rollout_ref.model.external_lib=evil",
+    ],
+)
+def test_a_form_cannot_name_code(where, override):
+    with pytest.raises(
+        ConfigError, match=r"is (code|not known to be .*), and only comes from a file in \$RPG_CONFIGS"
+    ):
+        forms.sweep(where, "quickstart", overrides=override)
+
+
+@pytest.mark.parametrize(
+    "line", ["track=tensorboard", "track={type: mlflow, uri: 'http://10.0.0.1'}", "track=[wandb]"]
+)
+def test_a_form_cannot_send_numbers_elsewhere(where, line):
+    with pytest.raises(
+        ConfigError, match=r"track.* is an address, and those that a form may name are in .*limits\.yaml"
+    ):
+        forms.sweep(where, "quickstart", overrides=line)
+
+
+def test_verl_s_numbers_may_be_set_and_code_comes_from_whoever_serves(where, tmp_path):
+    numbers = "{actor_rollout_ref.rollout.max_num_seqs: 128, actor_rollout_ref.actor.use_torch_compile: true}"
+    task = "task={type: math, train: math-train}\n"
+    assert forms.sweep(where, "quickstart", overrides=task + VERL + numbers)
+    extra = """model: {type: pretrained, path: Qwen/Qwen3-0.6B}, task: {type: math, train: math-train},
+      backend: {type: verl, device: cuda, rollout: {type: vllm}, verl: {actor_rollout_ref.model.external_lib: mine}}"""
+    with pytest.raises(
+        ConfigError, match=r"external_lib: 'mine' may be code, and from here it may only be named by"
+    ):
+        forms.sweep(where, own(where, extra))
+    (tmp_path / "served").mkdir()
+    roots = forms.roots(where.home, {"RPG_CONFIGS": str(tmp_path / "served")})
+    assert forms.sweep(roots, own(roots, extra))

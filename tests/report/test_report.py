@@ -171,8 +171,19 @@ def test_variants_that_agree_everywhere_are_named(layout):
         shutil.rmtree(target)
         shutil.copytree(source, target)
     found = summary(layout)
-    assert any(note.startswith("GRPO, RPG-URKL: identical in every evaluation") for note in found.notes)
+    assert any(
+        note.startswith("GRPO, RPG-URKL: the same answers in every evaluation") for note in found.notes
+    )
     assert row(found, "rpg-urkl", "mean")["verdict"] == "within noise"
+
+
+def test_variants_that_are_never_right_are_not_the_same(layout):
+    for run in layout.run_folders("demo"):
+        for name, step in ((name, step) for name in SHAPE.benchmarks for step in (4, 8)):
+            samples = read_eval(run, name, step).to_pylist()
+            wrong = [one | {"correct": False, "extracted": run.name} for one in samples]
+            write_eval(run, name, step, wrong)
+    assert not any("the same answers" in note for note in summary(layout).notes)
 
 
 def test_nothing_evaluated_yet(layout):
