@@ -69,7 +69,9 @@ def look_for_leaks(rows: int) -> None:
             len(leaks(training, {"made": held_out}, tiers=tiers)) for _ in range(rows // len(training))
         )
         seconds = time.process_time() - began
-        print(f"{rows:,} rows, tiers {', '.join(tiers)}: {seconds:.0f} s of processor time, {pairs:,} leaks found")
+        print(
+            f"{rows:,} rows, tiers {', '.join(tiers)}: {seconds:.0f} s of processor time, {pairs:,} leaks found"
+        )
 
 
 def main() -> None:
