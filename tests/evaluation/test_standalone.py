@@ -227,7 +227,7 @@ def test_a_missing_model_is_named_before_the_benchmarks_and_an_absent_hub_within
 ):
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
     began = time.monotonic()
-    with pytest.raises(UserError, match="someone/model.*the hub cannot be reached.*copy the model's folder"):
+    with pytest.raises(UserError, match=r"someone/model.*the hub cannot be reached.*copy the model's folder"):
         evaluate("someone/model", ["aime24"], data=tmp_path, out=tmp_path / "out")
     assert time.monotonic() - began < 5
 
