@@ -289,7 +289,7 @@ def pooled_by_loops(means, noise, level):
     return [(left @ each.T).ravel() for each in right], sums
 
 
-@pytest.mark.parametrize(("seeds", "noise"), [(3, 1e-4), (12, 0.0)])
+@pytest.mark.parametrize(("seeds", "noise"), [(3, 1e-4), (12, 0.0), (900, 0.0)])
 def test_the_pooled_route_is_bayes_rule_on_a_grid(seeds, noise):
     rng = np.random.default_rng(4)
     means = 0.4 + np.array([[0.02], [0.05], [0.01]]) * rng.standard_normal((3, seeds))
