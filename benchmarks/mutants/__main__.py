@@ -292,7 +292,9 @@ def main() -> int:
     parser.add_argument("--sample", type=int, default=300, help="how many faults (default 300)")
     parser.add_argument("--seed", type=int, default=0, help="another choice of faults")
     parser.add_argument("--workers", type=int, default=2, help="faults tried at the same time")
-    parser.add_argument("--only", nargs="+", choices=sorted(ROOMS), default=list(ROOMS), help="some of the rooms")
+    parser.add_argument(
+        "--only", nargs="+", choices=sorted(ROOMS), default=list(ROOMS), help="some of the rooms"
+    )
     parser.add_argument("--list", action="store_true", help="print the faults and try none")
     arguments = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
