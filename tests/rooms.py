@@ -150,8 +150,8 @@ ROOMS = (
     _room(
         "rpg.cli", "the command line",
         "rpg.errors rpg.processes rpg.stats rpg.catalogue rpg.auditing rpg.store rpg.next_steps rpg.config rpg.tasks "
-        "rpg.planning rpg.models rpg.backends.local rpg.backends.verl rpg.evaluation rpg.tracking rpg.importing rpg.report rpg.paper "
-        "flows.monitor flows.machine flows.prefect flows.sweep flows.nightly flows.serve",
+        "rpg.planning rpg.models rpg.backends.local rpg.backends.verl rpg.evaluation rpg.tracking rpg.importing "
+        "rpg.report rpg.paper flows.monitor flows.machine flows.prefect flows.sweep flows.nightly flows.serve",
         "typer rich duckdb yaml huggingface_hub httpx",
     ),
     _room("flows", "the deployed flows for a Prefect worker of your own", "flows.prefect flows.serve", starts="rpg.cli"),
