@@ -25,7 +25,7 @@ import vl_convert
 from rpg import stats
 from rpg.report import charts, theme
 from rpg.report import frontier as frontier_report
-from rpg.report.summary import MEAN, summarise
+from rpg.report.summary import MEAN, Summary, summarise
 from rpg.store import Layout, queries
 from rpg.store.database import build, connect
 
@@ -38,6 +38,23 @@ class Found(NamedTuple):
 
     text: str
     figure: alt.Chart
+
+
+def spending(summary: Summary) -> str:
+    """How unequally the variants have spent, and which verdicts change where each has drawn as many tokens."""
+    equal = next((one for one in summary.equal if one.axis == "tokens"), None)
+    if equal is None:
+        return f"\n{summary.spending}" if summary.spending else ""
+    wanted = summary.table.drop_duplicates("variant", keep="last").set_index("variant")["verdict"]
+    changed = [
+        f"{row.label} ({row.difference:+.3f}, {row.verdict})"
+        for row in equal.table.itertuples()
+        if row.verdict and row.verdict != wanted[row.variant]
+    ]
+    but = f" are the same but for {', '.join(changed)}" if changed else " are all the same"
+    if len(changed) > 4:
+        but = f" of {len(changed)} of {(equal.table['verdict'] != '').sum()} variants are others"
+    return f"\n{summary.spending} Where each has drawn {equal.budget:,.0f}, the verdicts{but}."
 
 
 def judged(db: duckdb.DuckDBPyConnection, sweep: str) -> pandas.DataFrame:
@@ -81,7 +98,8 @@ def differences(heads: tuple[str, str], tests: Sequence[Test]) -> list[str]:
 
 
 def _p(p: float) -> str:
-    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+    """The level that a p-value is below: its digits differ from one processor to another."""
+    return next((f"< {level:g}" for level in (0.001, 0.01, 0.05) if p < level), "0.05 or more")
 
 
 def short(label: str) -> str:
@@ -491,7 +509,7 @@ def main(arguments: Iterable[str] | None = None) -> None:
             found = find(db)
             drawing = vl_convert.vegalite_to_png(theme.themed(found.figure).to_dict(), scale=2)
             (PICTURES / f"{sweep}.png").write_bytes(drawing)
-            page = insert(page, sweep, found.text)
+            page = insert(page, sweep, found.text + "\n" + spending(summarise(db, sweep)))
             print(f"{sweep}: written")
     PAGE.write_text(page, encoding="utf-8")
 
