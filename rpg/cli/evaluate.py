@@ -283,6 +283,10 @@ def _checked(result: Result) -> list[str]:
             f"{result.benchmark}: {len(checks.near_duplicates)} pairs of problems are near duplicates"
         )
     if checks.training is not None:
-        leaked = len({leak.problem for leak in checks.leaks})
-        lines.append(f"{result.benchmark}: {leaked} of {problems} problems occur in {checks.training}")
+        leaked = {leak.problem for leak in checks.leaks if leak.tier != "renamed"}
+        alike = len({leak.problem for leak in checks.leaks} - leaked)
+        also = f"; {alike} more do with other letters or numbers" if alike else ""
+        lines.append(
+            f"{result.benchmark}: {len(leaked)} of {problems} problems occur in {checks.training}{also}"
+        )
     return lines

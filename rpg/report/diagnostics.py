@@ -30,8 +30,6 @@ STILL_VARIED = 1.0
 """Entropy of a whole response, nats, from which the responses to a prompt still differ, however low it is per token."""
 SILENT = 0.9
 """Share of responses in which no answer can be found."""
-NO_SHARE = 0.01
-"""Fraction of the reward's slope below which a KL term has no visible effect."""
 
 
 class Finding(NamedTuple):
@@ -72,23 +70,12 @@ def of_answers(benchmark: str, step: int, missing: float) -> list[Finding]:
     ]  # fmt: skip
 
 
-def identical(variants: Sequence[str], shares: Sequence[float]) -> Finding:
-    """Variants with equal samples in every evaluation; `shares`: the weights of their KL terms relative to their rewards."""
-    largest = max(shares, default=math.nan)
-    why = ""
-    if largest < NO_SHARE:
-        why = f"; beta times the slope of the KL was at most {largest:.2%} of the reward's"
+def identical(variants: Sequence[str]) -> Finding:
+    """Variants that agree in every number of every step and evaluation."""
     return Finding(
-        "identical", f"{', '.join(variants)}: the same answers in every evaluation{why}",
+        "identical", f"{', '.join(variants)}: identical in every step and evaluation",
         "what differs between them has no effect here; a larger beta, more drift or another axis would tell them apart",
     )  # fmt: skip
-
-
-def kl_share(beta: float, kl: float) -> float:
-    """Slope of beta times the KL as a fraction of the reward's slope. The former is beta times a log-ratio, of size
-    sqrt(2 KL) for a small KL; the latter is an advantage, of size one if normalised.
-    """
-    return beta * math.sqrt(2 * max(kl, 0.0))
 
 
 # --- rules over the last steps of a run ----------------------------------------------------------------

@@ -41,11 +41,11 @@ def print_report(
 
 def _summary(layout: Layout, db: duckdb.DuckDBPyConnection, sweep: str, superseded: bool = False) -> Summary:
     """The summary, with the notes on the sweep's data among its notes. A new look at its differences is recorded."""
-    past = history(layout, sweep)
-    summary = summarise(db, sweep, superseded=superseded, past=past)
-    known = {(look.compared, look.runs) for look in past.looks}
-    if summary.look and not superseded and (summary.look.compared, summary.look.runs) not in known:
-        layout.add_look(sweep, summary.look._asdict())
+    earlier = history(layout, sweep)
+    summary = summarise(db, sweep, superseded=superseded, past=earlier)
+    look = summary.look
+    if look and not superseded and (look.compared, look.runs) not in [past[:2] for past in earlier.looks]:
+        layout.add_look(sweep, look._asdict())
     return summary._replace(notes=[*summary.notes, *layout.read_data_notes(sweep)])
 
 

@@ -341,18 +341,6 @@ def answers(
     )
 
 
-def sample_digests(db: duckdb.DuckDBPyConnection, sweep: str) -> pandas.DataFrame:
-    """Each evaluation with samples: run, benchmark, step, and `samples`, a digest of their answers and lengths."""
-    return frame(
-        db,
-        """SELECT run, benchmark, step,
-                  md5(string_agg(concat_ws(' ', problem_id, sample, tokens, extracted), chr(10) ORDER BY problem_id, sample))
-                      AS samples
-           FROM samples WHERE sweep = ? GROUP BY ALL""",
-        [sweep],
-    )
-
-
 def run_metrics(db: duckdb.DuckDBPyConnection, sweep: str, name: str) -> pandas.DataFrame:
     """Every measurement of one run, by step."""
     return frame(db, "SELECT * FROM metrics WHERE sweep = ? AND run = ? ORDER BY step", [sweep, name])
@@ -382,6 +370,25 @@ def health_metrics(
         row = {name: value for name, value in zip(names, values, strict=True) if value is not None}
         rows.setdefault(str(row["run"]), []).append(row)
     return rows
+
+
+def identical_variants(db: duckdb.DuckDBPyConnection, sweep: str) -> list[list[str]]:
+    """Groups of variants whose runs agree in every number of every step (but times) and in every graded sample."""
+    numbers = [name for name in metric_names(db) if name != "tokens_per_second" and "seconds" not in name]
+    return [
+        variants
+        for (variants,) in db.execute(
+            f"""WITH trained AS (SELECT run, bit_xor(hash({", ".join(["step", *numbers])})) AS digest
+                              FROM metrics WHERE sweep = $1 GROUP BY run),
+                   evaluated AS (SELECT run, bit_xor(hash(benchmark, step, problem_id, sample, correct, extracted, tokens))
+                                        AS digest FROM samples WHERE sweep = $1 GROUP BY run),
+                   digests AS (SELECT r.variant, list((r.seed, t.digest, e.digest) ORDER BY r.seed) AS digest
+                               FROM runs r JOIN trained t USING (run) JOIN evaluated e USING (run)
+                               WHERE r.sweep = $1 AND r.superseded IS NULL GROUP BY r.variant)
+                SELECT list(variant ORDER BY variant) FROM digests GROUP BY digest HAVING count(*) > 1 ORDER BY ALL""",
+            [sweep],
+        ).fetchall()
+    ]
 
 
 def without_answer(db: duckdb.DuckDBPyConnection, sweep: str) -> pandas.DataFrame:

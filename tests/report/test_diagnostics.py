@@ -101,14 +101,6 @@ def test_answers_that_are_not_found():
     assert "template" in finding.advice and diagnostics.of_answers("aime24", 40, 0.5) == []
 
 
-def test_identical_variants_and_why():
-    shares = [diagnostics.kl_share(1e-4, kl) for kl in (2e-3, 1e-3)]
-    small = diagnostics.identical(["RPG-URKL", "RPG-UFKL"], shares)
-    assert "beta times the slope of the KL was at most 0.00% of the reward's" in small.evidence
-    assert "slope" not in diagnostics.identical(["a", "b"], [0.5, 0.001]).evidence
-    assert "slope" not in diagnostics.identical(["a", "b"], []).evidence
-
-
 @pytest.fixture
 def ill(tmp_path):
     """A sweep of two variants of which one teaches nothing."""
