@@ -83,17 +83,19 @@ def accuracies(db: duckdb.DuckDBPyConnection, sweep: str, variant: str) -> list[
 
 
 def differences(heads: tuple[str, str], tests: Sequence[Test]) -> list[str]:
-    """A table of paired differences: p by Holm over the table, and intervals that hold together."""
+    """A table of paired differences: p by Holm over the table, and intervals that hold together. Counts are tested as
+    shares of the largest."""
+    scales = [max(1.0, *(float(scores.max()) for scores in (*mine, *theirs))) for *_, mine, theirs in tests]
     found = [
-        stats.family([np.stack([one, other])[None] for one, other in zip(theirs, mine, strict=True)])
-        for *_, mine, theirs in tests
+        stats.family([np.stack([one, other])[None] / scale for one, other in zip(theirs, mine, strict=True)])
+        for (*_, mine, theirs), scale in zip(tests, scales, strict=True)
     ]
     corrected = stats.holm(np.array([one.p_values().item() for one in found]))
     lines = [f"| {heads[0]} | {heads[1]} | difference | p, corrected |", "|---|---|--:|--:|"]
-    for (one, other, *_), result, p in zip(tests, found, corrected, strict=True):
-        low, high = result.intervals(stats.ERROR / len(tests))
-        interval = f"[{low.item():+.3f}, {high.item():+.3f}]"
-        lines.append(f"| {one} | {other} | {result.difference.item():+.3f} {interval} | {_p(p)} |")
+    for (one, other, *_), result, p, scale in zip(tests, found, corrected, scales, strict=True):
+        low, high = (scale * bound.item() for bound in result.intervals(stats.ERROR / len(tests)))
+        difference = scale * result.difference.item()
+        lines.append(f"| {one} | {other} | {difference:+.3f} [{low:+.3f}, {high:+.3f}] | {_p(p)} |")
     return lines
 
 
