@@ -9,7 +9,6 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from itertools import product
 from typing import Any, NamedTuple
 
 import duckdb
@@ -170,8 +169,7 @@ def summarise(
     spent = queries.spending(db, sweep).set_index(["run", "step"])
     add_spending(table, spent, chosen)
     parts_of = {name: judged if name == MEAN else [name] for name in dict.fromkeys(table["benchmark"])}
-    judged_by = {name: parts for name, parts in parts_of.items() if name == MEAN} or parts_of
-    planned = _design(problems, groups, judged_by)
+    planned = _design(problems, groups, judged)
     look = _judge(table, problems, groups, parts_of, runs, past.looks, baseline)
     if look and planned:
         look = look._replace(spreads=planned[1])
@@ -181,7 +179,7 @@ def summarise(
     complete = set(
         scores.loc[scores["benchmark"].isin(judged), ["run", "step"]].itertuples(index=False, name=None)
     )
-    equal = tuple(at_equal_spending(db, sweep, complete, chosen, baseline, spent, judged_by, names_of))
+    equal = tuple(at_equal_spending(db, sweep, complete, chosen, baseline, spent, judged, names_of))
     return Summary(
         sweep, baseline, benchmarks, variants, names_of, table, notes + ill, queries.rules(db, sweep), tuple(ill), look,
         equal, unequal(table, names_of),
@@ -423,14 +421,14 @@ def _leads(
 
 
 def _design(
-    problems: verdicts.ProblemScores, groups: Sequence[verdicts.Group], judged: Mapping[str, Sequence[str]]
+    problems: verdicts.ProblemScores, groups: Sequence[verdicts.Group], judged: Sequence[str]
 ) -> tuple[stats.Design, stats.Spreads] | None:
     """Of the variants that are compared at the same place with the same seeds; None if there are none."""
-    for parts, group in product(judged.values(), groups):
-        strata = problems.block(parts, [group.baseline, *group.variants.values()])
+    for group in groups:
+        strata = problems.block(judged, [group.baseline, *group.variants.values()])
         if strata and strata[0].shape[1] > 1:
             first = [(run, place[0][0]) for run, place in group.baseline.values()]
-            samples = min(problems.samples[run, step, name] for run, step in first for name in parts)
+            samples = min(problems.samples[run, step, name] for run, step in first for name in judged)
             sizes = tuple(array.shape[2] for array in strata)
             variants, seeds = strata[0].shape[:2]
             return stats.Design(variants, seeds, sizes, samples), stats.spreads(strata, samples)
