@@ -23,7 +23,7 @@ from rpg.auditing.moments import (
     moments,
     normaliser_of,
 )
-from rpg.auditing.objectives import LEVELS
+from rpg.auditing.objectives import LEVELS, terms
 from rpg.auditing.subjects import Subject
 from rpg.auditing.worlds import World, world
 
@@ -162,29 +162,8 @@ def unmeasurable(loss: LossFunction, scene: Scene) -> str | None:
 def dictionary(world: World, logits: Tensor, level: str) -> dict[str, Tensor]:
     """The gradient (S * V,) at `logits` of each of TERMS; levels as in `Objective`, the reference is `world.ref`."""
     logits = logits.detach().clone().requires_grad_()
-    old, lengths = world.log_probs(world.old), world.mask.sum(-1)
-    if level == "sequence":
-        pi, log_ref, log_old = (world.log_probs(x).sum(-1) for x in (logits, world.ref, world.old))
-        sampled, weights = pi.exp(), torch.ones((), dtype=logits.dtype)
-    else:
-        ratios = torch.where(world.mask, (world.log_probs(logits) - old).exp(), 0).sum(-1)
-        sampled, weights = old.sum(-1).exp() * ratios, world.state_weights(world.old)[:, None]
-        pi, log_ref, log_old = (torch.log_softmax(x, -1) for x in (logits, world.ref, world.old))
-
-    def kl(p: Tensor, q: Tensor) -> Tensor:
-        return (weights * p.exp() * (p - q)).sum()
-
-    values = {
-        "reward": sampled @ world.rewards,
-        "fkl": kl(log_ref, pi),
-        "rkl": kl(pi, log_ref),
-        "entropy": -(weights * pi.exp() * pi).sum(),
-        "reward_per_token": sampled @ (world.rewards / lengths),
-        "length": sampled @ lengths.to(sampled.dtype),
-        "fkl_old": kl(log_old, pi),
-        "rkl_old": kl(pi, log_old),
-    }
-    return {n: torch.autograd.grad(v, logits, retain_graph=True)[0].flatten() for n, v in values.items()}
+    values = terms(world, logits, world.ref, level)
+    return {n: torch.autograd.grad(values[n], logits, retain_graph=True)[0].flatten() for n in TERMS}
 
 
 def projected(measured: list[tuple[Scene, Tensor]], before: Projection | None = None) -> Projection:
@@ -195,8 +174,8 @@ def projected(measured: list[tuple[Scene, Tensor]], before: Projection | None = 
     """
     step, fits = torch.cat([step for _, step in measured]), []
     for level in LEVELS:
-        terms = [dictionary(scene.world, scene.logits, level) for scene, _ in measured]
-        columns = {name: torch.cat([term[name] for term in terms]) for name in TERMS}
+        gradients = [dictionary(scene.world, scene.logits, level) for scene, _ in measured]
+        columns = {name: torch.cat([gradient[name] for gradient in gradients]) for name in TERMS}
         fits.append(_fewest(step, columns, level))
         if before and before.is_exact and not fits[-1].is_exact:
             fits[-1] = _fit(step, {name: columns[name] for name in before.coefficients}, level)

@@ -55,21 +55,37 @@ def named(divergence: str) -> str:
     return DIVERGENCES[divergence].normalised
 
 
+def terms(world: World, logits: Tensor, ref: Tensor, level: str) -> dict[str, Tensor]:
+    """What a gradient may be made of, at `logits` (S, V), differentiable: E[R], the divergences from `ref`, and others."""
+    old, lengths = world.log_probs(world.old), world.mask.sum(-1)
+    if level == "sequence":
+        pi, log_ref, log_old = (world.log_probs(x).sum(-1) for x in (logits, ref, world.old))
+        sampled, weights = pi.exp(), torch.ones((), dtype=logits.dtype)
+    else:
+        ratios = torch.where(world.mask, (world.log_probs(logits) - old).exp(), 0).sum(-1)
+        sampled, weights = old.sum(-1).exp() * ratios, world.state_weights(world.old)
+        pi, log_ref, log_old = (torch.log_softmax(x, -1) for x in (logits, ref, world.old))
+
+    def divergence(name: str, q: Tensor) -> Tensor:
+        return (weights * mathematics(name).exact(pi, q)).sum()
+
+    return {
+        "reward": sampled @ world.rewards,
+        **{name: divergence(name, log_ref) for name in DIVERGENCE_NAMES if name != "none"},
+        "entropy": -(weights * (pi.exp() * pi).sum(-1)).sum(),
+        "reward_per_token": sampled @ (world.rewards / lengths),
+        "length": sampled @ lengths.to(sampled.dtype),
+        "fkl_old": divergence("fkl", log_old),
+        "rkl_old": divergence("rkl", log_old),
+    }
+
+
 def value(objective: Objective, world: World, logits: Tensor, ref: Tensor, beta: float) -> Tensor:
     """J at `logits` (S, V), differentiable."""
-    if objective.level == "sequence":
-        pi, log_ref = world.log_probs(logits).sum(-1), world.log_probs(ref).sum(-1)
-        reward = pi.exp() @ world.rewards
-        weights = torch.ones((), dtype=logits.dtype)
-    else:
-        old = world.log_probs(world.old)
-        ratios = torch.where(world.mask, (world.log_probs(logits) - old).exp(), 0)
-        reward = old.sum(-1).exp() @ (ratios.sum(-1) * world.rewards)
-        weights = world.state_weights(world.old)
-        pi, log_ref = torch.log_softmax(logits, -1), torch.log_softmax(ref, -1)
+    parts = terms(world, logits, ref, objective.level)
     if objective.divergence == "none":
-        return reward
-    return reward - beta * (weights * mathematics(objective.divergence).exact(pi, log_ref)).sum()
+        return parts["reward"]
+    return parts["reward"] - beta * parts[objective.divergence]
 
 
 def gradient(objective: Objective, world: World, logits: Tensor, ref: Tensor, beta: float) -> Tensor:

@@ -69,8 +69,11 @@ def evaluate(
         typer.Option("--stop", help="Stop string: ends a response and remains part of it. Repeatable."),
     ] = [],
     max_response_tokens: Annotated[
-        int, typer.Option(min=1, help="Maximum length of a response, in tokens.")
-    ] = 2048,
+        int | None,
+        typer.Option(
+            min=1, help="Maximum length of a response, in tokens. Default: the model's room, at most 32,768."
+        ),
+    ] = None,
     max_prompt_tokens: Annotated[
         int, typer.Option(min=1, help="Maximum length of a prompt, in tokens.")
     ] = 2048,
@@ -283,6 +286,10 @@ def _checked(result: Result) -> list[str]:
             f"{result.benchmark}: {len(checks.near_duplicates)} pairs of problems are near duplicates"
         )
     if checks.training is not None:
-        leaked = len({leak.problem for leak in checks.leaks})
-        lines.append(f"{result.benchmark}: {leaked} of {problems} problems occur in {checks.training}")
+        leaked = {leak.problem for leak in checks.leaks if leak.tier != "renamed"}
+        alike = len({leak.problem for leak in checks.leaks} - leaked)
+        also = f"; {alike} more do with other letters or numbers" if alike else ""
+        lines.append(
+            f"{result.benchmark}: {len(leaked)} of {problems} problems occur in {checks.training}{also}"
+        )
     return lines

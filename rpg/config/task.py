@@ -6,7 +6,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
 
@@ -226,10 +226,14 @@ def _chat_paths(raw: dict[str, Any], at: Callable[[Any], Any]) -> dict[str, Any]
     return {"chat": Chat.own_paths(raw["chat"], at)} if "chat" in raw else {}
 
 
+Tier = Literal["similar", "contained", "renamed"]
+TIERS: tuple[Tier, ...] = get_args(Tier)
+
+
 class MathTask(TaskSection):
     """Mathematics by the paper's recipe: a training set, and shipped benchmarks (AIME, AMC, ...) or your own.
 
-    Training problems that also occur in a benchmark, exactly or nearly, are left out.
+    Training problems that also occur in a benchmark are left out, or only listed (`leaks`).
     """
 
     type: Literal["math"]
@@ -242,6 +246,9 @@ class MathTask(TaskSection):
     """Folder with local copies of benchmarks. Default: $RPG_DATA, then the Hugging Face hub."""
     template: Template = RECIPE_TEMPLATE
     """The user's message; `{prompt}` stands for the problem."""
+    leaks: tuple[Tier, ...] = ("similar",)
+    """Which leaks are left out of training: problems nearly the same as a benchmark's (`similar`), texts that contain one
+    (`contained`), and either with other letters and numbers (`renamed`). The others are only listed."""
     chat: Chat = Chat()
     verifier: MathVerifier = MathVerifier()
 

@@ -26,10 +26,10 @@ COLLAPSED = 0.05
 """The fraction of its initial entropy below which a policy has stopped exploring."""
 SOLVED = 0.9
 """Accuracy of the sampled responses above which a low entropy is fine: the policy is sure because it is right."""
+STILL_VARIED = 1.0
+"""Entropy of a whole response, nats, from which the responses to a prompt still differ, however low it is per token."""
 SILENT = 0.9
 """Share of responses in which no answer can be found."""
-NO_SHARE = 0.01
-"""Fraction of the reward's slope below which a KL term has no visible effect."""
 
 
 class Finding(NamedTuple):
@@ -51,7 +51,8 @@ def of_training(rows: Rows) -> list[Finding]:
     ]
     findings = [_not_finite(broken[0])] if broken else []
     if len(last) >= WINDOW:
-        results = [*(rule(last) for rule in _RULES), _entropy_collapsed(rows)]
+        rules = _EXPLODING if _learnt(rows) else (*_STARVED, *_EXPLODING)
+        results = [*(rule(last) for rule in rules), _entropy_collapsed(rows)]
         findings += [finding for finding in results if finding is not None]
     return findings
 
@@ -69,26 +70,12 @@ def of_answers(benchmark: str, step: int, missing: float) -> list[Finding]:
     ]  # fmt: skip
 
 
-def identical(variants: Sequence[str], shares: Sequence[float]) -> Finding:
-    """Variants that agree in every evaluation; `shares`: the weights of their KL terms relative to their rewards."""
-    largest = max(shares, default=math.nan)
-    why = ""
-    if largest < NO_SHARE:
-        why = (
-            f"; their settings make the same gradient: beta times the slope of the KL was at most {largest:.2%} of the "
-            "reward's"
-        )
+def identical(variants: Sequence[str]) -> Finding:
+    """Variants that agree in every number of every step and evaluation."""
     return Finding(
-        "identical", f"{', '.join(variants)}: identical in every evaluation{why}",
+        "identical", f"{', '.join(variants)}: identical in every step and evaluation",
         "what differs between them has no effect here; a larger beta, more drift or another axis would tell them apart",
     )  # fmt: skip
-
-
-def kl_share(beta: float, kl: float) -> float:
-    """Slope of beta times the KL as a fraction of the reward's slope. The former is beta times a log-ratio, of size
-    sqrt(2 KL) for a small KL; the latter is an advantage, of size one if normalised.
-    """
-    return beta * math.sqrt(2 * max(kl, 0.0))
 
 
 # --- rules over the last steps of a run ----------------------------------------------------------------
@@ -112,6 +99,8 @@ def _reward_constant(rows: Rows) -> Finding | None:
     rewards = _values(rows, "reward")
     if len(rewards) < len(rows) or max(rewards) - min(rewards) > 1e-9:
         return None
+    if len({*_values(rows, "accuracy")} - {0.0, 1.0}) == 1:
+        return None  # so few responses that their mean repeats itself, and they differ from each other
     advice = "a constant reward teaches nothing; look at samples (dashboard, Run) and at the reward"
     if _all(rows, "accuracy", lambda share: share == 0):
         advice = (
@@ -167,17 +156,34 @@ def _ratio_exploding(rows: Rows) -> Finding | None:
     )  # fmt: skip
 
 
-_RULES = (_reward_constant, _all_truncated, _no_groups, _kl_exploding, _ratio_exploding)
+_STARVED = (_reward_constant, _all_truncated, _no_groups)
+"""There is nothing to learn from, which is no illness of a policy that has learnt it."""
+_EXPLODING = (_kl_exploding, _ratio_exploding)
+
+
+def _means(rows: Rows, name: str) -> tuple[float, float]:
+    """Of the first steps and of the last ones; NaN where nothing is known."""
+    first = _values([row for row in rows if row.get("step", math.inf) <= OFTEN], name)
+    last = _values(rows[-WINDOW:], name)
+    return _mean(first), _mean(last)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else math.nan
+
+
+def _learnt(rows: Rows) -> bool:
+    """Whether the sampled responses are right now, and were not at first."""
+    before, now = _means(rows, "accuracy")
+    return now >= SOLVED > before
 
 
 def _entropy_collapsed(rows: Rows) -> Finding | None:
-    first = _values([row for row in rows if row.get("step", math.inf) <= OFTEN], "entropy")
-    last = _values(rows[-WINDOW:], "entropy")
-    if not first or not last:
-        return None
-    before, now = sum(first) / len(first), sum(last) / len(last)
-    right = _values(rows[-WINDOW:], "accuracy")
-    if now >= COLLAPSED * before or (right and sum(right) / len(right) >= SOLVED):
+    before, now = _means(rows, "entropy")
+    worse, better = _means(rows, "reward")
+    right = _means(rows, "accuracy")[1]
+    sure = better > worse if math.isnan(right) else right >= SOLVED  # because it is right
+    if not now < COLLAPSED * before or sure or now * _means(rows, "response_length")[1] >= STILL_VARIED:
         return None
     return Finding(
         "entropy collapsed", f"the entropy fell from {before:.3g} to {now:.3g} nats, {now / before:.1%} of it",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import duckdb
 import numpy as np
@@ -57,63 +57,48 @@ def at_equal_spending(
     chosen: Checkpoints,
     baseline: str | None,
     spent: pandas.DataFrame,
-    benchmarks: Mapping[str, Sequence[str]],
+    benchmarks: Sequence[str],
     labels: Mapping[str, str],
 ) -> Iterator[Equal]:
     """At equal tokens and at equal seconds, if variants differ in them: at the least that a compared run has spent.
 
-    `complete` are the evaluated (run, step); `benchmarks` as in verdicts.compare.
+    `complete` are the evaluated (run, step); accuracies are means over the `benchmarks`.
     """
     if baseline not in chosen:
         return
     for axis in ("tokens", "seconds"):
-        curves = _curves(spent[axis], complete)
-        able = {
-            variant: (step, runs)
-            for variant, (step, runs) in chosen.items()
-            if all(step in dict(curves.get(run, ())) for run in runs.values())
+        curves: dict[str, list[tuple[int, float]]] = {}
+        for run, step in sorted(complete):
+            curves.setdefault(run, []).append((step, float(spent[axis].get((run, step), math.nan))))
+        known = {
+            run: curve for run, curve in curves.items() if not any(math.isnan(value) for _, value in curve)
         }
-        totals = [[dict(curves[run])[step] for run in runs.values()] for step, runs in able.values()]
-        means = [float(np.mean(values)) for values in totals]
-        budget = min(map(min, totals), default=0.0)
-        if baseline not in able or budget <= 0 or max(means) < UNEQUAL * min(means):
+        totals = {
+            variant: [dict(known[run])[step] for run in runs.values()]
+            for variant, (step, runs) in chosen.items()
+            if all(step in dict(known.get(run, ())) for run in runs.values())
+        }
+        means = [float(np.mean(values)) for values in totals.values()]
+        budget = min(map(min, totals.values()), default=0.0)
+        if baseline not in totals or budget <= 0 or max(means) < UNEQUAL * min(means):
             continue
         places: dict[str, verdicts.Runs] = {
-            variant: {seed: (run, verdicts.at_budget(curves[run], budget)) for seed, run in runs.items()}
-            for variant, (_, runs) in able.items()
+            variant: {
+                seed: (run, verdicts.at_budget(known[run], budget))
+                for seed, run in chosen[variant][1].items()
+            }
+            for variant in (baseline, *(name for name in totals if name != baseline))
         }
-        others = {name: runs for name, runs in places.items() if name != baseline}
-        group = verdicts.Group(places[baseline], others)
-        yield Equal(axis, budget, _compared(db, sweep, group, baseline, benchmarks, labels))
-
-
-def _curves(spent: pandas.Series, complete: set[tuple[str, int]]) -> dict[str, list[tuple[int, float]]]:
-    """Run -> its evaluated steps with what had been spent there; without runs of which that is not known throughout."""
-    curves: dict[str, list[tuple[int, float]]] = {}
-    for run, step in sorted(complete):
-        curves.setdefault(run, []).append((step, float(spent.get((run, step), math.nan))))
-    return {run: curve for run, curve in curves.items() if not any(math.isnan(value) for _, value in curve)}
-
-
-def _compared(
-    db: duckdb.DuckDBPyConnection,
-    sweep: str,
-    group: verdicts.Group,
-    baseline: str,
-    benchmarks: Mapping[str, Sequence[str]],
-    labels: Mapping[str, str],
-) -> pandas.DataFrame:
-    problems = verdicts.ProblemScores(db, sweep, verdicts.checkpoints([group]))
-    differences = verdicts.compare(problems, [group], benchmarks)
-    rows = []
-    for benchmark, parts in benchmarks.items():
-        for variant, runs in {baseline: group.baseline, **group.variants}.items():
-            arrays = [array for part in parts if (array := problems.array(part, runs)) is not None]
-            if len(arrays) == len(parts):
+        group = verdicts.Group(places[baseline], {name: places[name] for name in totals if name != baseline})
+        problems = verdicts.ProblemScores(db, sweep, verdicts.checkpoints([group]))
+        differences = verdicts.compare(problems, [group], {axis: benchmarks})
+        rows: list[dict[str, Any]] = []
+        for variant, runs in places.items():
+            arrays = [array for name in benchmarks if (array := problems.array(name, runs)) is not None]
+            if len(arrays) == len(benchmarks):
                 accuracy = float(np.mean([array.mean() for array in arrays]))
                 row = {"variant": variant, "label": labels[variant], "seeds": len(runs), "accuracy": accuracy}
-                found = differences.get((variant, benchmark))
-                rows.append(row | (found._asdict() if found else {"verdict": ""}))
-    return pandas.DataFrame(
-        rows, columns=["variant", "label", "seeds", "accuracy", *verdicts.Difference._fields]
-    )
+                tested = differences.get((variant, axis))
+                rows.append(row | (tested._asdict() if tested else {"verdict": ""}))
+        columns = ["variant", "label", "seeds", "accuracy", *verdicts.Difference._fields]
+        yield Equal(axis, budget, pandas.DataFrame(rows, columns=columns))

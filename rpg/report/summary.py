@@ -9,7 +9,6 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from itertools import product
 from typing import Any, NamedTuple
 
 import duckdb
@@ -170,19 +169,17 @@ def summarise(
     spent = queries.spending(db, sweep).set_index(["run", "step"])
     add_spending(table, spent, chosen)
     parts_of = {name: judged if name == MEAN else [name] for name in dict.fromkeys(table["benchmark"])}
-    judged_by = {name: parts for name, parts in parts_of.items() if name == MEAN} or parts_of
-    planned = _design(problems, groups, judged_by)
+    planned = _design(problems, groups, judged)
     look = _judge(table, problems, groups, parts_of, runs, past.looks, baseline)
     if look and planned:
         look = look._replace(spreads=planned[1])
     table["leads"] = _leads(table, problems, chosen, parts_of)
-    twins = _identical(scores)
-    ill = _health(db, sweep, runs, names_of, twins)
+    ill = _health(db, sweep, runs, names_of)
     notes += [stats.sentence(*planned, past.matters)] if planned else []
     complete = set(
         scores.loc[scores["benchmark"].isin(judged), ["run", "step"]].itertuples(index=False, name=None)
     )
-    equal = tuple(at_equal_spending(db, sweep, complete, chosen, baseline, spent, judged_by, names_of))
+    equal = tuple(at_equal_spending(db, sweep, complete, chosen, baseline, spent, judged, names_of))
     return Summary(
         sweep, baseline, benchmarks, variants, names_of, table, notes + ill, queries.rules(db, sweep), tuple(ill), look,
         equal, unequal(table, names_of),
@@ -270,11 +267,7 @@ def _late(chosen: Checkpoints, runs: pandas.DataFrame, names: dict[str, str]) ->
 
 
 def _health(
-    db: duckdb.DuckDBPyConnection,
-    sweep: str,
-    runs: pandas.DataFrame,
-    names: dict[str, str],
-    twins: list[list[str]],
+    db: duckdb.DuckDBPyConnection, sweep: str, runs: pandas.DataFrame, names: dict[str, str]
 ) -> list[str]:
     """Findings of rpg.report.diagnostics, with one line for all runs of a variant that show the same."""
     rows = queries.health_metrics(db, sweep, diagnostics.OFTEN, diagnostics.WINDOW)
@@ -289,44 +282,11 @@ def _health(
         for rule in dict.fromkeys(rule for found in of_runs for rule in found):
             shown = [found[rule] for found in of_runs if rule in found]
             lines.append(f"{names[variant]} ({len(shown)} of {len(mine)} runs): {shown[0]}")
-    shares = _kl_shares(db, sweep, rows)
-    for group in twins:
-        known = [shares[variant] for variant in group if variant in shares]
-        whole = known if len(known) == len(group) else []
-        lines.append(str(diagnostics.identical([names[variant] for variant in group], whole)))
+    lines += [
+        str(diagnostics.identical([names[variant] for variant in variants]))
+        for variants in queries.identical_variants(db, sweep)
+    ]
     return lines
-
-
-def _kl_shares(
-    db: duckdb.DuckDBPyConnection, sweep: str, rows: dict[str, list[dict[str, Any]]]
-) -> dict[str, float]:
-    """Variant -> what its KL term weighs against the reward, at most, in the steps that are looked at."""
-    shares: dict[str, float] = {}
-    for run, manifest in queries.manifests(db, sweep).items():
-        settings = manifest["spec"].get("algorithm", {})
-        beta, kind = settings.get("beta"), settings.get("kl", {}).get("type")
-        old = settings.get("reference", {}).get("type") == "old"
-        name = "kl_policy_to_old" if old else "kl_policy_to_ref"
-        values = [row[name] for row in rows.get(run, []) if name in row and pandas.notna(row[name])]
-        if kind is None or not isinstance(beta, int | float) or not (values or kind == "none"):
-            continue
-        share = 0.0 if kind == "none" else diagnostics.kl_share(beta, max(values))
-        shares[manifest["variant"]] = max(share, shares.get(manifest["variant"], 0.0))
-    return shares
-
-
-def _identical(scores: pandas.DataFrame) -> list[list[str]]:
-    """Groups of variants that agree in every evaluation, so that their differences had no visible effect.
-
-    A group is one hypothesis: it counts once in the correction for multiple tests.
-    """
-    trained = scores[scores["step"] > 0]
-    groups: dict[tuple[Any, ...], list[str]] = {}
-    for variant, part in trained.groupby("variant"):
-        columns = ["seed", "benchmark", "step", "accuracy"]
-        key = tuple(part[columns].sort_values(columns).itertuples(index=False, name=None))
-        groups.setdefault(key, []).append(variant)
-    return [group for group in groups.values() if len(group) > 1]
 
 
 def _rows(
@@ -403,13 +363,7 @@ def _scored(
 
 def history(layout: Layout, sweep: str) -> History:
     """From the sweep's folder."""
-    looks = []
-    for fields in layout.read_looks(sweep):
-        lists: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
-        }
-        results = {name: (low, high, verdict) for name, (low, high, verdict) in fields["results"].items()}
-        looks.append(stats.Look(**{**lists, "results": results}))
+    looks = [stats.Look(**fields) for fields in layout.read_looks(sweep)]
     matters = stats.MATTERS
     with contextlib.suppress(StoreError, KeyError):
         matters = float(layout.read_sweep(sweep)["matters"])
@@ -447,8 +401,8 @@ def _judge(
     if all(one.verdict == verdicts.TOO_FEW for one in results.values()):
         return None
     found = {json.dumps(key): (one.low, one.high, one.verdict) for key, one in results.items()}
-    benchmarks = tuple(benchmark for benchmark in parts if benchmark != MEAN)
-    return stats.Look(name, tuple(compared), planned, len(earlier) + 1, level, benchmarks, None, found)
+    benchmarks = [benchmark for benchmark in parts if benchmark != MEAN]
+    return stats.Look(name, compared, planned, len(earlier) + 1, level, benchmarks, None, found)
 
 
 def _leads(
@@ -467,14 +421,14 @@ def _leads(
 
 
 def _design(
-    problems: verdicts.ProblemScores, groups: Sequence[verdicts.Group], judged: Mapping[str, Sequence[str]]
+    problems: verdicts.ProblemScores, groups: Sequence[verdicts.Group], judged: Sequence[str]
 ) -> tuple[stats.Design, stats.Spreads] | None:
     """Of the variants that are compared at the same place with the same seeds; None if there are none."""
-    for parts, group in product(judged.values(), groups):
-        strata = problems.block(parts, [group.baseline, *group.variants.values()])
+    for group in groups:
+        strata = problems.block(judged, [group.baseline, *group.variants.values()])
         if strata and strata[0].shape[1] > 1:
             first = [(run, place[0][0]) for run, place in group.baseline.values()]
-            samples = min(problems.samples[run, step, name] for run, step in first for name in parts)
+            samples = min(problems.samples[run, step, name] for run, step in first for name in judged)
             sizes = tuple(array.shape[2] for array in strata)
             variants, seeds = strata[0].shape[:2]
             return stats.Design(variants, seeds, sizes, samples), stats.spreads(strata, samples)

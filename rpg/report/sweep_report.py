@@ -19,7 +19,7 @@ from rich.console import Console
 
 from rpg import stats
 from rpg.metrics import shown as shown_metrics
-from rpg.report import charts, curves, tables
+from rpg.report import charts, curves, tables, verdicts
 from rpg.report.summary import MEAN, Summary, history, summarise
 from rpg.report.theme import specification, themed
 from rpg.store import Layout, StoreError, atomic_write_bytes, atomic_write_text, queries, user_cache
@@ -41,11 +41,11 @@ def print_report(
 
 def _summary(layout: Layout, db: duckdb.DuckDBPyConnection, sweep: str, superseded: bool = False) -> Summary:
     """The summary, with the notes on the sweep's data among its notes. A new look at its differences is recorded."""
-    past = history(layout, sweep)
-    summary = summarise(db, sweep, superseded=superseded, past=past)
-    known = {(look.compared, look.runs) for look in past.looks}
-    if summary.look and not superseded and (summary.look.compared, summary.look.runs) not in known:
-        layout.add_look(sweep, summary.look._asdict())
+    earlier = history(layout, sweep)
+    summary = summarise(db, sweep, superseded=superseded, past=earlier)
+    look = summary.look
+    if look and not superseded and (look.compared, look.runs) not in [past[:2] for past in earlier.looks]:
+        layout.add_look(sweep, look._asdict())
     return summary._replace(notes=[*summary.notes, *layout.read_data_notes(sweep)])
 
 
@@ -132,37 +132,27 @@ def score_curves(
     problems keeps Student's interval over seeds.
     """
     curves = queries.score_curves(db, series, names, x).rename(columns={"benchmark": "name"})
-    arrays = {}
     for sweep in dict.fromkeys(key.sweep for key in series):
         scores = queries.scores(db, sweep, superseded=True)
-        variants = [key.variant for key in series if key.sweep == sweep]
-        runs = scores[scores["variant"].isin(variants)]
-        runs = runs[["run", "variant", "step"]].drop_duplicates()
-        checkpoints = list(runs[["run", "step"]].itertuples(index=False, name=None))
-        problems = queries.problem_scores(db, sweep, checkpoints).merge(runs, on=["run", "step"])
-        for key, part in problems.groupby(["variant", "step", "benchmark"]):
-            arrays[sweep, *key] = _array(part)
+        runs = (
+            scores[["run", "variant", "step"]]
+            .drop_duplicates()
+            .groupby(["variant", "step"])["run"]
+            .apply(list)
+        )
+        drawn = curves[curves["sweep"] == sweep]
+        places = dict.fromkeys(zip(drawn["variant"], drawn["step"], strict=True))
+        problems = verdicts.ProblemScores(db, sweep, {(run, at[1]) for at in places for run in runs[at]})
         benchmarks = queries.benchmarks(db, [sweep])
-        for place, row in curves[curves["sweep"] == sweep].iterrows():
-            at = sweep, row["variant"], row["step"]
+        for place, row in drawn.iterrows():
+            at = row["variant"], row["step"]
+            seeds: verdicts.Runs = {number: (run, ((at[1], 1.0),)) for number, run in enumerate(runs[at])}
             # The mean is over the run's own benchmarks; one that was imported may bring others into the sweep.
-            parts = [b for b in benchmarks if (*at, b) in arrays] if row["name"] == MEAN else [row["name"]]
-            scored = [array for name in parts if (array := arrays.get((*at, name))) is not None]
-            if len(scored) < len(parts) or len({len(array) for array in scored}) != 1:
-                continue
-            estimate = stats.accuracy(scored)
-            if np.isclose(estimate.mean, row["mean"]):
+            parts = benchmarks if row["name"] == MEAN else [row["name"]]
+            arrays = [array for name in parts if (array := problems.array(name, seeds)) is not None]
+            if arrays and np.isclose((estimate := stats.accuracy(arrays)).mean, row["mean"]):
                 curves.loc[place, ["low", "high"]] = estimate.low, estimate.high
     return curves
-
-
-def _array(part: pandas.DataFrame) -> np.ndarray | None:
-    """(seeds, problems) of rows ordered by run and problem, or None where a seed lacks a problem."""
-    runs = part["run"].nunique()
-    if len(part) % runs:
-        return None
-    problems = part["problem_id"].to_numpy().reshape(runs, -1)
-    return part["accuracy"].to_numpy().reshape(runs, -1) if (problems == problems[0]).all() else None
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import re
 import textwrap
 import unicodedata
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas
 from rich import box
@@ -66,12 +66,7 @@ def main_table(summary: Summary) -> Grid:
     for row in data.itertuples():
         cells = [Cell(row.label), Cell(str(row.seeds)), Cell(number(row.first))]
         cells += [Cell(plus_minus(row.last, row.low, row.high), row.leads), Cell(number(row.best))]
-        if compared and row.verdict:
-            cells.append(Cell(plus_minus(row.difference, row.difference_low, row.difference_high, signed)))
-            cells += [Cell(p_value(row.p_corrected)), Cell(row.verdict)]
-        elif compared:
-            cells += [Cell("baseline" if row.variant == summary.baseline else ""), Cell(""), Cell("")]
-        rows.append(cells)
+        rows.append(cells + _difference(summary, row, row.difference_low, row.difference_high) * compared)
     return Grid("Mean accuracy" if name == MEAN else f"Accuracy on {name}", header, rows)
 
 
@@ -107,18 +102,21 @@ def spending_table(summary: Summary) -> Grid | None:
     return Grid("Spent, mean over seeds", header, rows, "spent") if names else None
 
 
+def _difference(summary: Summary, row: Any, low: float, high: float) -> list[Cell]:
+    """Difference, p and verdict of a row."""
+    if not row.verdict:
+        return [Cell("baseline" if row.variant == summary.baseline else ""), Cell(""), Cell("")]
+    difference = plus_minus(row.difference, low, high, signed)
+    return [Cell(difference), Cell(p_value(row.p_corrected)), Cell(row.verdict)]
+
+
 def equal_table(summary: Summary, equal: Equal) -> Grid:
     """Accuracy and differences where all variants have spent the same."""
     header = ["Variant", "Seeds", "Accuracy", "Difference", "p", "Verdict"]
     rows = []
     for row in equal.table.itertuples():
         cells = [Cell(row.label), Cell(str(row.seeds)), Cell(number(row.accuracy))]
-        if row.verdict:
-            cells.append(Cell(plus_minus(row.difference, row.low, row.high, signed)))
-            cells += [Cell(p_value(row.p_corrected)), Cell(row.verdict)]
-        else:
-            cells += [Cell("baseline" if row.variant == summary.baseline else ""), Cell(""), Cell("")]
-        rows.append(cells)
+        rows.append(cells + _difference(summary, row, row.low, row.high))
     title = f"At {equal.budget:,.0f} {equal.axis} each, interpolated between checkpoints"
     return Grid(title, header, rows, f"equal-{equal.axis}")
 

@@ -23,12 +23,11 @@ from rpg.stats.power import (
     sentence,
     spreads,
 )
-from rpg.stats.sequential import LATER_ERROR, Look, allowance, next_look
+from rpg.stats.sequential import Look, next_look
 
 __all__ = [
     "ASSUMED",
     "ERROR",
-    "LATER_ERROR",
     "LEVEL",
     "MATTERS",
     "MINIMUM_SEEDS",
@@ -38,7 +37,6 @@ __all__ = [
     "Look",
     "Spreads",
     "accuracy",
-    "allowance",
     "components",
     "crossed",
     "detectable",

@@ -7,7 +7,7 @@ were unrelated, so any number of them, at any time, keeps the sum.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from rpg.stats.comparisons import ERROR
@@ -24,13 +24,13 @@ class Look(NamedTuple):
     """
 
     compared: str
-    runs: tuple[str, ...]
+    runs: Sequence[str]
     planned: int
     number: int
     level: float
-    benchmarks: tuple[str, ...]
-    spreads: tuple[float, float, float] | None
-    results: dict[str, tuple[float, float, str]]
+    benchmarks: Sequence[str]
+    spreads: Sequence[float] | None
+    results: Mapping[str, tuple[float, float, str]]
 
 
 def allowance(runs: int, planned: int) -> float:

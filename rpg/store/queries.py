@@ -134,24 +134,27 @@ def variants(
 
 
 def references(db: duckdb.DuckDBPyConnection, names: Sequence[str]) -> dict[tuple[str, str], str]:
-    """(sweep, variant) -> the reference policy of its KL term, in words."""
+    """(sweep, variant) -> the policy that its runs measured a KL against as the reference, in words, from the age that they
+    wrote at each step: without a KL, or with beta 0, it is the old policy, whatever their settings say."""
+    age = "reference_age" if "reference_age" in metric_names(db) else "NULL::DOUBLE"
     rows = db.execute(
-        """SELECT sweep, variant, any_value(spec->'$.algorithm.reference') FROM runs
-           WHERE list_contains($1, sweep) AND variant IS NOT NULL GROUP BY ALL""",
+        f"""WITH steps AS (
+               SELECT sweep, run, {age} AS age,
+                      coalesce(lag(optimizer_step) OVER (PARTITION BY sweep, run ORDER BY step), 0) AS before
+               FROM metrics WHERE list_contains($1, sweep))
+           SELECT r.sweep, r.variant, any_value(r.spec->'$.algorithm.reference'), bool_and(age = before), bool_and(age = 0)
+           FROM runs r LEFT JOIN steps USING (sweep, run)
+           WHERE list_contains($1, r.sweep) AND r.variant IS NOT NULL GROUP BY ALL""",
         [list(names)],
     )
-    words = {
-        "old": "the policy that sampled",
-        "fixed": "the initial model",
-        "every_k": "renewed every {k} optimizer steps",
-        "kl_above": "renewed at a KL of {kappa}",
-    }
-    found = {}
-    for sweep, variant, text in rows.fetchall():
-        reference = json.loads(text or "null") or {}
-        kind = str(reference.get("type", "unknown"))
-        found[sweep, variant] = words.get(kind, kind).format_map({"k": "?", "kappa": "?", **reference})
-    return found
+    schedules = {"every_k": "renewed every {k} optimizer steps", "kl_above": "renewed at a KL of {kappa}"}
+    references = {}
+    for sweep, variant, text, initial, old in rows.fetchall():
+        schedule = {"k": "?", "kappa": "?", **(json.loads(text or "null") or {})}
+        renewed = schedules.get(str(schedule.get("type")), "renewed now and then").format_map(schedule)
+        settled = "the initial model" if initial else "the old policy" if old else renewed
+        references[sweep, variant] = "unknown" if initial is None else settled
+    return references
 
 
 def benchmarks(db: duckdb.DuckDBPyConnection, names: Sequence[str]) -> list[str]:
@@ -367,6 +370,25 @@ def health_metrics(
         row = {name: value for name, value in zip(names, values, strict=True) if value is not None}
         rows.setdefault(str(row["run"]), []).append(row)
     return rows
+
+
+def identical_variants(db: duckdb.DuckDBPyConnection, sweep: str) -> list[list[str]]:
+    """Groups of variants whose runs agree in every number of every step (but times) and in every graded sample."""
+    numbers = [name for name in metric_names(db) if name != "tokens_per_second" and "seconds" not in name]
+    return [
+        variants
+        for (variants,) in db.execute(
+            f"""WITH trained AS (SELECT run, bit_xor(hash({", ".join(["step", *numbers])})) AS digest
+                              FROM metrics WHERE sweep = $1 GROUP BY run),
+                   evaluated AS (SELECT run, bit_xor(hash(benchmark, step, problem_id, sample, correct, extracted, tokens))
+                                        AS digest FROM samples WHERE sweep = $1 GROUP BY run),
+                   digests AS (SELECT r.variant, list((r.seed, t.digest, e.digest) ORDER BY r.seed) AS digest
+                               FROM runs r JOIN trained t USING (run) JOIN evaluated e USING (run)
+                               WHERE r.sweep = $1 AND r.superseded IS NULL GROUP BY r.variant)
+                SELECT list(variant ORDER BY variant) FROM digests GROUP BY digest HAVING count(*) > 1 ORDER BY ALL""",
+            [sweep],
+        ).fetchall()
+    ]
 
 
 def without_answer(db: duckdb.DuckDBPyConnection, sweep: str) -> pandas.DataFrame:

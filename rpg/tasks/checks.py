@@ -4,13 +4,14 @@ and leaks, problems of a benchmark that are in the training data too, word for w
 
 from __future__ import annotations
 
-import hashlib
+import itertools
 import re
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rpg.config.task import MarkerVerifier, Verifier
+from rpg.config.task import TIERS, MarkerVerifier, Tier, Verifier
 from rpg.tasks.problems import DataError, Problem, shortened
 
 SHINGLE = 5
@@ -20,19 +21,33 @@ THRESHOLD = 0.6
 
 One word replaced in a problem of n words changes 5 shingles of n: 0.6 is two or three replaced words in forty.
 """
+CONTAINED = 0.65
+"""Share of a problem's shingles, or of those of some sentences, from which a longer text contains it."""
+SENTENCES = 24
+"""Words that sentences need to give a problem away without the others."""
 
 _MARKUP = re.compile(r"\\(?:left|right|displaystyle|text|mathrm|mbox|d?frac|quad|qquad|[,;:! ])|[${}~\\]")
+_LAYOUT = re.compile(
+    r"\\[()\[\]]|\\(?:begin|end)\{\w+\*?\}|\\\w*(?:bf|it)\b|<[^<>]{1,30}>|[*#`|&]|__|^\s*>", re.MULTILINE
+)
+_VARIABLE = re.compile(r"\d+|[a-z]|alpha|beta|gamma|theta|lambda|mu|omega|phi|psi")
+_SENTENCE = re.compile(r"(?<=[.?!])\s+")
 _WORD = re.compile(r"[^\W_]+|[^\w\s]")
 
 
 @dataclass(frozen=True)
 class Leak:
-    """A benchmark problem and the training problem that gives it away. `similarity` is 1.0 for the same text."""
+    """A benchmark problem and the training problem that gives it away. `similarity` is 1.0 for the same text.
+
+    `tier` is `similar` (Jaccard), `contained` (all of it, or long sentences, in a longer text) or `renamed` (either,
+    once letters and numbers are all alike).
+    """
 
     benchmark: str
     problem: str
     training: str
     similarity: float
+    tier: Tier = "similar"
 
 
 @dataclass(frozen=True)
@@ -56,51 +71,100 @@ def words(text: str) -> list[str]:
     ]
 
 
-def shingles(text: str) -> frozenset[int]:
-    """Hashes of all runs of five words (of the whole text where it is shorter)."""
-    tokens = words(text)
-    runs = (
-        [tokens]
-        if len(tokens) < SHINGLE
-        else [tokens[i : i + SHINGLE] for i in range(len(tokens) - SHINGLE + 1)]
-    )
-    return frozenset(
-        int.from_bytes(hashlib.blake2b(" ".join(r).encode("utf-8", "replace"), digest_size=8).digest())
-        for r in runs
-    )
+def shingles(tokens: Sequence[str], size: int = SHINGLE) -> frozenset[tuple[str, ...]]:
+    """All runs of `size` words (the whole text where it is shorter)."""
+    runs = zip(*(tokens[i:] for i in range(size)), strict=False)
+    return frozenset(runs) if len(tokens) >= size else frozenset([tuple(tokens)])
+
+
+def _without_layout(text: str) -> str:
+    text = unicodedata.normalize("NFKC", text.translate(_POWERS)) if not text.isascii() else text
+    return _LAYOUT.sub(" ", text)
+
+
+def _alike(tokens: Sequence[str]) -> list[str]:
+    """Letters and numbers are all `x`."""
+    return ["x" if _VARIABLE.fullmatch(token) else token for token in tokens]
+
+
+class _Index:
+    """Texts that give problems away, by their shingles."""
+
+    def __init__(self, size: int):
+        self.size = size
+        self.texts: list[tuple[int, int, bool]] = []
+        """Number of a problem, its shingles, and whether this is all of it."""
+        self.by_shingle: dict[tuple[str, ...], list[int]] = defaultdict(list)
+
+    def add(self, problem: int, tokens: Sequence[str], whole: bool) -> None:
+        parts = shingles(tokens, self.size)
+        for part in parts:
+            self.by_shingle[part].append(len(self.texts))
+        self.texts.append((problem, len(parts), whole))
+
+    def matches(self, tokens: Sequence[str]) -> dict[int, tuple[float, float]]:
+        """Number of a problem -> Jaccard similarity with all of it, and containment of it or of its sentences."""
+        parts = shingles(tokens, self.size)
+        shared = Counter(i for part in parts if part in self.by_shingle for i in self.by_shingle[part])
+        matched: dict[int, tuple[float, float]] = {}
+        for i, common in shared.items():
+            problem, count, whole = self.texts[i]
+            jaccard, contained = matched.get(problem, (0.0, 0.0))
+            jaccard = common / (len(parts) + count - common) if whole else jaccard
+            matched[problem] = jaccard, max(contained, common / count if count >= _FEWEST else 0.0)
+        return matched
+
+
+_FEWEST = 8
+"""Shingles of a text that can be contained in another by more than chance."""
+_POWERS = str.maketrans(dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹", (f"^{n}" for n in range(10)), strict=True)))
 
 
 def leaks(
-    training: Sequence[Problem], benchmarks: Mapping[str, Iterable[Problem]], threshold: float = THRESHOLD
+    training: Sequence[Problem],
+    benchmarks: Mapping[str, Iterable[Problem]],
+    threshold: float = THRESHOLD,
+    tiers: Sequence[Tier] = TIERS,
 ) -> list[Leak]:
-    """Every pair of a benchmark's problem and a training problem whose shingles have Jaccard similarity >= threshold.
+    """Every pair of a benchmark's problem and a training problem that gives it away, with the first tier that says so.
 
-    Exact (no sketching): an inverted index over the benchmarks' shingles, then one pass over the training problems.
+    Exact (no sketching): inverted indices over the benchmarks' shingles, then one pass over the training problems.
     """
-    held_out = [
-        (name, problem, shingles(problem.text)) for name, group in benchmarks.items() for problem in group
-    ]
-    index: dict[int, list[int]] = defaultdict(list)
-    for i, (_, _, hashes) in enumerate(held_out):
-        for shingle in hashes:
-            index[shingle].append(i)
+    held_out = [(name, problem) for name, group in benchmarks.items() for problem in group]
+    plain, bare, alike = _Index(SHINGLE), _Index(SHINGLE), _Index(2 * SHINGLE)
+    for i, (_, problem) in enumerate(held_out):
+        plain.add(i, words(problem.text), True)
+        text = _without_layout(problem.text)
+        sentences = [words(sentence) for sentence in _SENTENCE.split(text)]
+        windows = [[*a, *b] for a, b in itertools.pairwise(sentences)] if len(sentences) > 2 else []
+        bare.add(i, words(text), True)
+        alike.add(i, _alike(words(text)), True)
+        for window in (*sentences, *windows):
+            if len(window) >= SENTENCES:
+                bare.add(i, window, False)
     pairs = []
     for problem in training:
-        hashes = shingles(problem.text)
-        shared = Counter(i for shingle in hashes for i in index.get(shingle, ()))
-        for i, common in shared.items():
-            name, other, theirs = held_out[i]
-            similarity = common / (len(hashes) + len(theirs) - common)
-            if similarity >= threshold:
-                pairs.append(Leak(name, other.id, problem.id, similarity))
-    return sorted(pairs, key=lambda leak: (-leak.similarity, leak.problem, leak.training))
+        ways: dict[Tier, dict[int, tuple[float, float]]] = {"similar": plain.matches(words(problem.text))}
+        if len(tiers) > 1:
+            tokens = words(_without_layout(problem.text))
+            ways |= {"contained": bare.matches(tokens), "renamed": alike.matches(_alike(tokens))}
+        told: set[int] = set()
+        for tier in tiers:
+            for i, (jaccard, contained) in ways[tier].items():
+                share = jaccard if jaccard >= threshold or tier == "similar" else contained
+                if i not in told and share >= (threshold if share == jaccard else CONTAINED):
+                    told.add(i)
+                    pairs.append(Leak(held_out[i][0], held_out[i][1].id, problem.id, share, tier))
+    return sorted(
+        pairs, key=lambda leak: (TIERS.index(leak.tier), -leak.similarity, leak.problem, leak.training)
+    )
 
 
 def near_duplicates(
     problems: Sequence[Problem], threshold: float = THRESHOLD
 ) -> list[tuple[str, str, float]]:
     """Pairs of problems that are nearly the same, each once, the most alike first."""
-    pairs = leaks(problems, {"": problems}, threshold)
+    pairs = leaks(problems, {"": problems}, threshold, ("similar",))
     return [(leak.problem, leak.training, leak.similarity) for leak in pairs if leak.problem < leak.training]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from rpg.config.errors import ConfigError
 from rpg.config.task import MathTask
 from rpg.tasks.benchmarks import LOCAL_DATA, LoadedBenchmark, Prompt, benchmark, digest, load_benchmark
-from rpg.tasks.checks import check_gold, leaks, near_duplicates
+from rpg.tasks.checks import Leak, check_gold, leaks, near_duplicates
 from rpg.tasks.problems import (
     DataError,
     DatasetSummary,
@@ -32,11 +32,12 @@ def read(task: MathTask) -> Splits:
     """
     train, benchmarks = _load(task.model_dump_json(), _stamps(task))
     held_out = {loaded.benchmark.name: loaded.problems for loaded in benchmarks}
-    closest_last = reversed(leaks(train.problems, held_out))
-    leaked = {leak.training: leak for leak in closest_last}
+    given_away = leaks(train.problems, held_out)
+    leaked = {leak.training: leak for leak in reversed(given_away) if leak.tier in task.leaks}
+    listed = {leak.training: leak for leak in reversed(given_away) if leak.training not in leaked}
     texts = {problem.id: problem.text for problem in train.problems}
     dropped = train.dropped + [
-        Dropped(name, "leaked", f"{leak.similarity:.0%} the same as {leak.problem}", texts[name])
+        Dropped(name, "leaked", f"{leak.similarity:.0%} {_AS[leak.tier]} {leak.problem}", texts[name])
         for name, leak in leaked.items()
     ]
     kept = [with_chat(problem, task.chat) for problem in train.problems if problem.id not in leaked]
@@ -57,9 +58,33 @@ def read(task: MathTask) -> Splits:
         name = loaded.benchmark.name
         summaries.append(DatasetSummary(name, loaded.source, loaded.rows, count, {}, count, loaded.digest))
     gold = check_gold(kept, task.verifier, train.source)
-    notes = (*train.notes, *gold, *(note for loaded in benchmarks for note in loaded.notes))
+    notes = (*train.notes, *gold, *(note for loaded in benchmarks for note in loaded.notes), *_listed(listed))
     pairs = tuple((name, *pair) for name, problems in held_out.items() for pair in near_duplicates(problems))
     return Splits(kept, held_out, notes, tuple(summaries), tuple(dropped), pairs)
+
+
+_AS = {
+    "similar": "the same as",
+    "contained": "contained:",
+    "renamed": "the same, but for letters and numbers, as",
+}
+
+
+def _listed(kept: dict[str, Leak]) -> list[str]:
+    """A note on training problems that give a benchmark's away and stay."""
+    if not kept:
+        return []
+    tiers = ", ".join(
+        f"{count} {tier}" for tier, count in Counter(leak.tier for leak in kept.values()).items()
+    )
+    pairs = ", ".join(f"{name} ({leak.problem})" for name, leak in [*kept.items()][:_SHOWN])
+    return [
+        f"{len(kept):,} training problems give away one of a benchmark ({tiers}) and stay; "
+        f"task.leaks leaves them out: {pairs}{', ...' if len(kept) > _SHOWN else ''}"
+    ]
+
+
+_SHOWN = 20
 
 
 def digests(task: MathTask) -> dict[str, str]:

@@ -77,7 +77,7 @@ def test_every_class_over_published_gold_answers(grader, benchmark):
     found = cases([Gold(**row) for row in rows_of("golds.jsonl") if row["benchmark"] == benchmark])
     counts = Counter(case.group for case in found)
     for group, bound in {"right": 0.015, "hedge": 0.001, "wrong": 0.002}.items():
-        mine = list(mistakes(grader, [case for case in found if case.group == group]))
+        mine = mistakes(grader, [case for case in found if case.group == group])
         assert len(mine) <= bound * counts[group], mine[:20]
 
 

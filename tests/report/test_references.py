@@ -6,9 +6,11 @@ from contextlib import closing
 import pandas
 
 from benchmarks.synthetic import Shape, write_sweep
+from rpg.backends.local.training_loop import train
 from rpg.report import curves
 from rpg.store import Layout, queries
 from rpg.store.database import build, connect
+from tests.tiny import make_run, make_spec
 
 DATA = pandas.DataFrame(
     [
@@ -21,13 +23,13 @@ DATA = pandas.DataFrame(
 
 
 def test_each_reference_has_a_panel_of_its_own_that_names_it():
-    references = {("s", "grpo"): "the initial model", ("s", "rpg-urkl"): "the policy that sampled"}
+    references = {("s", "grpo"): "the initial model", ("s", "rpg-urkl"): "the old policy"}
     found = curves.by_reference(DATA, references)
     panels = curves.panels_of(found, ["kl_policy_to_old", "kl_policy_to_ref"])
     assert [curves.title(panel) for panel in panels] == [
         "KL(policy || old) (nats per token)",
         "KL(policy || reference) (nats per token) · reference: the initial model",
-        "KL(policy || reference) (nats per token) · reference: the policy that sampled",
+        "KL(policy || reference) (nats per token) · reference: the old policy",
     ]
     assert [set(found[found["name"] == panel]["variant"]) for panel in panels] == [
         {"grpo", "rpg-urkl"}, {"grpo"}, {"rpg-urkl"},
@@ -40,22 +42,48 @@ def test_one_reference_is_one_panel():
     assert len(curves.panels_of(curves.by_reference(DATA, same), ["kl_policy_to_ref"])) == 1
 
 
-def test_the_database_knows_the_reference_of_each_variant(tmp_path):
+ALGORITHMS = {
+    "dapo": "the old policy",  # whatever its settings say: it has no KL, so no reference is kept
+    "grpo": "the initial model",
+    "rpg-urkl": "the old policy",
+    "renewed": "renewed every 3 optimizer steps",
+    "without": "the old policy",
+}
+
+
+def test_the_reference_is_the_one_that_the_run_measured_against(tmp_path):
+    """In a real training of each."""
+    settings = {
+        "dapo": {"name": "dapo", "reference": "fixed"},
+        "grpo": {"name": "grpo", "reference": "fixed"},
+        "renewed": {"name": "rpg-urkl", "beta": 0.1, "reference": {"type": "every_k", "k": 3}},
+        "without": {"name": "grpo", "beta": 0, "reference": "fixed"},
+    }
+    for name in ALGORITHMS:
+        train(make_run(tmp_path, name, make_spec(algorithm=settings.get(name, name))), tmp_path, print)
     layout = Layout.at(tmp_path)
-    shape = Shape(steps=2, eval_every=2, problems=2, samples=1, benchmarks=("easy",))
-    write_sweep(layout.home, "demo", ("grpo", "rpg-urkl"), (0,), shape)
-    for folder in layout.run_folders("demo"):
-        manifest = json.loads(folder.manifest_path.read_text())
-        schedule = {"type": "fixed"} if manifest["variant"] == "grpo" else {"type": "every_k", "k": 8}
-        manifest["spec"]["algorithm"]["reference"] = schedule
-        folder.manifest_path.write_text(json.dumps(manifest))
     build(layout)
     with closing(connect(layout)) as db:
-        found = queries.references(db, ["demo"])
-    assert found == {
-        ("demo", "grpo"): "the initial model",
-        ("demo", "rpg-urkl"): "renewed every 8 optimizer steps",
-    }
+        assert {
+            variant: words for (_, variant), words in queries.references(db, ["sweep"]).items()
+        } == ALGORITHMS
+        same = """SELECT DISTINCT run FROM metrics GROUP BY run
+                  HAVING bool_and(kl_ref_to_policy = kl_old_to_policy AND kl_policy_to_ref = kl_policy_to_old)"""
+        old = {name for name, words in ALGORITHMS.items() if words == "the old policy"}
+        assert {run for (run,) in db.execute(same).fetchall()} == old
+
+
+def test_a_run_that_did_not_write_its_reference_has_an_unknown_one(tmp_path):
+    """Its settings alone do not say what was measured."""
+    shape = Shape(steps=2, eval_every=2, problems=2, samples=1, benchmarks=("easy",))
+    layout = write_sweep(tmp_path, "demo", ("grpo",), (0,), shape)
+    [folder] = layout.run_folders("demo")
+    lines = [json.loads(line) for line in folder.metrics_path(1).read_text().splitlines()]
+    kept = [{name: value for name, value in line.items() if name != "reference_age"} for line in lines]
+    folder.metrics_path(1).write_text("".join(json.dumps(line) + "\n" for line in kept))
+    build(layout)
+    with closing(connect(layout)) as db:
+        assert queries.references(db, ["demo"]) == {("demo", "grpo"): "unknown"}
 
 
 def test_curves_that_are_not_about_the_reference_keep_their_panel():

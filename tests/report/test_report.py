@@ -164,15 +164,28 @@ def test_a_sweep_in_progress_is_compared_where_both_are(layout):
     assert "RPG-URKL: last evaluated, and compared, at step 4 of 8" in found.notes
 
 
-def test_variants_that_agree_everywhere_are_named(layout):
+def test_only_variants_that_agree_in_training_and_evaluation_are_called_identical(layout):
+    """Equal accuracies alone (all at 0, say) are no proof, and change no test."""
     for seed in range(3):
-        source = layout.run("demo", f"grpo-seed{seed}").path / "evals"
-        target = layout.run("demo", f"rpg-urkl-seed{seed}").path / "evals"
-        shutil.rmtree(target)
-        shutil.copytree(source, target)
+        source, target = (layout.run("demo", f"{name}-seed{seed}").path for name in ("grpo", "rpg-urkl"))
+        shutil.rmtree(target / "evals")
+        shutil.copytree(source / "evals", target / "evals")
     found = summary(layout)
-    assert any(note.startswith("GRPO, RPG-URKL: identical in every evaluation") for note in found.notes)
+    assert not any("identical" in note for note in found.notes)
     assert row(found, "rpg-urkl", "mean")["verdict"] == "within noise"
+    for seed in range(3):
+        source, target = (layout.run("demo", f"{name}-seed{seed}").path for name in ("grpo", "rpg-urkl"))
+        shutil.copy(*(next(path.glob("metrics-*.jsonl")) for path in (source, target)))
+    assert any(note.startswith("GRPO, RPG-URKL: identical in every step") for note in summary(layout).notes)
+
+
+def test_variants_that_are_never_right_are_not_the_same(layout):
+    for run in layout.run_folders("demo"):
+        for name, step in ((name, step) for name in SHAPE.benchmarks for step in (4, 8)):
+            samples = read_eval(run, name, step).to_pylist()
+            wrong = [one | {"correct": False, "extracted": run.name} for one in samples]
+            write_eval(run, name, step, wrong)
+    assert not any("identical" in note for note in summary(layout).notes)
 
 
 def test_nothing_evaluated_yet(layout):
