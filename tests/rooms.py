@@ -62,7 +62,7 @@ ROOMS = (
     ),
     _room(
         "rpg.tasks", "problems: task types, training sets, benchmarks, leaks, preparation",
-        "rpg.errors rpg.config rpg.store rpg.answers", "datasets pyarrow pydantic",
+        "rpg.errors rpg.config rpg.store rpg.answers", "datasets huggingface_hub pyarrow pydantic",
     ),
     _room(
         "rpg.planning", "what a run needs: counts, measured time, memory and GPUs by arithmetic",

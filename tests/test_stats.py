@@ -8,6 +8,7 @@ from scipy import stats as scipy_stats
 
 from benchmarks import error_rates
 from rpg import stats
+from rpg.stats import comparisons
 
 
 def test_pass_at_k_by_counting_subsets():
@@ -25,7 +26,7 @@ def test_pass_at_k_by_counting_subsets():
 @pytest.mark.parametrize(("n", "c", "k"), [(3, 1, 4), (3, 1, 0), (3, 4, 1), (3, -1, 1)])
 def test_pass_at_k_refuses_what_it_cannot_know(n, c, k):
     with pytest.raises(ValueError, match="pass@"):
-        stats.pass_at_k([n], [c], k)
+        stats.pass_at_k([n, 9], [c, 0], k)
 
 
 @pytest.mark.parametrize(
@@ -65,6 +66,18 @@ def test_crossed_by_hand():
     assert found.df == pytest.approx(variance**2 / (v_problems**2 / 2 + v_seeds**2 / 1 + v_both**2 / 2))
 
 
+def test_crossed_with_more_seeds():
+    table = np.array([[1, 2, 3], [3, 2, 7], [2, 5, 3], [0, 1, 1]])
+    rest = table - table.mean(0) - table.mean(1, keepdims=True) + table.mean()
+    parts = [table.mean(0).var(ddof=1) / 3, table.mean(1).var(ddof=1) / 4, (rest**2).sum() / 6 / 12]
+    variance = parts[0] + parts[1] - parts[2]
+    found = stats.crossed([table])
+    assert found.standard_error == pytest.approx(math.sqrt(variance))
+    assert found.df == pytest.approx(
+        variance**2 / sum(v**2 / df for v, df in zip(parts, (2, 3, 6), strict=True))
+    )
+
+
 @pytest.mark.parametrize("table", [[[1, 0], [2, 3]], [[1, 2], [0, 3]]], ids=["seeds", "problems"])
 def test_no_interaction_takes_the_variance_below_that_of_seeds_or_problems(table):
     """V of the one kind is 1, of the other 0, of their interaction 1/4: 1 + 0 - 1/4 is below the first alone."""
@@ -90,6 +103,10 @@ def test_when_nothing_varies_the_interval_is_that_of_a_proportion():
 def test_an_accuracy_stays_within_its_range():
     found = stats.accuracy([[[1, 1, 1, 0], [1, 1, 1, 1]]])
     assert 0 < found.low < found.mean < found.high < 1
+
+
+def test_one_problem_says_nothing_about_others():
+    assert stats.accuracy([[[0.5], [0.5]]])[3:5] == (0.0, 1.0)
 
 
 def test_the_interval_of_right_and_wrong_answers_is_wilsons():
@@ -228,6 +245,88 @@ def test_intervals_are_the_truths_that_are_not_rejected_and_never_impossible():
         assert found.p_values(bound)[inside] == pytest.approx(0.01, rel=0.01)
 
 
+def pooled_by_loops(means, noise, level):
+    """(weights, variances) of the pooled route, by the formulas of docs/statistics.md, one number at a time."""
+    variants, seeds = means.shape
+    every, grid = range(variants), [math.log(1e-3) + step * 2 * math.log(1e3) / 19 for step in range(20)]
+    relative = [max(each / max(level), 0.03) ** 2 for each in level]
+
+    def around_the_shared_part(precision):
+        share = [each / sum(precision) for each in precision]
+        rest = means - means.mean(1, keepdims=True)
+        shared = [sum(share[v] * rest[v, s] for v in every) for s in range(seeds)]
+        squares = [sum((rest[v, s] - shared[s]) ** 2 for s in range(seeds)) for v in every]
+        return squares, [(seeds - 1) * (1 - each) for each in share]
+
+    def kernel(width, t, k):
+        density = [math.exp(-0.5 * ((grid[i] - grid[k]) / width) ** 2) for i in range(20)]
+        return density[t] / sum(density)
+
+    squares, freedom = around_the_shared_part([1.0] * variants)
+    of_all = sum(squares) / sum(f * r for f, r in zip(freedom, relative, strict=True))
+    scale, usual = (
+        max(of_all, float(np.mean(noise))),
+        [(width, k) for width in (0.3, 1.0, 2.5) for k in range(20)],
+    )
+    total = [[scale * math.exp(point) * relative[v] + noise[v] for point in grid] for v in every]
+    others = np.array([[kernel(width, t, k) for width, k in usual] for t in range(20)])
+    first = np.array([[kernel(2.5, t, k) for _, k in usual] for t in range(20)])
+    prior = [scale * math.exp(grid[k]) / (scale * math.exp(grid[k]) + np.mean(noise)) for _, k in usual]
+    for step in range(4):
+        log = np.array(
+            [[-0.5 * (freedom[v] * math.log(x) + squares[v] / x) for x in total[v]] for v in every]
+        )
+        likelihood = np.exp(log - log.max(1, keepdims=True))
+        evidence = [likelihood[v] @ (others if v else first) for v in every]
+        common = np.prod(evidence, axis=0) * np.array(prior) ** 0.2
+        common /= common.sum()
+        if step < 3:
+            seen = [likelihood[v] * (others @ (common / evidence[v])) for v in every]
+            squares, freedom = around_the_shared_part([sum(seen[v] / total[v]) for v in every])
+    left = first * common / evidence[0] * likelihood[0][:, None]
+    right = [others / evidence[v] * likelihood[v][:, None] for v in every[1:]]
+    sums = [[(x + y) / seeds for x in total[0] for y in total[v]] for v in every[1:]]
+    return [(left @ each.T).ravel() for each in right], sums
+
+
+@pytest.mark.parametrize(("seeds", "noise"), [(3, 1e-4), (12, 0.0)])
+def test_the_pooled_route_is_bayes_rule_on_a_grid(seeds, noise):
+    rng = np.random.default_rng(4)
+    means = 0.4 + np.array([[0.02], [0.05], [0.01]]) * rng.standard_normal((3, seeds))
+    noises, level = np.array([1.0, 2.0, 0.5]) * noise, np.array([0.24, 0.1, 0.002])
+    weights, variances = comparisons.posterior_pooled(means[None], noises[None], level[None])
+    expected = pooled_by_loops(means, noises, level)
+    assert weights[0] == pytest.approx(np.array(expected[0]), rel=1e-6, abs=1e-12)
+    assert variances[0] == pytest.approx(np.array(expected[1]))
+    assert weights.sum(-1) == pytest.approx(np.ones((1, 2)))
+
+
+def test_a_family_pools_spreads_in_logits_and_assumes_more_at_the_edges():
+    rng = np.random.default_rng(8)
+    strata = [rng.binomial(4, p, (1, 3, 3, 20)) / 4 for p in (0.8, 0.4)]
+    strata[0][:, 1] = 1.0
+    found, shares = stats.family(strata), [array.mean(axis=(2, 3)) for array in strata]
+    means = np.mean([array.mean(axis=3) for array in strata], axis=0)
+    level = np.mean([share * (1 - share) for share in shares], axis=0)
+    weights, _ = comparisons.posterior_pooled(means, comparisons.noise_of_answers(strata), level)
+    assert found.pooled[0] == pytest.approx(weights)
+    middles = [(share[0, 1:] + share[0, 0]) / 2 for share in shares]
+    assert found.edge[0] == pytest.approx(sum(0.15 * (1 - 4 * m * (1 - m)) / 20 for m in middles) / 4)
+
+
+def test_the_smaller_p_of_the_two_routes_pays_for_the_choice():
+    """Normal errors on both routes, four differences, three seeds: shares 0.9 and 0.65, and a factor for the crowd."""
+    pooled, pairwise = (
+        (np.ones((1, 4, 1)), np.full((1, 4, 1), 0.04**2)),
+        (np.ones((1, 4, 1)), np.full((1, 4, 1), 0.05**2)),
+    )
+    none = np.zeros((1, 4))
+    found = comparisons.Family(np.full((1, 4), 0.1), pooled, pairwise, none, np.ones((1, 4)), none, 3)
+    assert found.p_values() == pytest.approx(
+        np.full((1, 4), 2 * scipy_stats.norm.sf(2.5) / 0.9 * 2**0.1), rel=1e-4
+    )
+
+
 def test_nothing_varies():
     same = stats.family(of(np.full((3, 5), 0.5), np.full((3, 5), 0.5)))
     assert same.p_values().item() == 1 and stats.verdict(0.0, 1.0) == "within noise"
@@ -324,6 +423,23 @@ def test_more_seeds_or_problems_find_smaller_differences():
     assert seeds > 3 and stats.detectable(DESIGN._replace(seeds=seeds), SPREADS) <= 0.05
     assert stats.problems_needed(DESIGN, SPREADS._replace(seeds=0.2), 0.01) is None
     assert f"take about {seeds} seeds" in stats.sentence(DESIGN, SPREADS, 0.05)
+
+
+def test_what_is_detectable_by_hand():
+    """Where only problems make a difference vary it is a t test over these; two halves are as good as the whole."""
+    few = stats.Design(2, 100, (5,), 10**6)
+    quantiles = scipy_stats.t(4).ppf(0.975) + scipy_stats.t(4).ppf(0.8)
+    expected = quantiles * math.sqrt(2 * 0.05**2 / 5)
+    assert stats.detectable(few, stats.Spreads(0.0, 1e-6, 0.05)) == pytest.approx(expected, rel=1e-3)
+    halves = stats.detectable(DESIGN._replace(problems=(50, 50)), SPREADS)
+    assert halves == pytest.approx(stats.detectable(DESIGN, SPREADS), rel=1e-2)
+    few_seeds = SPREADS._replace(seeds=0.01)
+    needed = stats.problems_needed(DESIGN, few_seeds, 0.08)
+    finds = [
+        stats.detectable(DESIGN._replace(problems=(count,)), few_seeds)
+        for count in (needed, round(needed / 1.3))
+    ]
+    assert finds[0] <= 0.08 < finds[1]
 
 
 def test_spreads_are_recovered_from_scores():

@@ -69,8 +69,11 @@ def evaluate(
         typer.Option("--stop", help="Stop string: ends a response and remains part of it. Repeatable."),
     ] = [],
     max_response_tokens: Annotated[
-        int, typer.Option(min=1, help="Maximum length of a response, in tokens.")
-    ] = 2048,
+        int | None,
+        typer.Option(
+            min=1, help="Maximum length of a response, in tokens. Default: the model's room, at most 32,768."
+        ),
+    ] = None,
     max_prompt_tokens: Annotated[
         int, typer.Option(min=1, help="Maximum length of a prompt, in tokens.")
     ] = 2048,

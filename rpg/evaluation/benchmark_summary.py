@@ -62,7 +62,7 @@ def summarise(rows: Iterable[Mapping[str, Any]]) -> Summary:
         return [float(np.mean([row[column] for row in group])) for group in groups.values()]
 
     sizes = np.full(len(groups), k)
-    tries = sorted({2**i for i in range(k.bit_length()) if 2**i < k} | {k})
+    tries = sorted({2**i for i in range(k.bit_length())} | {k})
     pass_at = {n: accuracy([[pass_at_k(sizes, right, n)]]) for n in tries}
     return Summary(
         problems=len(groups),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -24,6 +24,7 @@ from rpg.models.model_cache import pretrained_folder
 from rpg.models.truncated_sampling import WHOLE, Restriction
 from rpg.models.warm_start_cache import local_files
 from rpg.rewards.graders import rules_name
+from rpg.rewards.grades import UNREAD_SHARE, unread_form
 from rpg.rewards.scoring import Scorer
 from rpg.store.atomic_files import atomic_write_json, read_json_object
 from rpg.store.checkpoints import model_digest
@@ -32,6 +33,7 @@ from rpg.store.locks import only_one
 from rpg.store.samples import graded_by, read_samples, write_samples
 from rpg.tasks.benchmarks import Benchmark, LoadedBenchmark, benchmark, check, load_benchmark
 from rpg.tasks.checks import Checks
+from rpg.tasks.rows import hub_commit, hub_file
 from rpg.tasks.training_sets import load_training, training_set
 
 RECORD = "evaluation.json"
@@ -66,7 +68,7 @@ def evaluate(
     temperature: float = 1.0,
     restriction: Restriction = WHOLE,
     max_prompt_tokens: int = 2048,
-    max_response_tokens: int = 2048,
+    max_response_tokens: int | None = None,
     seed: int = 0,
     device: str = "cpu",
     bfloat16: bool = False,
@@ -87,6 +89,7 @@ def evaluate(
         training: what the model was trained on (a JSON-lines, Parquet or YAML file, as `task.train` of a run).
             Benchmark problems that occur in it, verbatim or nearly so, are listed, and counted separately.
         samples_per_problem: k (default: each benchmark's own). Temperature 0 is greedy and takes one sample.
+        max_response_tokens: default: what the model has room for behind the longest prompt, at most 32,768.
         restriction: which tokens can be sampled, and stop strings.
         limit: the number of problems to take from each benchmark, to try things out.
 
@@ -94,12 +97,15 @@ def evaluate(
     calls use one folder at the same time, the second gets Busy, a StoreError.
     """
     checkpoint = pretrained_folder(str(checkpoint), home(), say)
-    spec, where = _section(EngineSpec, engine, "engine"), _place(place)
-    loaded_benchmarks = [load_benchmark(chosen, folder=data) for chosen in _distinct(benchmarks)]
+    spec, where, named = _section(EngineSpec, engine, "engine"), _place(place), _distinct(benchmarks)
+    if not Path(checkpoint).expanduser().is_dir():
+        revision = hub_commit(str(checkpoint), revision)  # before the benchmarks: it may not be there
+    loaded_benchmarks = [load_benchmark(chosen, folder=data) for chosen in named]
     train = None if training is None else load_training(training_set(training), data)
     training_data = (train.problems, train.source) if train else ()
     folder = Path(out) if out is not None else default_folder(checkpoint, home())
-    sampling = Sampling(temperature, max_prompt_tokens, max_response_tokens, restriction)
+    limit_tokens = max_response_tokens or _room(checkpoint, revision, max_prompt_tokens)
+    sampling = Sampling(temperature, max_prompt_tokens, limit_tokens, restriction)
     common = {
         "model": _identity(checkpoint, revision),
         "engine": spec.model_dump(mode="json"),
@@ -158,6 +164,30 @@ def evaluate(
     return results
 
 
+def _room(checkpoint: str | Path, revision: str | None, prompt: int) -> int:
+    """Tokens that a response can have: 32,768, as reasoning models are evaluated, or what the model's context leaves."""
+    folder = Path(checkpoint).expanduser()
+    file = folder / "config.json" if folder.is_dir() else hub_file(str(checkpoint), revision)
+    context = read_json_object(file).get("max_position_embeddings", 0) if file.is_file() else 0
+    context = context or 2048 + prompt
+    return max(min(32_768, int(context) - prompt), int(context) // 2)
+
+
+def _said(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Notes on responses without an answer line, and on answers that could not be read."""
+    notes = []
+    without = sum(row["extracted"] is None for row in rows)
+    if without:
+        notes.append(f"{without / len(rows):.1%} of the responses have no answer line (docs/grading.md)")
+    unread = Counter(form for row in rows if (form := unread_form(row["correct"], row["reason"])))
+    if unread.total() > UNREAD_SHARE * len(rows):
+        forms = "; ".join(f"{form} ({count})" for form, count in unread.most_common(10))
+        notes.append(
+            f"{unread.total() / len(rows):.1%} of the answers could not be read and count as wrong: {forms}"
+        )
+    return notes
+
+
 def _distinct(names: Sequence[str | Path]) -> list[Benchmark]:
     chosen = [benchmark(name) for name in names]
     repeated = [name for name, count in Counter(each.name for each in chosen).items() if count > 1]
@@ -193,7 +223,13 @@ def _result(loaded: LoadedBenchmark, rows: list[dict[str, Any]], path: Path, che
     clean = [row for row in rows if row["problem_id"] not in leaked]
     without = summarise(clean) if leaked and clean else None
     return Result(
-        loaded.benchmark.name, summarise(rows), path, loaded.notes, checks, graded_by(path), without
+        loaded.benchmark.name,
+        summarise(rows),
+        path,
+        [*loaded.notes, *_said(rows)],
+        checks,
+        graded_by(path),
+        without,
     )
 
 
@@ -223,7 +259,7 @@ def _identity(checkpoint: str | Path, revision: str | None) -> str:
     """The identity of a model: its recorded digest, or else the names, sizes and times of its files."""
     folder = Path(checkpoint).expanduser()
     if not folder.is_dir():
-        return f"{checkpoint}@{revision or 'newest'}"
+        return f"{checkpoint}@{revision}"
     if (folder / "checkpoint.json").is_file():
         return model_digest(folder)
     return hashlib.sha256(json.dumps(local_files(folder)).encode()).hexdigest()

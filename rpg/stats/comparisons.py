@@ -153,7 +153,7 @@ def posterior_pairwise(observed: np.ndarray, noise: np.ndarray, seeds: int) -> M
     scale = np.maximum(np.maximum(observed, noise), _ROUNDING)[..., None]
     spread = scale * np.exp(np.linspace(math.log(1e-4), math.log(1e3), 40))
     total = spread + noise[..., None]
-    likelihood = -0.5 * (seeds - 1) * (np.log(total / scale) + observed[..., None] / total)
+    likelihood = -0.5 * (seeds - 1) * (np.log(total) + observed[..., None] / total)
     return _normalised(likelihood + _AGAINST_ZERO[1] * np.log(spread / total)), total
 
 
@@ -175,7 +175,7 @@ def posterior_pooled(means: np.ndarray, noise: np.ndarray, level: np.ndarray) ->
     usual = scale[:, 0] * np.exp(_GRID)
     prior = _AGAINST_ZERO[0] * np.log(usual / (usual + noise.mean(axis=1)[:, None]))
     for step in range(4):
-        likelihood = -0.5 * (freedom[..., None] * np.log(total / scale) + squares[..., None] / total)
+        likelihood = -0.5 * (freedom[..., None] * np.log(total) + squares[..., None] / total)
         likelihood = np.exp(likelihood - likelihood.max(axis=2, keepdims=True))
         evidence = likelihood @ others
         evidence[:, 0] = likelihood[:, 0] @ first

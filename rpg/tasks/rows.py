@@ -4,14 +4,19 @@ values, by the name of a column or by a form such as `boxed(column)` (rpg.config
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import itertools
 import json
 import re
 import reprlib
+import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 from rpg.answers.extraction import last_box
@@ -80,6 +85,71 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         raise DataError(f"{path}: line {reader.line_num}: not CSV ({error})") from error
 
 
+HUB_SECONDS = 2.0
+"""How long the hub may take to answer at all."""
+
+
+def hub_answers() -> bool:
+    """Whether the hub can be reached; any answer counts. False where HF_HUB_OFFLINE says not to ask."""
+    from huggingface_hub import constants  # noqa: PLC0415 - only where something is not on this machine
+
+    answered = Event()
+
+    def ask() -> None:
+        try:
+            urllib.request.urlopen(
+                urllib.request.Request(constants.ENDPOINT, method="HEAD"), timeout=HUB_SECONDS
+            )
+        except urllib.error.HTTPError:
+            pass
+        except (OSError, ValueError):
+            return
+        answered.set()
+
+    if not constants.HF_HUB_OFFLINE:
+        Thread(target=ask, daemon=True).start()  # looking up a name has no time limit of its own
+    return answered.wait(0.0 if constants.HF_HUB_OFFLINE else HUB_SECONDS)
+
+
+@contextlib.contextmanager
+def hub_client() -> Iterator[bool]:
+    """Whether the hub answers; where it does not, its clients only look at what they have kept, without retries."""
+    answers = hub_answers()
+    modules: list[Any] = [sys.modules.get("huggingface_hub.constants"), sys.modules.get("datasets.config")]
+    before = [(module, module.HF_HUB_OFFLINE) for module in modules if module]
+    try:
+        for module, _ in before:
+            module.HF_HUB_OFFLINE = not answers
+        yield answers
+    finally:
+        for module, value in before:
+            module.HF_HUB_OFFLINE = value
+
+
+def hub_commit(model: str, revision: str | None = None) -> str:
+    """The commit that a revision of a model on the hub is at, see hub_file."""
+    return hub_file(model, revision).parent.name
+
+
+def hub_file(model: str, revision: str | None = None) -> Path:
+    """The configuration of a model on the hub; asks the hub once, if it was not fetched before. Raises DataError: it has no
+    such model, or cannot be reached.
+    """
+    from huggingface_hub import hf_hub_download  # noqa: PLC0415 - only where a model is not on this machine
+    from huggingface_hub.errors import HfHubHTTPError  # noqa: PLC0415 - as above
+
+    with hub_client() as answers:
+        try:
+            return Path(hf_hub_download(model, "config.json", revision=revision))
+        except (OSError, ValueError, HfHubHTTPError) as error:
+            known = f"is neither a local folder nor a model on the hub ({str(error).strip().partition(chr(10))[0]})"
+            away = (
+                "is no local folder, and the hub cannot be reached: copy the model's folder to this machine and give its "
+                "path, or fetch it where there is a network (rpg model)"
+            )
+            raise DataError(f"model {model!r} {known if answers else away}") from None
+
+
 def hub_rows(
     name: str,
     hub: str,
@@ -103,10 +173,15 @@ def hub_rows(
             f"{name}: reading {hub} from the hub needs the package datasets (pip install 'rpg-lab[math]')"
         ) from error
     try:
-        parts = [datasets.load_dataset(hub, config, split=split, revision=revision) for config in configs]
+        with hub_client() as answers:
+            parts = [datasets.load_dataset(hub, config, split=split, revision=revision) for config in configs]
     except (
         Exception
     ) as error:  # the library raises a dozen kinds: no network, no such data set, no such split
+        if not answers:
+            raise DataError(
+                f"{name}: the hub cannot be reached{searched}, and {hub} is not in its cache here{otherwise}"
+            ) from None
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise DataError(
             f"{name}: cannot read {hub}{searched}: {first}. Check the network{otherwise}"

@@ -5,12 +5,16 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
+import huggingface_hub.constants
 import pytest
 
 from rpg.config.errors import ConfigError
+from rpg.errors import UserError
 from rpg.evaluation import evaluate, graded_samples
 from rpg.evaluation.graded_samples import Partial, Progress
+from rpg.evaluation.standalone import _said
 from rpg.models.truncated_sampling import Restriction
 from rpg.store.locks import Busy, only_one
 from rpg.store.samples import EVAL_COLUMNS, read_samples
@@ -216,3 +220,26 @@ def test_mistakes_are_said_in_one_line(checkpoints, own_benchmark, tmp_path):
             evaluate(checkpoints[0], benchmarks, out=tmp_path, **options)
     with pytest.raises(DataError, match=r"max_prompt_tokens: 3, but 24 prompts are longer"):
         evaluate(checkpoints[0], [own_benchmark], out=tmp_path, max_prompt_tokens=3)
+
+
+def test_a_missing_model_is_named_before_the_benchmarks_and_an_absent_hub_within_seconds(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
+    began = time.monotonic()
+    with pytest.raises(UserError, match=r"someone/model.*the hub cannot be reached.*copy the model's folder"):
+        evaluate("someone/model", ["aime24"], data=tmp_path, out=tmp_path / "out")
+    assert time.monotonic() - began < 5
+
+
+def test_what_could_not_be_read_is_said_with_its_reasons():
+    rows = [
+        {"correct": i < 90, "extracted": "5" if i < 99 else None, "reason": "answer line: same number"}
+        for i in range(100)
+    ]
+    for row in rows[90:96]:
+        row["reason"] = "answer line: not read: unclear: 'perchance' before the value; read as 5"
+    without, unread = _said(rows)
+    assert without.startswith("1.0% of the responses have no answer line")
+    assert unread.startswith("6.0% of the answers") and "unclear: 'perchance' before the value (6)" in unread
+    assert len(_said(rows[:90] + rows[90:91])) == 0  # one of 91

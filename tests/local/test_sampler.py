@@ -77,7 +77,7 @@ def test_a_renewed_reference_is_the_policy_and_not_its_stale_sampler(home):
 
 
 def test_rounding_is_to_the_nearest_of_so_many_values():
-    weight = torch.randn(5, 64, generator=torch.Generator().manual_seed(0))
+    weight = torch.randn(5, 900, generator=torch.Generator().manual_seed(0))
     weight[0] = -weight[0].abs()  # the largest magnitude of a row may be a negative number's
     eight = rounded(weight, "int8")
     scale = weight.abs().amax(-1) / 127
