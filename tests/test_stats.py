@@ -336,6 +336,17 @@ def test_nothing_varies():
     assert math.isnan(single.p_values().item()) and stats.verdict(0.2, math.nan) == "not testable"
 
 
+def test_a_variant_that_is_always_wrong_says_nothing_about_the_others():
+    """Its seeds do not differ at all, which is unlike all others: no number is too small to compute with."""
+    rng = np.random.default_rng(8)
+    chances = 0.2 + 0.08 * rng.standard_normal((50, 1, 10, 1)) + 0.04 * rng.standard_normal((50, 7, 10, 1))
+    scores = rng.binomial(4, np.broadcast_to(np.clip(chances, 0.02, 1), (50, 7, 10, 192))) / 4
+    scores[:, 6] = 0
+    p_values = stats.family([scores]).p_values()
+    assert np.isfinite(p_values).all()
+    assert (p_values[:, :5].min(axis=1) < 0.01).mean() < 0.1 and (p_values[:, 5] < 0.01).all()
+
+
 def test_holm_by_hand():
     assert stats.holm([0.01, 0.04, math.nan, 0.03]) == pytest.approx(
         [0.03, 0.06, math.nan, 0.06], nan_ok=True

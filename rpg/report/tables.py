@@ -26,8 +26,8 @@ from rpg.stats import ERROR
 BEST_NOTE = "Best is the maximum over checkpoints, chosen on the same problems, and therefore optimistic."
 INTERVAL_NOTE = "Intervals are 95 %, over seeds and problems; differences are paired by seed and problem."
 TEST_NOTE = (
-    "Differences are tested as one family (docs/statistics.md): of sweeps whose variants are equal, at most 5 % have one "
-    "called better or worse; above 0.05 a difference is within noise. Intervals hold for all differences together, so "
+    "Differences are tested as one family (docs/statistics.md): of sweeps whose variants are equal, about 5 % at most have "
+    "one called better or worse; above 0.05 a difference is within noise. Intervals hold for all differences together, so "
     "that one may just include zero although its verdict is not noise."
 )
 TOO_FEW_NOTE = "Verdicts need three seeds: two do not show how much seeds differ."
@@ -117,7 +117,7 @@ def equal_table(summary: Summary, equal: Equal) -> Grid:
     for row in equal.table.itertuples():
         cells = [Cell(row.label), Cell(str(row.seeds)), Cell(number(row.accuracy))]
         rows.append(cells + _difference(summary, row, row.low, row.high))
-    title = f"At {equal.budget:,.0f} {equal.axis} each, interpolated between checkpoints"
+    title = f"At {_amount(equal.budget)} {equal.axis} each, interpolated between checkpoints"
     return Grid(title, header, rows, f"equal-{equal.axis}")
 
 
@@ -131,7 +131,7 @@ def grids(summary: Summary) -> list[Grid]:
 
 
 def _amount(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:,.0f}"
+    return "" if math.isnan(value) else f"{value:,.{0 < value < 10:d}f}"
 
 
 def headline(summary: Summary) -> str:

@@ -179,6 +179,7 @@ def posterior_pooled(means: np.ndarray, noise: np.ndarray, level: np.ndarray) ->
         likelihood = np.exp(likelihood - likelihood.max(axis=2, keepdims=True))
         evidence = likelihood @ others
         evidence[:, 0] = likelihood[:, 0] @ first
+        evidence = np.maximum(evidence, 1e-290)  # a variant unlike all others: some common spreads cannot be
         common = _normalised(np.log(evidence).sum(axis=1) + np.tile(prior, len(_RESEMBLANCE)))
         if step < 3:
             posterior = likelihood * ((common[:, None] / evidence) @ others.T)
