@@ -160,19 +160,10 @@ def test_kill_nine_of_the_conductor_alone_leaves_no_orphan(whole):
 
 def test_ctrl_c_ends_the_children_and_the_command_it_prints_continues_this_sweep(whole):
     """Not one of the file's own name, settings and data folder."""
-    home = whole / "stopped here"
-    words = [
-        "sweep",
-        "small.yaml",
-        "--name",
-        "mine",
-        "--axis",
-        "seed=[5]",
-        "--set",
-        "training.steps=3",
-        "--fresh",
-    ]
-    sweep = start(whole, *words, "--home", str(home), home=whole / "interrupted")
+    home, file = whole / "stopped here", whole / "my sweep.yaml"
+    file.write_text(SMALL)
+    options = "--name mine --axis seed=[5] --set training.steps=3 --fresh --home".split()
+    sweep = start(whole, "sweep", file.name, *options, str(home), home=whole / "interrupted")
     until(lambda: (home / "runs" / "mine").exists() and Layout.at(home).run_folders("mine"), "a run")
     children = psutil.Process(sweep.pid).children(recursive=True)
     sweep.send_signal(signal.SIGINT)
