@@ -25,7 +25,7 @@ import vl_convert
 from rpg import stats
 from rpg.report import charts, theme
 from rpg.report import frontier as frontier_report
-from rpg.report.summary import MEAN, summarise
+from rpg.report.summary import MEAN, Summary, summarise
 from rpg.store import Layout, queries
 from rpg.store.database import build, connect
 
@@ -38,6 +38,23 @@ class Found(NamedTuple):
 
     text: str
     figure: alt.Chart
+
+
+def spending(summary: Summary) -> str:
+    """How unequally the variants have spent, and which verdicts change where each has drawn as many tokens."""
+    equal = next((one for one in summary.equal if one.axis == "tokens"), None)
+    if equal is None:
+        return f"\n{summary.spending}" if summary.spending else ""
+    wanted = summary.table.drop_duplicates("variant", keep="last").set_index("variant")["verdict"]
+    changed = [
+        f"{row.label} ({row.difference:+.3f}, {row.verdict})"
+        for row in equal.table.itertuples()
+        if row.verdict and row.verdict != wanted[row.variant]
+    ]
+    but = f" are the same but for {', '.join(changed)}" if changed else " are all the same"
+    if len(changed) > 4:
+        but = f" of {len(changed)} of {(equal.table['verdict'] != '').sum()} variants are others"
+    return f"\n{summary.spending} Where each has drawn {equal.budget:,.0f}, the verdicts{but}."
 
 
 def judged(db: duckdb.DuckDBPyConnection, sweep: str) -> pandas.DataFrame:
@@ -66,22 +83,25 @@ def accuracies(db: duckdb.DuckDBPyConnection, sweep: str, variant: str) -> list[
 
 
 def differences(heads: tuple[str, str], tests: Sequence[Test]) -> list[str]:
-    """A table of paired differences: p by Holm over the table, and intervals that hold together."""
+    """A table of paired differences: p by Holm over the table, and intervals that hold together. Counts are tested as
+    shares of the largest."""
+    scales = [max(1.0, *(float(scores.max()) for scores in (*mine, *theirs))) for *_, mine, theirs in tests]
     found = [
-        stats.family([np.stack([one, other])[None] for one, other in zip(theirs, mine, strict=True)])
-        for *_, mine, theirs in tests
+        stats.family([np.stack([one, other])[None] / scale for one, other in zip(theirs, mine, strict=True)])
+        for (*_, mine, theirs), scale in zip(tests, scales, strict=True)
     ]
     corrected = stats.holm(np.array([one.p_values().item() for one in found]))
     lines = [f"| {heads[0]} | {heads[1]} | difference | p, corrected |", "|---|---|--:|--:|"]
-    for (one, other, *_), result, p in zip(tests, found, corrected, strict=True):
-        low, high = result.intervals(stats.ERROR / len(tests))
-        interval = f"[{low.item():+.3f}, {high.item():+.3f}]"
-        lines.append(f"| {one} | {other} | {result.difference.item():+.3f} {interval} | {_p(p)} |")
+    for (one, other, *_), result, p, scale in zip(tests, found, corrected, scales, strict=True):
+        low, high = (scale * bound.item() for bound in result.intervals(stats.ERROR / len(tests)))
+        difference = scale * result.difference.item()
+        lines.append(f"| {one} | {other} | {difference:+.3f} [{low:+.3f}, {high:+.3f}] | {_p(p)} |")
     return lines
 
 
 def _p(p: float) -> str:
-    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+    """The level that a p-value is below: its digits differ from one processor to another."""
+    return next((f"< {level:g}" for level in (0.001, 0.01, 0.05) if p < level), "0.05 or more")
 
 
 def short(label: str) -> str:
@@ -491,7 +511,7 @@ def main(arguments: Iterable[str] | None = None) -> None:
             found = find(db)
             drawing = vl_convert.vegalite_to_png(theme.themed(found.figure).to_dict(), scale=2)
             (PICTURES / f"{sweep}.png").write_bytes(drawing)
-            page = insert(page, sweep, found.text)
+            page = insert(page, sweep, found.text + "\n" + spending(summarise(db, sweep)))
             print(f"{sweep}: written")
     PAGE.write_text(page, encoding="utf-8")
 

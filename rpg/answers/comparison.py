@@ -14,7 +14,7 @@ from functools import lru_cache
 from rpg.answers import computer_algebra, identity_testing, values
 from rpg.answers.extraction import normalise, squeeze
 from rpg.answers.lexer import Token, Unreadable, tokens_of, value_of
-from rpg.answers.lexicon import COPULAS, LEADING
+from rpg.answers.lexicon import COPULAS, LEADING, REASONS, SPOILING_IN_SUBJECT
 from rpg.answers.numbers import number, rounds, same, same_number, same_value
 from rpg.answers.parser import REALS, Tree, read
 from rpg.answers.statements import Statement, read_line, reading
@@ -99,7 +99,8 @@ def read_gold(text: str) -> tuple[tuple[Tree, ...], tuple[str, ...]]:
 def _measured(formula: Sequence[Token]) -> list[Token]:
     """`9.8 m/s^2` with its unit; `4m` may be a product."""
     whole = with_unit(formula)
-    return whole if whole[-1].kind == "unit" and "/" in whole[-1].text else list(formula)
+    measured = whole[-1].kind == "unit" and ("/" in whole[-1].text or "." in whole[0].text)
+    return whole if measured else list(formula)
 
 
 def _unfolded(trees: list[Tree]) -> list[Tree]:
@@ -131,12 +132,25 @@ def _by_algebra(gold: str, answer: str, reason: str) -> Verdict:
     if texts[0] == texts[1]:
         return True, "same text"
     if not any(t.kind in ("number", "op", "command", "open") and t.text != "{" for t in gold_tokens):
-        return _words(answer_tokens, gold_tokens) == _words(gold_tokens, gold_tokens), "words"
+        said = {_words(part, gold_tokens) for part in _sentences(answer_tokens)}
+        return said == {_words(gold_tokens, gold_tokens)}, "words"
     several = any(t.kind in ("word", "sep", "stop", "colon", "dots") for t in answer_tokens)
     if several or answer.count("boxed") > 1:
         return False, reason
     right = computer_algebra.equivalent(normalise(gold), normalise(answer))
     return right, f"{'' if right else 'not '}equivalent (math-verify)"
+
+
+def _sentences(tokens: list[Token]) -> list[list[Token]]:
+    """Without their reasons."""
+    parts: list[list[Token]] = [[]]
+    for token in tokens:
+        if token.kind == "stop":
+            parts.append([])
+        elif not (parts[-1] and parts[-1][-1].text in REASONS):
+            parts[-1].append(token)
+    cut = [part[:-1] if part and part[-1].text in REASONS else part for part in parts]
+    return [part[:-1] if part and part[-1].kind == "sep" else part for part in cut if part]
 
 
 def _words(tokens: list[Token], gold: list[Token]) -> str:
@@ -149,7 +163,8 @@ def _words(tokens: list[Token], gold: list[Token]) -> str:
         "".join(t.text.lower() for t in part if t.text not in articles)
         for part in (tokens[start:], tokens[:start])
     ]
-    return "not" * denied + (said[0] or said[1])
+    doubted = any(t.text.lower() in SPOILING_IN_SUBJECT - {g.text for g in gold} for t in tokens)
+    return "not" * (denied or doubted) + (said[0] or said[1])
 
 
 def _bare_tokens(text: str) -> list[Token]:

@@ -37,14 +37,15 @@ def answer_line(response: str) -> tuple[str | None, bool]:
     answer = tail[:end].strip()
     if bool(last["open"]) != bool(last["after"]):  # else the emphasis of the marker is closed
         answer = answer.removesuffix(last["open"] or last["after"]).rstrip()
-    if taken_back := _TAKEN_BACK.search(tail):
-        return _later(tail[taken_back.start() :]) or (answer + ". Wait, no.", True)
-    later = [text for text in _restated(tail[end:]) if _formal(text) or not _formal(answer)]
+    whole = _bounded(tail)
+    if taken_back := _TAKEN_BACK.search(whole):
+        return _later(whole[taken_back.start() :]) or (answer + ". Wait, no.", True)
+    later = [text for text in _restated(_bounded(tail[end:])) if _formal(text) or not _formal(answer)]
     return ". ".join([answer, *dict.fromkeys(later[-_LATER_ANSWERS:])]), end < len(tail)
 
 
 _IN_TEXT = re.compile(r"\\(?:text|textbf|mathbf|mathrm)\s*\{[^{}]{0,20}$")
-_QUOTED = re.compile(r"^\s*\n\s*>(?=\s)|^\s*```\w*\s*\n")
+_QUOTED = re.compile(r"^\s*\n\s*[>*](?=\s)|^\s*```\w*\s*\n")
 _LATER_ANSWERS = 8
 _LEADS_ON = re.compile(r":[ \t*_]*$")
 _GOES_ON = re.compile(
@@ -53,7 +54,7 @@ _GOES_ON = re.compile(
     re.IGNORECASE,
 )
 _TAKEN_BACK = re.compile(
-    r"(?:(?<=[.!?;…])|\n|</answer>)[\s*_>(]*(?:(?:but|oh|ah|hmm+)\b[ ,.]*)*(?:wait|actually|hmm+|oops|sorry|apologies"
+    r"(?:(?<=[.!?;…])|\n|</answer>)[\s*_>(]{0,20}(?:(?:but|oh|ah|hmm+)\b[ ,.]*)*(?:wait|actually|hmm+|oops|sorry|apologies"
     r"|correction|scratch that|on second thoughts?|i mean|my mistake|(?:edit|updated?|revised|corrected)\b[\w* ]{0,20}(?=:)"
     r"|no(?=[.,:;!])|i (?:made|was|am wrong|stand corrected|take)|(?:i am|i'm) (?:not|un)(?: sure|sure|certain)"
     r"|(?:this|that|it|which|the answer)(?: above)?(?:'s| is| was| seems| must be)"
@@ -61,9 +62,20 @@ _TAKEN_BACK = re.compile(
     re.IGNORECASE,
 )
 _RESTATED = re.compile(
-    r"answer[ *_]*(?:\b(?:is|was|should be|must be|would be|becomes|equals|to the \w+ is)\b|=|\W*\n)"
-    r"[\s*_:]*(?P<answer>[^\n]+)|^\#{4}\s+(?P<hashes>[^\n]+)",
+    r"answer[ *_]*(?:\b(?:is|was|should be|must be|would be|becomes|equals|to the \w+ is)\b|=|\W{0,9}\n)"
+    r"[\s*_:]{0,20}(?P<answer>[^\n]+)|^\#{4}\s+(?P<hashes>[^\n]+)"
+    r"|(?:^|(?<=[.!;]\s))\W{0,9}(?:however|thus|so|therefore|hence|but|also|another|instead|finally|then|and|we|i|it|others?)\b"
+    r"[^\n$\\\d]{0,60}(?P<formula>\$[^$\n]+\$|\\\([^\n]+?\\\)|-?\d[\d./]*(?=[\s.,;]|$))",
     re.IGNORECASE | re.MULTILINE,
+)
+_EXPLAINS = re.compile(
+    r"\b(?:since|because|where|check|checking|verif\w+|substitut\w+|note|recall|using|by|example|e\.g|when|if|with|from|step"
+    r"|explanation|problem|page|see|used?)\b", re.IGNORECASE,
+)  # fmt: skip
+"""A later line with one of these gives reasons for the answer; another that ends in a formula states it."""
+_ENDS_IN = re.compile(
+    r"(?P<formula>\$[^$\n]+\$|\\\([^\n]+?\\\)|\\\[[^\n]+?\\\]|\*\*[^*\n]*[\d\\$][^*\n]*\*\*|(?<![\w.,^_{(])-?\d[\d./,]*)"
+    r"(?:\s(?:instead|here|again|as well|too))?[\s.*_$)!\]|]{0,9}$"
 )
 _STATED = re.compile(
     r"(?:.*(?:\b(?:is|be|are|it's|that's|becomes|means?|gets?|gives?|equals|thoughts?|oops|wait|actually|no|sorry|correction|so)\b"
@@ -72,13 +84,26 @@ _STATED = re.compile(
 )
 
 
+def _bounded(text: str) -> str:
+    """The beginning and the end of what follows an answer: whatever it is, reading it takes no time."""
+    return text if len(text) < 2 * _BEHIND else f"{text[:_BEHIND]}\n{text[-_BEHIND:]}"
+
+
+_BEHIND = 1_500
+
+
 def _formal(text: str) -> bool:
     return re.search(r"[\d$\\]", text) is not None
 
 
 def _restated(text: str) -> list[str]:
     """What is stated as the answer further down, and boxes, in order."""
-    stated = [(m.start(), m["answer"] or m["hashes"]) for m in _RESTATED.finditer(text)]
+    stated = [(m.start(), m["answer"] or m["hashes"] or m["formula"]) for m in _RESTATED.finditer(text)]
+    start = 0
+    for line in text.split("\n")[:200]:
+        if len(line) < 2_000 and not _EXPLAINS.search(line) and (last := _ENDS_IN.search(line)):
+            stated.append((start + last.start(), last["formula"]))
+        start += len(line) + 1
     if "boxed" in text:
         stated += [(box.begin, rf"\boxed{{{_content(text, box)}}}") for box in _boxes(text)]
     return [answer for _, answer in sorted(stated)]
@@ -140,9 +165,9 @@ def boxed_answer(text: str) -> str | None:
             start = box.begin
             earlier.append(rf"\boxed{{{_content(text, box)}}}")
     line = text.rfind("\n", 0, start) + 1
-    before = "" if earlier else _BEFORE_BOX.split(text[line:start])[-1].strip("*")
+    before = "" if earlier else _BEFORE_BOX.split(text[max(line, start - 200) : start])[-1].strip("*")
     behind = _BEHIND_BOX.match(text, last.end + 1)
-    after = text[last.end + 1 :]
+    after = _bounded(text[last.end + 1 :])
     if taken_back := _TAKEN_BACK.search(after):
         return (_later(after[taken_back.start() :]) or ("Wait, no.", True))[0]
     content = _content(text, last)

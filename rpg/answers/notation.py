@@ -10,7 +10,7 @@ from rpg.answers.lexicon import END_TOKENS, FRACTIONS, SIGNS, number_in_words
 
 _SUPER = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ", "0123456789+-()n")
 _SUB = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋₍₎ₙ", "0123456789+-()n")
-_INVISIBLE = set(range(0x200B, 0x200E)) | set(range(0x2060, 0x2065)) | {0xFEFF, 0xAD}
+_INVISIBLE = set(range(0x200B, 0x200E)) | set(range(0x2060, 0x2065)) | {0xFEFF, 0xFE0F, 0xAD}
 
 
 class _Characters(dict[int, str]):

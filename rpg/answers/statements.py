@@ -385,7 +385,11 @@ def _join(stated: list[Statement], between: list[Item], formula: tuple[Token, ..
     elif words & lexicon.RESTATING and words <= _INTRODUCING | lexicon.COPULAS | {"or"}:
         approximate, concluded = bool(words & lexicon.APPROXIMATE), bool(words & lexicon.CONCLUDING)
         stated.append(Statement([_bare(formula)], approximate=approximate, concluded=concluded))
-    elif _names_only(formula) and not words & (lexicon.JOINING | lexicon.COPULAS | lexicon.RESTATING):
+    elif (
+        _names_only(formula)
+        and "for" not in words
+        and not words & (lexicon.JOINING | lexicon.COPULAS | lexicon.RESTATING)
+    ):
         return  # 8 possible values of n
     else:
         raise Unreadable(f"unclear: {' '.join(item.text for item in between).strip()!r} between formulas")

@@ -26,8 +26,8 @@ from rpg.stats import ERROR
 BEST_NOTE = "Best is the maximum over checkpoints, chosen on the same problems, and therefore optimistic."
 INTERVAL_NOTE = "Intervals are 95 %, over seeds and problems; differences are paired by seed and problem."
 TEST_NOTE = (
-    "Differences are tested as one family (docs/statistics.md): of sweeps whose variants are equal, about 5 % at most have one "
-    "called better or worse; above 0.05 a difference is within noise. Intervals hold for all differences together, so "
+    "Differences are tested as one family (docs/statistics.md): of sweeps whose variants are equal, about 5 % at most have "
+    "one called better or worse; above 0.05 a difference is within noise. Intervals hold for all differences together, so "
     "that one may just include zero although its verdict is not noise."
 )
 TOO_FEW_NOTE = "Verdicts need three seeds: two do not show how much seeds differ."

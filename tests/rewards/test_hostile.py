@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rpg.answers.comparison import quick
-from rpg.answers.extraction import answer_line, last_box, normalise
+from rpg.answers.extraction import answer_line, boxed_answer, last_box, normalise
 from rpg.config.task import MathVerifier
 from rpg.rewards import Grader, Item
 from tests.answers.generated import cases, sample_golds
@@ -188,7 +188,18 @@ def test_nothing_is_evaluated(grader):
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-LONG = ["a" * 2000, "ab " * 660, "m s " * 500, "1" * 2000, "1,111" * 400, "(" * 2000, "\\frac" * 400]
+LONG = [
+    "a" * 2000,
+    "ab " * 660,
+    "m s " * 500,
+    "1" * 2000,
+    "1,111" * 400,
+    "(" * 2000,
+    "\\frac" * 400,
+    "\n" * 990,
+    "$" * 900,
+    ". " * 990,
+]
 
 
 @pytest.mark.parametrize("text", [*LONG, "5 " + "m " * 990 + "!"])
@@ -199,6 +210,8 @@ def test_the_rules_of_this_process_are_linear_enough(text):
     normalise(text)
     answer_line(text * 400)
     last_box(text * 400)
+    answer_line("Answer: 5\n" + text * 400)
+    boxed_answer(r"\boxed{5} " + text * 400)
     assert time.process_time() - began < 1.5
 
 
