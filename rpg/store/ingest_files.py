@@ -256,7 +256,9 @@ def summarise_evaluations(db: duckdb.DuckDBPyConnection) -> None:
         majority AS (SELECT sweep, run, benchmark, step, problem_id, avg(right_share) AS majority
                      FROM tops WHERE votes = top GROUP BY ALL),
         p AS (SELECT sweep, run, benchmark, step, problem_id, count(*) AS n, sum(correct::INTEGER) AS c,
-                     sum(tokens) AS tokens, sum(truncated::INTEGER) AS truncated, avg(reward) AS reward
+                     sum(tokens) AS tokens, sum(truncated::INTEGER) AS truncated, avg(reward) AS reward,
+                     count(*) FILTER (NOT correct AND regexp_matches(reason, ': (not read|cannot be compared|the gold '
+                       || 'answer is not read|time limit|memory limit|longer than|worker ended)')) AS unread
               FROM s GROUP BY ALL),
         k AS (SELECT *, min(n) OVER (PARTITION BY sweep, run, benchmark, step) AS k FROM p)
         SELECT sweep, run, benchmark, step, count(*) AS problems, any_value(k) AS k, avg(c / n) AS accuracy,
@@ -264,7 +266,8 @@ def summarise_evaluations(db: duckdb.DuckDBPyConnection) -> None:
                avg(1 - list_aggregate(list_transform(range(k), lambda i: greatest(n - c - i, 0) / (n - i)),
                                       'product')) AS pass_at_k,
                avg(coalesce(majority, 0)) AS maj_at_k, sum(tokens) / sum(n) AS tokens,
-               sum(truncated) / sum(n) AS truncated, avg(reward) AS reward, any_value(rules) AS rules
+               sum(truncated) / sum(n) AS truncated, avg(reward) AS reward, any_value(rules) AS rules,
+               sum(unread) / sum(n) AS unread
         FROM k LEFT JOIN majority USING (sweep, run, benchmark, step, problem_id)
         LEFT JOIN graded USING (sweep, run, benchmark, step)
         GROUP BY sweep, run, benchmark, step ORDER BY sweep, run, benchmark, step"""

@@ -103,6 +103,7 @@ CREATE TABLE evals (
     maj_at_k DOUBLE,  -- maj@k: share of problems whose most frequent answer is correct, ties split
     tokens DOUBLE,  -- mean tokens per response
     truncated DOUBLE,  -- share of responses that hit the length limit
+    unread DOUBLE,  -- share of answers that could not be read; they count as wrong (docs/grading.md)
     reward DOUBLE,  -- mean over problems of the samples' reward; null if that is the verifier's verdict alone
     rules VARCHAR  -- rules by which answers were graded (docs/grading.md); null for old files
 );

@@ -114,7 +114,9 @@ def test_evaluations_by_hand(tmp_path):
         for problem, tries in answers.items()
         for number, (extracted, correct) in enumerate(tries)
     ]
+    samples[-1] |= {"extracted": "?", "reason": "answer line: not read: unclear"}
     write_eval(run, "b", 1, samples)
+    assert query(layout, "SELECT unread FROM evals") == [(pytest.approx(1 / len(samples)),)]
     [(problems, k, accuracy, error, passed, majority)] = query(
         layout, "SELECT problems, k, accuracy, standard_error, pass_at_k, maj_at_k FROM evals"
     )
