@@ -11,6 +11,7 @@ import streamlit as st
 
 from dashboard.view import View
 from dashboard.widgets import choose, notice, show_chart
+from rpg.next_steps import command
 from rpg.report.nightly_bands import Number, comparable, judge, read_nights
 from rpg.report.run_digests import is_settled
 
@@ -20,7 +21,7 @@ SHIPPED = "shipped sweeps (configs/nightly)"
 def page(view: View) -> None:
     sets = night_folders(view.layout.home / "nightly")
     if not sets:
-        notice("No nights yet. Run one with: rpg nightly")
+        notice(f"No nights yet. Run one with: {command('nightly', layout=view.layout)}")
         return
     nights = read_nights(sets[choose("Set of sweeps", list(sets), "set")], "")
     newest, before = nights[-1], nights[:-1]

@@ -12,6 +12,7 @@ import pandas
 import streamlit as st
 
 from dashboard.widgets import choose, fragment, notice, show_notices
+from rpg.next_steps import command
 from rpg.report import summary
 from rpg.report.shared_page import Choice, shared_page
 from rpg.store import Layout, StoreError, queries
@@ -75,7 +76,8 @@ def newest_view() -> View | None:
         try:
             path = usable(layout)
             if path is None:
-                notice(f"No results in {layout.home} yet. Start with: rpg sweep quickstart")
+                start = command("sweep", "quickstart", layout=layout)
+                notice(f"No results in {layout.home} yet. Start with: {start}")
                 return None
             _connection(str(path))
             return View(layout, str(path))

@@ -16,6 +16,7 @@ from dashboard.widgets import (
     show_panels,
 )
 from rpg.metrics import groups
+from rpg.next_steps import command
 from rpg.report import charts, curves, theme
 from rpg.store import queries
 
@@ -61,7 +62,7 @@ def _curves(view: View, series: tuple[queries.Series, ...], names: Labels, metri
 def _audit(view: View, series: tuple[queries.Series, ...], names: Labels) -> None:
     reports = view.ask("audits")
     if not reports:
-        st.text("No audits yet. Make one with: rpg audit")
+        st.text(f"No audits yet. Make one with: {command('audit', layout=view.layout)}")
         return
     left, right = st.columns(2)
     audit = choose("Audit", list(reports), "audit", column=left)

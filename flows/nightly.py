@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.prefect.server import ServerError, prefect_api
+from rpg import next_steps
 from rpg.config.errors import ConfigError
 from rpg.config.shipped import NIGHTLY
 from rpg.config.sweep_spec import Sweep, load_sweep
@@ -176,7 +177,8 @@ def accept(layout: Layout, folder: Path, why: str) -> str:
         raise ConfigError("--why: say in a sentence why the numbers were meant to change")
     nights = read_nights(kept, "")
     if not nights:
-        raise ConfigError(f"{kept}: no night yet; run one with: rpg nightly")
+        run_one = next_steps.command("nightly", str(folder), layout=layout)
+        raise ConfigError(f"{kept}: no night yet; run one with: {run_one}")
     newest = nights[-1]
     if newest.get("failed"):
         failed = f"{len(newest['failed'])} runs failed"

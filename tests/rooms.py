@@ -48,6 +48,7 @@ ROOMS = (
         "rpg.store", "run folders, current runs, what is owed, the database and its queries",
         "rpg.errors rpg.processes rpg.stats rpg.metrics rpg.provenance", "duckdb numpy pandas pyarrow psutil",
     ),
+    _room("rpg.next_steps", "commands that messages tell people to run next", "rpg.store"),
     _room(
         "rpg.config", "run and sweep files: sections, expansion, identity", "rpg.errors rpg.catalogue",
         "pydantic pydantic_core yaml",
@@ -115,7 +116,7 @@ ROOMS = (
     ),
     _room("rpg.paper", "the published results, and a lint of them", outside="pandas scipy rich"),
     _room(
-        "dashboard", "Streamlit pages", "rpg.processes rpg.web rpg.metrics rpg.store rpg.report rpg.paper",
+        "dashboard", "Streamlit pages", "rpg.processes rpg.web rpg.metrics rpg.store rpg.next_steps rpg.report rpg.paper",
         "streamlit uvicorn altair vl_convert jinja2 duckdb pandas",
     ),
     _room(
@@ -132,25 +133,25 @@ ROOMS = (
     ),
     _room(
         "flows.sweep", "the flow of a sweep: prepare, train, evaluate, aggregate, report",
-        "rpg.errors rpg.processes rpg.provenance rpg.fork_server rpg.store rpg.config rpg.report flows.monitor "
-        "flows.machine flows.prefect",
+        "rpg.errors rpg.processes rpg.provenance rpg.fork_server rpg.store rpg.next_steps rpg.config rpg.report "
+        "flows.monitor flows.machine flows.prefect",
         "prefect pydantic",
     ),
     _room(
         "flows.nightly", "a night: every sweep of a folder, compared with earlier nights",
-        "rpg.provenance rpg.store rpg.config rpg.tasks rpg.report flows.prefect",
+        "rpg.provenance rpg.store rpg.next_steps rpg.config rpg.tasks rpg.report flows.prefect",
     ),
     _room(
         "flows.serve", "`rpg serve` and `rpg worker`: deployments, forms, supervised services",
-        "rpg.errors rpg.processes rpg.web rpg.catalogue rpg.store rpg.config rpg.tasks rpg.planning rpg.report "
-        "flows.monitor flows.machine flows.prefect flows.nightly",
+        "rpg.errors rpg.processes rpg.web rpg.catalogue rpg.store rpg.next_steps rpg.config rpg.tasks rpg.planning "
+        "rpg.report flows.monitor flows.machine flows.prefect flows.nightly",
         "prefect pydantic psutil starlette", starts="dashboard",
     ),
     _room(
         "rpg.cli", "the command line",
-        "rpg.errors rpg.processes rpg.stats rpg.catalogue rpg.auditing rpg.store rpg.config rpg.tasks rpg.planning "
-        "rpg.models rpg.backends.local rpg.backends.verl rpg.evaluation rpg.tracking rpg.importing rpg.report rpg.paper "
-        "flows.monitor flows.machine flows.prefect flows.sweep flows.nightly flows.serve",
+        "rpg.errors rpg.processes rpg.stats rpg.catalogue rpg.auditing rpg.store rpg.next_steps rpg.config rpg.tasks "
+        "rpg.planning rpg.models rpg.backends.local rpg.backends.verl rpg.evaluation rpg.tracking rpg.importing "
+        "rpg.report rpg.paper flows.monitor flows.machine flows.prefect flows.sweep flows.nightly flows.serve",
         "typer rich duckdb yaml huggingface_hub httpx",
     ),
     _room("flows", "the deployed flows for a Prefect worker of your own", "flows.prefect flows.serve", starts="rpg.cli"),

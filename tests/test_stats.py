@@ -301,6 +301,12 @@ def test_the_pooled_route_is_bayes_rule_on_a_grid(seeds, noise):
     assert weights.sum(-1) == pytest.approx(np.ones((1, 2)))
 
 
+def test_hundreds_of_seeds_are_numbers_too():
+    means = 0.4 + 0.01 * np.random.default_rng(9).standard_normal((1, 3, 300))
+    weights, _ = comparisons.posterior_pooled(means, np.zeros((1, 3)), np.full((1, 3), 0.24))
+    assert weights.sum(-1) == pytest.approx(np.ones((1, 2)))
+
+
 def test_a_family_pools_spreads_in_logits_and_assumes_more_at_the_edges():
     rng = np.random.default_rng(8)
     strata = [rng.binomial(4, p, (1, 3, 3, 20)) / 4 for p in (0.8, 0.4)]

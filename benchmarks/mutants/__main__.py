@@ -1,6 +1,6 @@
 """Plant small faults in the core, one at a time, and count how many the tests of its room see.
 
-    python -m benchmarks.mutants [--sample 300] [--seed 0] [--workers 2] [--only losses] [--list]
+    python -m benchmarks.mutants [--sample 300] [--seed 0] [--workers 2] [--only losses stats] [--list]
 
 A fault is a changed operator, constant, condition or call (benchmarks/mutants/mutations.py), chosen by a hash of its text,
 so that the choice stays the same while other lines change. The tests of a room run once while it is noted which of them
@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -95,9 +95,9 @@ def choose(room: str, count: int, seed: int) -> list[Mutant]:
     return sorted(found[:count], key=lambda mutant: (mutant.file, mutant.line, mutant.column))
 
 
-def quotas(total: int) -> dict[str, int]:
+def quotas(total: int, rooms: Sequence[str]) -> dict[str, int]:
     """How many mutants of each room: in proportion to the square root of how many there are."""
-    weights = {room: len(choose(room, sys.maxsize, 0)) ** 0.5 for room in ROOMS}
+    weights = {room: len(choose(room, sys.maxsize, 0)) ** 0.5 for room in rooms}
     return {room: max(1, round(total * weight / sum(weights.values()))) for room, weight in weights.items()}
 
 
@@ -292,13 +292,13 @@ def main() -> int:
     parser.add_argument("--sample", type=int, default=300, help="how many faults (default 300)")
     parser.add_argument("--seed", type=int, default=0, help="another choice of faults")
     parser.add_argument("--workers", type=int, default=2, help="faults tried at the same time")
-    parser.add_argument("--only", choices=sorted(ROOMS), help="one room, with its share of the sample")
+    parser.add_argument(
+        "--only", nargs="+", choices=sorted(ROOMS), default=list(ROOMS), help="some of the rooms"
+    )
     parser.add_argument("--list", action="store_true", help="print the faults and try none")
     arguments = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
-    shares = {
-        room: share for room, share in quotas(arguments.sample).items() if arguments.only in (None, room)
-    }
+    shares = quotas(arguments.sample, arguments.only)
     chosen = {room: choose(room, share, arguments.seed) for room, share in shares.items()}
     if arguments.list:
         for mutant in [mutant for room in chosen.values() for mutant in room]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.serve.form_sizes import FILE, check_limits, limits_of, texts
+from rpg import next_steps
 from rpg.config import shipped
 from rpg.config.capabilities import reached
 from rpg.config.errors import ConfigError, nearest
@@ -217,7 +218,7 @@ def _check_code(planned: Sweep, where: Roots) -> None:
                 raise ConfigError(
                     f"{field}: {given!r} may be code, and from here it may only be named by a file in "
                     f"${OWN}{f' ({where.code})' if where.code else ', which is not set'}; or run it with: "
-                    f"rpg sweep {planned.path}"
+                    f"{next_steps.command('sweep', str(planned.path), layout=Layout(where.home))}"
                 )
 
 

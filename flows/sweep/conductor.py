@@ -22,7 +22,7 @@ from flows.prefect.server import prefect_api
 from flows.sweep.context import Context
 from flows.sweep.renewal import identified, renew, set_aside, upgrade
 from flows.sweep.sharing import Claims
-from rpg import provenance
+from rpg import next_steps, provenance
 from rpg.config.code import kept_sources
 from rpg.config.sweep_spec import PlannedRun, Sweep
 from rpg.errors import UserError
@@ -51,9 +51,10 @@ def sweep_lock(layout: Layout, name: str) -> Iterator[None]:
     except StoreError as error:
         raise StoreError(f"{error}; set RPG_HOME or --home to a writable folder") from None
     if lock is None:
+        status = next_steps.command("status", name, layout=layout)
         raise SweepBusy(
             f"sweep {name!r} is already being run by {locks.who(path)} in {layout.home}; "
-            f"follow it with: rpg status {name}, or run this one beside it under another name: --name"
+            f"follow it with: {status}, or run this one beside it under another name: --name"
         )
     with lock:
         yield

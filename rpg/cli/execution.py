@@ -80,6 +80,7 @@ def execute(planned: Sweep, home: Path | None, workers: int | None, fresh: bool 
     from flows.sweep.conductor import conduct, register, sweep_lock, unfinished
     from rpg.cli.missing_packages import require
     from rpg.config.shipped import short
+    from rpg.next_steps import this_again
     from rpg.planning.preflight import preflight, wrong_paths
     from rpg.processes import end_orphans
     from rpg.store.run_provenance import of_other_code
@@ -89,7 +90,6 @@ def execute(planned: Sweep, home: Path | None, workers: int | None, fresh: bool 
     if lines := wrong_paths(specs, layout):
         refuse("\n".join(f"{short(planned.path)}: {line}" for line in lines))
     name, workers = planned.spec.name, workers or default_workers(planned)
-    again = f"rpg {'sweep' if planned.spec.axes else 'train'} {short(planned.path)}"
     try:
         with sweep_lock(layout, name), _interrupted_by_sigterm():
             for line in preflight(specs, layout):
@@ -112,13 +112,16 @@ def execute(planned: Sweep, home: Path | None, workers: int | None, fresh: bool 
             with progress if due else nullcontext():
                 error = conduct(planned, layout, due, workers, progress)
     except KeyboardInterrupt:
-        complain(f"\nstopped; every process has ended. Nothing finished is lost. Continue with: {again}")
+        complain(
+            f"\nstopped; every process has ended. Nothing finished is lost. Continue with: {this_again()}"
+        )
         return 130
-    return _conclude(layout, name, folders, error, again)
+    return _conclude(layout, name, folders, error)
 
 
-def _conclude(layout: Layout, name: str, folders: Sequence[RunFolder], error: str | None, again: str) -> int:
+def _conclude(layout: Layout, name: str, folders: Sequence[RunFolder], error: str | None) -> int:
     """Print the report and what failed; returns the exit code."""
+    from rpg.next_steps import this_again
     from rpg.report.sweep_report import print_report
     from rpg.store import StoreError
     from rpg.store.run_provenance import other_code_notes
@@ -135,7 +138,7 @@ def _conclude(layout: Layout, name: str, folders: Sequence[RunFolder], error: st
         lines.append(f"error: {error}")
     if lines:
         outcome = f"{len(failures)} of {len(folders)} runs failed" if failures else "not finished"
-        lines.append(f"{outcome}; try again with: {again}")
+        lines.append(f"{outcome}; try again with: {this_again()}")
     for line in lines:
         complain(line)
     return 1 if lines else 0

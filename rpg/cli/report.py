@@ -20,6 +20,7 @@ def status(
     import time
 
     from flows.monitor import Watch, headline, table
+    from rpg.next_steps import command
     from rpg.store.current import current_runs, is_imported, superseded
     from rpg.store.live_status import read_problems
     from rpg.store.run_provenance import provenance_notes
@@ -31,7 +32,9 @@ def status(
     if sweep:
         require_sweep(sweep, layout)
     if not sweeps:
-        console.print(f"no sweeps in {layout.home} yet; start one with: rpg sweep quickstart")
+        say(
+            f"no sweeps in {layout.home} yet; start one with: {command('sweep', 'quickstart', layout=layout)}"
+        )
         return
     watches = {name: Watch(current_runs(layout, name)) for name in ([sweep] if sweep else sweeps)}
     computed = {

@@ -17,7 +17,7 @@ import pytest
 from rpg.cli import main
 from rpg.store import Layout
 from rpg.store.samples import read_eval
-from tests.real_sweep import LONG, SLOW, SMALL, SWEEP, TRIVIAL, rpg, start
+from tests.real_sweep import LONG, SLOW, SMALL, SWEEP, TRIVIAL, command, rpg, start
 from tests.waiting import HANG, ended, until
 
 pytestmark = pytest.mark.slow
@@ -158,13 +158,26 @@ def test_kill_nine_of_the_conductor_alone_leaves_no_orphan(whole):
     ended(children)
 
 
-def test_ctrl_c_ends_the_children_and_says_how_to_continue(whole):
-    sweep, children = begun(whole, whole / "interrupted")
+def test_ctrl_c_ends_the_children_and_the_command_it_prints_continues_this_sweep(whole):
+    """Not one of the file's own name, settings and data folder."""
+    home, file = whole / "stopped here", whole / "my sweep.yaml"
+    file.write_text(SMALL)
+    options = "--name mine --axis seed=[5] --set training.steps=3 --fresh --home".split()
+    sweep = start(whole, "sweep", file.name, *options, str(home), home=whole / "interrupted")
+    until(lambda: (home / "runs" / "mine").exists() and Layout.at(home).run_folders("mine"), "a run")
+    children = psutil.Process(sweep.pid).children(recursive=True)
     sweep.send_signal(signal.SIGINT)
     assert sweep.wait(HANG) == 130
     ended(children)
     said = (whole / "interrupted.log").read_text()
-    assert "Continue with: rpg sweep long.yaml" in said and "Traceback" not in said
+    assert "Traceback" not in said
+    printed = said.partition("Continue with: ")[2].splitlines()[0]
+    shell = command(whole, home=whole / "interrupted") | {"args": ["bash", "-c", printed]}
+    again = subprocess.run(**shell, capture_output=True, text=True, timeout=HANG)
+    assert again.returncode == 0, again.stderr
+    assert Layout.at(home).sweeps() == ["mine"] and not (whole / "interrupted" / "runs").exists()
+    manifests = [folder.read_manifest() for folder in Layout.at(home).run_folders("mine")]
+    assert {(made["seed"], made["steps"]) for made in manifests} == {(5, 3)}
 
 
 def test_two_at_once_the_second_is_told_who_is_running_it(whole, prefect):

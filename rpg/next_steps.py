@@ -1,0 +1,29 @@
+"""The commands that messages tell people to run next: complete, and quoted for the shell that they are pasted into."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+from rpg.store.layout import Layout
+
+
+def this_again() -> str:
+    """The command that this process was started with; without `--fresh`, as what that sets aside has been set aside."""
+    return f"{_program()} {shlex.join(word for word in sys.argv[1:] if word != '--fresh')}"
+
+
+def command(*words: str, layout: Layout) -> str:
+    """`rpg` with these words, for this data folder."""
+    home = [] if layout.home == Layout.at().home else ["--home", str(layout.home)]
+    return f"{_program()} {shlex.join([*words, *home])}"
+
+
+def _program() -> str:
+    """`rpg` where the shell finds this installation under that name, else the path that was typed, else the module."""
+    script, installed = Path(sys.argv[0]), shutil.which("rpg")
+    if script.name != "rpg":
+        return shlex.join([sys.executable, "-m", "rpg"])
+    return "rpg" if installed and script.exists() and script.samefile(installed) else shlex.quote(str(script))
