@@ -6,9 +6,9 @@
 
 A problem's chance of a right answer is drawn from a beta distribution; a seed shifts the logits of all problems of its
 variant. The shifts of one seed are correlated across variants, and may differ in size between them. Cells of other names
-version 0.6: Satterthwaite and Holm.
-power, they are moved away from the baseline by a multiple of the standard error. `former` is the test that was used until
-version 0.6: Satterthwaite's degrees of freedom and Holm's correction.
+replace a part of this; `probit` replaces all of it. Variants are equal in expected accuracy, also where their seeds' spreads
+differ; for power, they are moved away from the baseline by a multiple of the standard error. `former` is the test that was
+used until version 0.2: Satterthwaite's degrees of freedom and Holm's correction.
 
 Cells in doubt are simulated again, with 10,000 sweeps. The exit code is 1 if, with three seeds or more, a cell's rate of
 false verdicts exceeds 0.06, or its simultaneous coverage is below 0.94, by more than the error of the simulation (binomial
