@@ -196,8 +196,8 @@ def _check_reach(assignments: Mapping[str, Any], where: Roots) -> None:
         for field, capability, given in reached(RunSpec, name, value):
             if capability is ADDRESS and given not in addresses:
                 raise ConfigError(
-                    f"{field}: {given!r} is an address, and those that a form may name are in the server's limits "
-                    f"({where.home / FILE}): addresses {', '.join(addresses)}"
+                    f"{field}: {given!r} may not be named from here; the server's limit ({where.home / FILE}): "
+                    f"addresses {', '.join(addresses)}"
                 )
             if capability in (CODE, None):
                 why = "is code" if capability else "is not known to be a number, a choice, a name or a path"

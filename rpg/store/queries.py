@@ -311,7 +311,7 @@ def spending(db: duckdb.DuckDBPyConnection, sweep: str) -> pandas.DataFrame:
               WINDOW w AS (PARTITION BY m.run ORDER BY m.step))
             SELECT run, step, responses::DOUBLE AS responses, tokens::DOUBLE AS tokens, updates::DOUBLE AS updates,
                    seconds::DOUBLE AS seconds
-            FROM spent SEMI JOIN (SELECT run, step FROM evals WHERE sweep = $1) USING (run, step)
+            FROM spent SEMI JOIN (SELECT run, step FROM evals WHERE sweep = $1) USING (run, step) WHERE step > 0
             UNION ALL SELECT DISTINCT run, 0, 0, 0, 0, 0 FROM evals WHERE sweep = $1 AND step = 0
             ORDER BY run, step""".replace("m.NULL", "NULL"),
         [sweep],

@@ -180,7 +180,8 @@ def hub_rows(
     ) as error:  # the library raises a dozen kinds: no network, no such data set, no such split
         if not answers:
             raise DataError(
-                f"{name}: the hub cannot be reached{searched}, and {hub} is not in its cache here{otherwise}"
+                f"{name}: the hub cannot be reached{searched}, and {hub} is not in its cache here. "
+                f"Check the network{otherwise}"
             ) from None
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise DataError(

@@ -24,7 +24,11 @@ BOUNDS = {"right": 0.05, "hedge": 0.003, "wrong": 0.002}
 # Right answers that the algebra system does not recognise. A right answer graded wrong is a loss, so each has its reason.
 NOT_RECOGNISED = {
     # `\sin ^{2} \theta` at the end of a numerator: the reader takes what follows the fraction for its argument.
-    ("minerva_math", r"m_{p} c^{2}\left(\gamma^{2}-1\right) \sin ^{2} \theta", "twice half")
+    ("minerva_math", r"m_{p} c^{2}\left(\gamma^{2}-1\right) \sin ^{2} \theta", "twice half"),
+    # A set of equations is another thing than values of two functions.
+    ("olympiadbench", "$f(n)=n$, $g(n)=1$", "a set"),
+    # 125/2% is read by some as 125 over 2%.
+    *(("olympiadbench", gold, "over one") for gold in ("62.5%", r"$8 \%$", "17.5%")),
 }
 SMALL, LARGE = ["aime24", "aime25", "amc23"], ["minerva_math", "olympiadbench"]
 

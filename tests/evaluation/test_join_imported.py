@@ -51,7 +51,7 @@ def test_a_joined_checkpoint_has_the_samples_of_our_own_and_is_paired_with_them(
     table = found.table.set_index("variant")
     ours, theirs = table.loc["grpo"], table.loc["TRL"]
     assert scores == dict.fromkeys((0, 1), pytest.approx(ours["first"]))
-    assert theirs["verdict"] in ("within noise", "better", "worse") and 0 <= theirs["p"] <= 1
+    assert theirs["verdict"] == "too few seeds", "the single one is paired, problem by problem"
     assert theirs["difference"] == pytest.approx(theirs["last"] - ours["last"])
     assert not any("no paired test" in note for note in found.notes)
     assert any("trained elsewhere" in note for note in found.notes)

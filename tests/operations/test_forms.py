@@ -280,7 +280,7 @@ def test_a_form_cannot_name_code(where, override):
 )
 def test_a_form_cannot_send_numbers_elsewhere(where, line):
     with pytest.raises(
-        ConfigError, match=r"track.* is an address, and those that a form may name are in .*limits\.yaml"
+        ConfigError, match=r"track.* may not be named from here; the server's limit .*limits\.yaml"
     ):
         forms.sweep(where, "quickstart", overrides=line)
 

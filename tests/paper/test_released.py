@@ -170,7 +170,7 @@ DROPPED = {
     "critic.optim.optim_type": (("adamw", "schedulefree"), "no run has a critic"),
     "data.gen_batch_size": (
         (1536, 512),
-        "refills ask for as many prompts as the useful share so far suggests",
+        "refills draw as many prompts as the share of useful groups so far suggests",
     ),
     "algorithm.use_kl_in_reward": (
         (True, False),
