@@ -78,7 +78,7 @@ class PythonReward(RewardSection):
     """The run fails if a batch of responses takes longer."""
     digest: Annotated[str, CODE, Field(pattern=r"^[0-9a-f]{16}$")] | None = None
     """Digest of the source, filled in when the file is read: a changed function makes another run."""
-    beside: Annotated[Path | None, Field(exclude=True, repr=False)] = None
+    beside: Annotated[Path | None, CODE, Field(exclude=True, repr=False)] = None
     """Folder that is searched for the module first. Default: the folder of the file that names the function."""
 
     def called(self) -> str:

@@ -252,6 +252,7 @@ VERL = f"{GPU}backend.verl="
     [
         "reward={type: python, function: 'os:system'}",
         "reward.function=os:system",
+        "reward.beside=/tmp",  # from where the function that a trusted file names would be read
         "reward=[{type: length}, {type: python, function: 'os:system'}]",
         "task.chat.template=/etc/secret.jinja",
         "task={type: math, train: math-train, chat: {template: '{{ 1 }}'}}",
