@@ -54,18 +54,6 @@ def majority_at_k(answers: Sequence[str | None], correct: Sequence[bool]) -> flo
     return float(np.mean([np.mean(right) for right in votes.values() if len(right) == top]))
 
 
-def seed_interval(values: ArrayLike) -> Estimate:
-    """Mean of one number per seed with Student's t interval over seeds; (S,) -> Estimate.
-
-    One seed has no interval: its bounds are NaN.
-    """
-    values = np.asarray(values, float)
-    size = len(values)
-    mean = float(values.mean()) if size else math.nan
-    error = float(values.std(ddof=1)) / math.sqrt(size) if size > 1 else math.nan
-    return _estimate(mean, error, size - 1, size, 0)
-
-
 def t_quantile(df: ArrayLike) -> np.ndarray:
     """Two-sided 95 % quantile of Student's t, NaN where df < 1."""
     df = np.asarray(df, float)
