@@ -1,9 +1,7 @@
-"""Estimates with honest intervals, from few seeds and problems. Formulas and their limits:
-docs/statistics.md.
+"""Estimates with honest intervals, from few seeds and problems. Formulas and their limits: docs/statistics.md.
 
-Scores are arrays (S, P): one row per seed, one column per problem, each entry the share of right samples.
-Several benchmarks are a list of such arrays with the same seeds ("strata"): their estimate is the plain
-mean of the benchmarks' means.
+Scores are arrays (S, P): one row per seed, one column per problem, each entry the share of right samples. Several benchmarks
+are a list of such arrays with the same seeds ("strata"): their estimate is the plain mean of the benchmarks' means.
 """
 
 import math
@@ -61,12 +59,8 @@ def t_quantile(df: ArrayLike) -> np.ndarray:
 
 
 def accuracy(strata: Sequence[ArrayLike]) -> Estimate:
-    """Mean accuracy of a variant over seeds and problems, both taken as samples of what could have been.
-
-    The standard error is that of `crossed`; the interval is Wilson's (1927) for as many independent trials as would
-    have that standard error, with Student's quantile: near 0 and 1 the spread that a few problems show says little,
-    and mean ± t * error covers too seldom. When every sample of every problem agrees there is no spread at all: it
-    is then Clopper and Pearson's for as many trials as there are problems.
+    """Mean accuracy of a variant, with the standard error of `crossed` and Wilson's (1927) interval for as many independent
+    trials; Clopper and Pearson's for as many trials as there are problems if all samples agree.
     """
     found = crossed(strata)
     mean, error = found.mean, found.standard_error
@@ -127,9 +121,8 @@ def components(strata: Sequence[np.ndarray]) -> Components:
 def crossed(strata: Sequence[ArrayLike]) -> Estimate:
     """Mean of benchmark means with the standard error of a two-way random-effects model, seeds x problems.
 
-    `strata` holds one (S, P_b) array per benchmark b, rows being the same seeds. With V_p the variance of
-    the mean due to problems, V_s due to seeds and V_e due to their interaction (which both contain), Var =
-    V_p + V_s - V_e, but not less than V_p or V_s; degrees of freedom after Satterthwaite (1946).
+    `strata` holds one (S, P_b) array per benchmark b, rows being the same seeds; ValueError for other shapes. Degrees of
+    freedom after Satterthwaite (1946).
     """
     arrays = [np.asarray(array, float) for array in strata]
     seeds = {array.shape[0] for array in arrays if array.ndim == 2}
