@@ -1,6 +1,8 @@
 """Estimates agree with hand computation, with scipy, and with what they promise when the truth is known."""
 
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -387,6 +389,17 @@ def test_the_benchmark_judges_levels_and_coverage_beyond_the_error_of_its_simula
     assert not error_rates.judgement([*good, measured(0.07, 0.95, 10_000)])[1]
     assert not error_rates.judgement([*good, measured(0.05, 0.93, 10_000)])[1]
     assert error_rates.judgement([*good, measured(0.3, 0.7, seeds=2)])[1], "two seeds give no verdicts"
+
+
+def test_no_benchmark_tests_differences_in_a_way_of_its_own():
+    """Within the package only rpg.stats and rpg.paper may use scipy (tests/rooms.py)."""
+    folder = Path(error_rates.__file__).parent
+    own = [
+        path.name
+        for path in folder.rglob("*.py")
+        if re.search(r"(?m)^ *(from|import) scipy", path.read_text("utf-8"))
+    ]
+    assert own == ["error_rates.py"], "rpg.stats.family tests differences"
 
 
 # --- power and looks ---------------------------------------------------------------------------------------------------
