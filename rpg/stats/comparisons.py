@@ -27,11 +27,9 @@ _RESEMBLANCE = (0.3, 1.0, 2.5)
 _RESEMBLANCE_BASELINE = 2.5
 _AGAINST_ZERO = 0.2, 0.35
 """Power of spread / (spread + noise) in the prior, pooled and pairwise: 0 would expect seeds that do not differ."""
-_CROWDING = 0.1
-"""Power of the number of differences by which p-values grow: of many, the routes agree less often."""
 _EDGE = 0.15
 """Share of the largest possible variance of problems that intervals assume near 0 and 1 (`Family`)."""
-_SHARES = {3: (0.9, 0.65), 5: (0.65, 0.85), 10: (0.45, 1.0)}
+_SHARES = {3: (1.0, 0.4), 5: (0.75, 0.8), 10: (0.35, 1.0)}
 """Seeds -> share of the level for the routes pooled and pairwise; their sum exceeds 1 because they agree so often."""
 _MANY = 5
 """Seeds from which on Satterthwaite's degrees of freedom hold in the tail, too."""
@@ -41,7 +39,7 @@ _NOTHING_TO_POOL = 0.85
 _ROUNDING = 1e-20
 """Variances below this are of rounding: scores are between 0 and 1."""
 
-Mixture = tuple[np.ndarray, np.ndarray, float]
+Mixture = tuple[np.ndarray, np.ndarray, np.ndarray | float]
 """Weights and variances (N, m, K) of normal distributions with mean 0, the error of each difference; and the variances'
 degrees of freedom, infinite where the weights say how little is known."""
 
@@ -72,11 +70,9 @@ class Family(NamedTuple):
             np.interp(self.seeds, list(_SHARES), share) for share in zip(*_SHARES.values(), strict=True)
         ]
         pairwise = self._tail(self.pairwise, size, excess)
-        differences = self.difference.shape[1]
-        if differences == 1:
+        if self.difference.shape[1] == 1:
             return np.asarray(np.minimum(pairwise / max(shares[1], _NOTHING_TO_POOL), 1.0))
-        smaller = np.minimum(pooled / shares[0], pairwise / shares[1])
-        return np.asarray(np.minimum(smaller * (differences / 2) ** _CROWDING, 1.0))
+        return np.asarray(np.minimum.reduce([pooled / shares[0], pairwise / shares[1], np.ones_like(size)]))
 
     def intervals(self, error: float) -> tuple[np.ndarray, np.ndarray]:
         """Bounds (N, m) within [-1, 1]: the truths whose p-value is at least `error`."""
@@ -122,8 +118,10 @@ def family(strata: Sequence[np.ndarray]) -> Family:
     if seeds < _MANY:
         pairwise = posterior_pairwise(pair.seeds, pair.both, seeds)
     else:
-        variances = np.maximum(pair.seeds, pair.both)[..., None]
-        pairwise = np.ones_like(variances), variances, seeds - 1
+        variances = np.maximum(pair.seeds, np.minimum(pair.both, pair.problems))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            seeds_df = (seeds - 1) * (variances / pair.seeds) ** 2
+        pairwise = np.ones_like(variances)[..., None], variances[..., None], seeds_df[..., None]
     excess = np.maximum(pair.problems - pair.both, 0.0)
     return Family(pair.mean, pooled, pairwise, excess, excess_df, edge, seeds)
 
