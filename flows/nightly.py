@@ -10,7 +10,7 @@ import shutil
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,8 @@ from rpg.config.shipped import NIGHTLY
 from rpg.config.sweep_spec import Sweep, load_sweep
 from rpg.provenance import git_revision, machine, versions
 from rpg.report.nightly_bands import NIGHTS, Number, judge, markdown, measure, read_nights, spread
-from rpg.report.run_digests import compare_digests, environment, run_digest
+from rpg.report.run_digests import environment, ledger, run_digest
+from rpg.report.statistics_digests import digest, statistics
 from rpg.store import Layout, atomic_write_json, atomic_write_text, locks
 from rpg.store.atomic_files import read_json_object
 from rpg.tasks.preparation import data_digest
@@ -90,6 +91,20 @@ def code_version() -> str:
     return digest.hexdigest()[:8]
 
 
+def _audit() -> dict[str, dict[str, str]]:
+    """Digests of the audit's table in the smallest worlds (rpg.auditing), by loss and study."""
+    from rpg.auditing import Settings, audit_catalogue  # noqa: PLC0415 - PyTorch: only after the trainings
+
+    report = audit_catalogue(
+        peers=False, settings=Settings(vocabulary=2, length=2, seeds=(0,), drifts=(0.0, 0.4))
+    )
+    losses = {result.name: digest(result.rows()) for result in (*report.losses, *report.levels)}
+    return {
+        "audit": losses
+        | {f"{one.study} / {one.name} / {one.setting}": digest(asdict(one)) for one in report.studies}
+    }
+
+
 def forget(layout: Layout, keep: int, tonight: str) -> list[str]:
     """Remove runs and reports of all but the newest `keep` nights and tonight; returns the removed sweeps.
 
@@ -153,12 +168,14 @@ def run_night(
             "values": measure(folders),
             "spread": spread(folders),
             "digests": digests,
+            "statistics": statistics(layout, {label: sweep.spec.name for label, sweep in sweeps.items()})
+            | _audit(),
             "failed": failed,
         }
         findings, said, bits = judge(record, before)
         path = kept / f"{night}.json"
         earlier = read_json_object(path) if path.exists() else {}
-        if "accepted" in earlier and not compare_digests(record["digests"], earlier.get("digests", {})):
+        if "accepted" in earlier and ledger(record, earlier).is_equal:
             record["accepted"], bits = earlier["accepted"], False
         atomic_write_json(path, {**record, "bits": bits, "said": said})
         table = kept / f"{night}.md"

@@ -139,7 +139,7 @@ ROOMS = (
     ),
     _room(
         "flows.nightly", "a night: every sweep of a folder, compared with earlier nights",
-        "rpg.provenance rpg.store rpg.next_steps rpg.config rpg.tasks rpg.report flows.prefect",
+        "rpg.provenance rpg.auditing rpg.store rpg.next_steps rpg.config rpg.tasks rpg.report flows.prefect",
     ),
     _room(
         "flows.serve", "`rpg serve` and `rpg worker`: deployments, forms, supervised services",
