@@ -138,8 +138,13 @@ ROOMS = (
         "prefect pydantic",
     ),
     _room(
+        "flows.other_code", "nights of other code: of commits, to find what changed the bits",
+        "rpg.errors rpg.processes rpg.store rpg.report", starts="rpg.cli",
+    ),
+    _room(
         "flows.nightly", "a night: every sweep of a folder, compared with earlier nights",
-        "rpg.provenance rpg.auditing rpg.store rpg.next_steps rpg.config rpg.tasks rpg.report flows.prefect",
+        "rpg.provenance rpg.auditing rpg.store rpg.next_steps rpg.config rpg.tasks rpg.report flows.prefect "
+        "flows.other_code",
     ),
     _room(
         "flows.serve", "`rpg serve` and `rpg worker`: deployments, forms, supervised services",

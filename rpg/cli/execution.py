@@ -193,6 +193,9 @@ def nightly(
     keep: Annotated[
         int, typer.Option(min=1, help="Number of nights whose runs stay on disk; the numbers always stay.")
     ] = 30,
+    only: Annotated[
+        list[str], typer.Option(hidden=True, help="Only these sweeps of the set. Repeatable.")
+    ] = [],
 ) -> int:
     """Run small sweeps from scratch and compare their numbers with earlier nights. Exit code 1 if they have changed.
 
@@ -215,7 +218,9 @@ def nightly(
         return 0
     if why is not None:
         refuse("--why goes with accept: rpg nightly accept --why '...'")
-    night = run_night(layout, folder, parse_assignments(set_), lambda one: execute(one, home, workers), keep)
+    night = run_night(
+        layout, folder, parse_assignments(set_), lambda one: execute(one, home, workers), keep, only
+    )
     if night is None:
         say(f"{ALREADY} in {layout.home}; this one is skipped")
         return 0
