@@ -11,12 +11,11 @@ import time
 from collections.abc import Callable, Collection
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from flows.other_code import NightOf, blame
-from flows.other_code import night_of as night_of_code
 from flows.prefect.server import ServerError, prefect_api
 from rpg import next_steps
 from rpg.config.errors import ConfigError
@@ -135,8 +134,8 @@ def run_night(
 ) -> Night | None:
     """Run tonight's sweeps with `run`, keep their numbers and compare them; None while another night is running.
 
-    `only`: of the sweeps with these labels; `night_of`: runs a night of other code (by default the command `rpg nightly`),
-    to find the commit that changed the bits. Runs of the newest `keep` nights, including tonight, stay on disk. ConfigError
+    `only`: of the sweeps with these labels; `night_of`: runs a night of other code, to find the commit that changed the
+    bits. Runs of the newest `keep` nights, including tonight, stay on disk. ConfigError
     names a file that cannot be used.
     """
     kept = place(layout, folder)
@@ -186,9 +185,8 @@ def run_night(
         if again and "accepted" in earlier:
             record["accepted"], bits = earlier["accepted"], False
         elif bits and not failed and (settled := reference(before)):
-            other = night_of or partial(night_of_code, folder=folder, cache=layout.cache, overrides=overrides)
             known = earlier.get("cause") if again else None
-            cause, is_environment = record["cause"] = known or blame(record, settled, ROOT, other)
+            cause, is_environment = record["cause"] = known or blame(record, settled, ROOT, night_of)
             said, bits = f"{said}; {cause}", not is_environment
         atomic_write_json(path, {**record, "bits": bits, "said": said})
         table = kept / f"{night}.md"

@@ -27,9 +27,9 @@ class NoNight(UserError):
 
 
 def night_of(
-    tree: Path, labels: Sequence[str], folder: Path, cache: Path, overrides: Mapping[str, Any]
+    tree: Path, labels: Sequence[str], module: str, folder: Path, cache: Path, overrides: Mapping[str, Any]
 ) -> Record:
-    """Run the command `rpg nightly` with the code in `tree`; its data folder shares only the cache. Raises NoNight."""
+    """Run `python -m module nightly` with the code in `tree`; its data folder shares only the cache. Raises NoNight."""
     root = Path(__file__).resolve().parents[1]
     if folder.resolve().is_relative_to(root):
         folder = tree / folder.resolve().relative_to(root)
@@ -42,7 +42,7 @@ def night_of(
         options = [f"--only={label}" for label in labels]
         options += [f"--set={name}={json.dumps(value)}" for name, value in overrides.items()]
         done = subprocess.run(
-            python_module("rpg", "nightly", folder, "--home", home, *options),
+            python_module(module, "nightly", folder, "--home", home, *options),
             env={**ours, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1", **owner_mark()},
             stdin=subprocess.DEVNULL, capture_output=True, text=True,
         )  # fmt: skip
@@ -59,7 +59,7 @@ def night_of(
     return night
 
 
-def blame(tonight: Record, before: Mapping[str, Any], root: Path, night: NightOf) -> tuple[str, bool]:
+def blame(tonight: Record, before: Mapping[str, Any], root: Path, night: NightOf | None) -> tuple[str, bool]:
     """(what changed the numbers since the night `before`, whether that excuses them: today's environment, which is another
     one, gives them with that night's commit, too). Runs that commit and those after it; where there is none to run, the
     cause stays unknown.
@@ -68,8 +68,8 @@ def blame(tonight: Record, before: Mapping[str, Any], root: Path, night: NightOf
     commit = str(before.get("revision") or "")
     if _same(tonight, before):
         return "what both nights have is equal", False
-    if not (root / ".git").exists():
-        return f"cause unknown: {root} is no git checkout, so no earlier code can be run", False
+    if night is None or not (root / ".git").exists():
+        return f"cause unknown: {root} is no git checkout whose earlier code could be run", False
     if not commit or commit.endswith("+"):
         return f"cause unknown: night {before['night']} had no committed code that could be run again", False
     try:

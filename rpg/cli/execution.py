@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -202,6 +203,7 @@ def nightly(
     `rpg nightly accept --why ...` accepts the newest night; later nights are compared with it.
     """
     from flows.nightly import accept, run_night
+    from flows.other_code import night_of
     from rpg.config.load import parse_assignments
     from rpg.config.shipped import NIGHTLY
     from rpg.report.nightly_bands import ALREADY
@@ -218,9 +220,9 @@ def nightly(
         return 0
     if why is not None:
         refuse("--why goes with accept: rpg nightly accept --why '...'")
-    night = run_night(
-        layout, folder, parse_assignments(set_), lambda one: execute(one, home, workers), keep, only
-    )
+    overrides = parse_assignments(set_)
+    other = partial(night_of, module="rpg", folder=folder, cache=layout.cache, overrides=overrides)
+    night = run_night(layout, folder, overrides, lambda one: execute(one, home, workers), keep, only, other)
     if night is None:
         say(f"{ALREADY} in {layout.home}; this one is skipped")
         return 0

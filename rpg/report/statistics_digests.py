@@ -144,7 +144,6 @@ def _functions() -> dict[str, str]:
         "verdict": [stats.verdict(sign * 0.1, p) for sign in (-1, 1) for p in (0.01, 0.05, 0.06)],
         "accuracy": [stats.accuracy([part[0, :seeds] for part in strata]) for seeds in (5, 1)],
         "crossed": stats.crossed([scores[1] - scores[0]]),
-        "seed_interval": [stats.seed_interval(scores[0, :seeds].mean(1)) for seeds in (5, 1)],
         "pass_at_k": stats.pass_at_k([4, 4, 8], [0, 1, 3], 2),
         "majority_at_k": [stats.majority_at_k(*each) for each in votes],
         "detectable": [
