@@ -167,7 +167,10 @@ def room_of(module: str) -> Room | None:
 
 def table() -> str:
     """The rooms as a Markdown table, bottom up."""
-    lines = ["| room | what it holds | may import | third-party packages | may start |", "|---|---|---|---|---|"]
+    lines = [
+        "| room | what it holds | may import | third-party packages | may start |",
+        "|---|---|---|---|---|",
+    ]
     for room in ROOMS:
         imports, starts = (
             ", ".join(name.removeprefix("rpg.") for name in names) for names in (room.ours, room.starts)

@@ -301,8 +301,7 @@ def _rows(
     rows = []
     for variant, (step, seeds) in chosen.items():
         own = scores[scores["run"].isin(seeds.values()) & (scores["step"] <= step)]
-        places: verdicts.Runs = {seed: (run, ((step, 1.0),)) for seed, run in seeds.items()}
-        made = {name: problems.array(name, places) for name in benchmarks}
+        made = {name: problems.array(name, verdicts.at_step(seeds, step)) for name in benchmarks}
         arrays = {name: array for name, array in made.items() if array is not None}
         for benchmark in [*benchmarks, MEAN] if len(benchmarks) > 1 else benchmarks:
             parts = judged if benchmark == MEAN else [benchmark]
@@ -352,9 +351,11 @@ def _scored(
     parts = scores.groupby(["run", "step"])["accuracy"]
     curve = parts.mean()[parts.size() == scores["benchmark"].nunique()]
     last = curve.xs(step, level="step")
-    half = math.nan
-    if len(last) > 2:
-        half = float(stats.t_quantile(len(last) - 1) * last.std() / math.sqrt(len(last)))
+    half = (
+        float(stats.t_quantile(len(last) - 1) * last.std() / math.sqrt(len(last)))
+        if len(last) > 2
+        else math.nan
+    )
     mean = float(last.mean())
     numbers = {"seeds": len(last), "last": mean, "low": mean - half, "high": mean + half}
     missing = {"problems": 0, "k": 0, "pass_at_k": math.nan, "maj_at_k": math.nan}
@@ -416,7 +417,8 @@ def _leads(
     for benchmark, part in table.groupby("benchmark"):
         place = part["last"].idxmax()
         groups = verdicts.at_last(chosen, part.loc[place, "variant"])
-        leads[place] = verdicts.leads(problems, groups, benchmark, parts[benchmark], len(part) - 1)
+        others = verdicts.compare(problems, groups, {benchmark: parts[benchmark]}).values()
+        leads[place] = len(others) == len(part) - 1 > 0 and all(one.verdict == "worse" for one in others)
     return [bool(lead) for lead in leads]
 
 
