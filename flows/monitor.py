@@ -75,7 +75,9 @@ class Watch:
         try:
             manifest = self._manifests.get(folder.name) or folder.read_manifest()
         except StoreError as error:
-            return RunView(folder.name, folder.name, "failed", error=str(error))
+            state, begun = folder.state(), folder.manifest_path.exists()
+            lost = begun or state != "pending"  # else the sweep is about to write it
+            return RunView(folder.name, folder.name, state, error=str(error) if lost else None)
         self._manifests[folder.name] = manifest
         state, message = _state(folder, manifest)
         tail = folder.last_metrics()
