@@ -75,9 +75,8 @@ class Watch:
         try:
             manifest = self._manifests.get(folder.name) or folder.read_manifest()
         except StoreError as error:
-            state, begun = folder.state(), folder.manifest_path.exists()
-            lost = begun or state != "pending"  # else the sweep is about to write it
-            return RunView(folder.name, folder.name, state, error=str(error) if lost else None)
+            begins = folder.state() == "pending" and not folder.manifest_path.exists()
+            return RunView(folder.name, folder.name, folder.state(), error=None if begins else str(error))
         self._manifests[folder.name] = manifest
         state, message = _state(folder, manifest)
         tail = folder.last_metrics()
