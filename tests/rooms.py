@@ -129,7 +129,7 @@ ROOMS = (
     ),
     _room(
         "flows.prefect", "Prefect's server and what its pages show: states, artifacts, concurrency limits",
-        "rpg.errors rpg.processes rpg.web rpg.store flows.monitor flows.machine", "prefect anyio uvicorn",
+        "rpg.errors rpg.processes rpg.web rpg.store flows.monitor flows.machine", "prefect anyio psutil uvicorn",
     ),
     _room(
         "flows.sweep", "the flow of a sweep: prepare, train, evaluate, aggregate, report",
