@@ -29,8 +29,9 @@ _AGAINST_ZERO = 0.2, 0.35
 """Power of spread / (spread + noise) in the prior, pooled and pairwise: 0 would expect seeds that do not differ."""
 _EDGE = 0.15
 """Share of the largest possible variance of problems that intervals assume near 0 and 1 (`Family`)."""
-_SHARES = {3: (1.0, 0.4), 5: (0.75, 0.8), 10: (0.35, 1.0)}
-"""Seeds -> share of the level for the routes pooled and pairwise; their sum exceeds 1 because they agree so often."""
+_SHARES = {3: (1.0, 0.4, 0.0), 5: (0.75, 0.8, 0.2), 10: (0.35, 1.0, 0.0)}
+"""Seeds -> share of the level for the routes pooled and pairwise, whose sum exceeds 1 because they agree so often; and the
+power of the number of differences by which p-values grow: with many, a tail that is a little wrong errs more often."""
 _MANY = 5
 """Seeds from which on Satterthwaite's degrees of freedom hold in the tail, too."""
 _NOTHING_TO_POOL = 0.85
@@ -66,13 +67,15 @@ class Family(NamedTuple):
         pooled = self._tail(self.pooled, size, excess)
         if self.seeds == 1:
             return pooled
-        shares = [
+        *shares, crowding = (
             np.interp(self.seeds, list(_SHARES), share) for share in zip(*_SHARES.values(), strict=True)
-        ]
+        )
         pairwise = self._tail(self.pairwise, size, excess)
-        if self.difference.shape[1] == 1:
+        differences = self.difference.shape[1]
+        if differences == 1:
             return np.asarray(np.minimum(pairwise / max(shares[1], _NOTHING_TO_POOL), 1.0))
-        return np.asarray(np.minimum.reduce([pooled / shares[0], pairwise / shares[1], np.ones_like(size)]))
+        smaller = np.minimum(pooled / shares[0], pairwise / shares[1])
+        return np.asarray(np.minimum(smaller * (differences / 2) ** crowding, 1.0))
 
     def intervals(self, error: float) -> tuple[np.ndarray, np.ndarray]:
         """Bounds (N, m) within [-1, 1]: the truths whose p-value is at least `error`."""
