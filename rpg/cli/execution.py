@@ -35,7 +35,7 @@ Fresh = Annotated[
     bool,
     typer.Option(
         "--fresh",
-        help="Train again the runs that were trained by other code than today's; the older runs are superseded.",
+        help="Retrain the runs that were trained by code other than today's; the older runs are superseded.",
     ),
 ]
 
@@ -97,9 +97,7 @@ def execute(planned: Sweep, home: Path | None, workers: int | None, fresh: bool 
             end_orphans()  # of a conductor that was killed
             older = of_other_code(layout.run(name, run.folder) for run in planned.runs)[0] if fresh else []
             if older:
-                say(
-                    f"{name}: setting aside {len(older)} runs that other code has trained: {', '.join(older)}"
-                )
+                say(f"{name}: setting aside {len(older)} runs trained by other code: {', '.join(older)}")
             folders = register(planned, layout, fresh)
             due = unfinished(folders)
             if due:
@@ -208,13 +206,13 @@ def nightly(
     accepting = words[:1] == ["accept"]
     folders = words[1:] if accepting else words
     if len(folders) > 1:
-        refuse(f"nightly {' '.join(words)}: expected one folder; for several sets, one call each")
+        refuse(f"nightly {' '.join(words)}: expected one folder; run one command per set")
     folder = Path(folders[0]) if folders else NIGHTLY
     if accepting:
         say(f"accepted: night {accept(layout, folder, why or '')}; later nights are compared with it")
         return 0
     if why is not None:
-        refuse("--why goes with accept: rpg nightly accept --why '...'")
+        refuse("--why only works with accept: rpg nightly accept --why '...'")
     night = run_night(layout, folder, parse_assignments(set_), lambda one: execute(one, home, workers), keep)
     if night is None:
         say(f"{ALREADY} in {layout.home}; this one is skipped")

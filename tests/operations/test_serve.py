@@ -35,7 +35,7 @@ def test_a_service_that_ends_while_it_starts_is_started_again_and_given_up_in_th
     try:
         _start([first], threading.Event())
         assert len(first.starts) == 2 and first.ports()
-        with pytest.raises(ServerError, match="the never did not come up; its log: "):
+        with pytest.raises(ServerError, match="the never did not start; its log: "):
             _start([never], threading.Event())
         assert len(never.starts) == START_TRIES
     finally:
