@@ -205,7 +205,11 @@ DIFFERENT = {
         None,
         "the run folder keeps the newest, and those still to be evaluated",
     ),
-    "trainer.resume_mode": (("auto",), "disable", "the launcher names the checkpoint from which a run continues"),
+    "trainer.resume_mode": (
+        ("auto",),
+        "disable",
+        "the launcher names the checkpoint from which a run continues",
+    ),
     "trainer.total_epochs": (
         (2,),
         ENDLESS_EPOCHS,
