@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -23,6 +24,7 @@ from tests.waiting import HANG, until
 
 PUBLIC = "https://lab.example/rpg"
 SECRET = "anna:correct horse"
+NGINX = shutil.which("nginx") or shutil.which("/usr/sbin/nginx")
 
 
 async def inner(scope, receive, send):
@@ -255,6 +257,65 @@ def test_in_a_browser_the_dashboard_asks_works_and_cannot_be_rebound(tmp_path):
     finally:
         server.kill()
         server.wait()
+
+
+@pytest.mark.long
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here (Debian: apt-get install chromium)")
+@pytest.mark.skipif(NGINX is None, reason="no nginx here (Debian: apt-get install nginx-light)")
+def test_behind_nginx_with_tls_and_a_path_both_sites_work_as_documented(tmp_path):
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    port = free_port()
+    served = Served(tmp_path / "served", secret=SECRET, public=f"https://localhost:{port}/rpg")
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+         "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True,
+    )  # fmt: skip
+    site = (ROOT / "docs/proxy/nginx.conf").read_text()
+    for documented, here in {
+        "listen 443": f"listen 127.0.0.1:{port}", "/etc/ssl/lab.example.org.pem": str(certificate),
+        "/etc/ssl/lab.example.org.key": str(key), "127.0.0.1:4200": f"127.0.0.1:{served.port}",
+        "127.0.0.1:8501": f"127.0.0.1:{served.dashboard_port}", "lab.example.org;": "localhost;",
+    }.items():  # fmt: skip
+        assert documented in site
+        site = site.replace(documented, here)
+    for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"):
+        site = f"{name}_temp_path {tmp_path}/{name};\n{site}"
+    whole = f"pid {tmp_path}/pid; error_log stderr; daemon off; events {{}} http {{ access_log off;\n{site}}}"
+    (tmp_path / "nginx.conf").write_text(whole)
+    proxy = subprocess.Popen([NGINX, "-c", str(tmp_path / "nginx.conf"), "-e", "stderr"])
+    try:
+        assert f"https://localhost:{port}/rpg/dashboard" in served.log.read_text()
+        with playwright.sync_playwright() as runner:
+            browser = runner.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+            user, password = SECRET.split(":")
+            trusting = {"ignore_https_errors": True}
+            inside = browser.new_context(
+                http_credentials={"username": user, "password": password}, **trusting
+            )
+            tab = inside.new_page()
+            tab.set_default_timeout(1000 * HANG)
+            tab.goto(f"https://localhost:{port}/rpg/dashboard/nightly")
+            tab.get_by_text("No results in").first.wait_for()  # it came by the websocket
+            assert [cookie["name"] for cookie in inside.cookies() if "rpg" in cookie["name"]] == [
+                "__Host-rpg"
+            ]
+            tab.goto(f"https://localhost:{port}/rpg/prefect/deployments")
+            tab.get_by_placeholder("admin:pass").fill(SECRET)
+            tab.get_by_role("button", name="Login").click()
+            tab.get_by_text("nightly").first.wait_for()
+            outside = browser.new_context(**trusting)
+            assert outside.request.get(f"https://localhost:{port}/rpg/prefect/api/flows/count").status in (
+                401,
+                405,
+            )
+            with pytest.raises(playwright.Error, match="ERR_INVALID_AUTH_CREDENTIALS"):
+                outside.new_page().goto(f"https://localhost:{port}/rpg/dashboard")
+            browser.close()
+    finally:
+        proxy.terminate()
+        proxy.wait()
+        served.stop()
 
 
 def _answers(url):
