@@ -138,8 +138,13 @@ ROOMS = (
         "prefect pydantic",
     ),
     _room(
+        "flows.other_code", "nights of other code: of commits, to find what changed the bits",
+        "rpg.errors rpg.processes rpg.store rpg.report",
+    ),
+    _room(
         "flows.nightly", "a night: every sweep of a folder, compared with earlier nights",
-        "rpg.provenance rpg.store rpg.next_steps rpg.config rpg.tasks rpg.report flows.prefect",
+        "rpg.provenance rpg.auditing rpg.store rpg.next_steps rpg.config rpg.tasks rpg.report flows.prefect "
+        "flows.other_code",
     ),
     _room(
         "flows.serve", "`rpg serve` and `rpg worker`: deployments, forms, supervised services",
@@ -151,7 +156,8 @@ ROOMS = (
         "rpg.cli", "the command line",
         "rpg.errors rpg.processes rpg.stats rpg.catalogue rpg.auditing rpg.store rpg.next_steps rpg.config rpg.tasks "
         "rpg.planning rpg.models rpg.backends.local rpg.backends.verl rpg.evaluation rpg.tracking rpg.importing "
-        "rpg.report rpg.paper flows.monitor flows.machine flows.prefect flows.sweep flows.nightly flows.serve",
+        "rpg.report rpg.paper flows.monitor flows.machine flows.prefect flows.sweep flows.other_code flows.nightly "
+        "flows.serve",
         "typer rich duckdb yaml huggingface_hub httpx",
     ),
     _room("flows", "the deployed flows for a Prefect worker of your own", "flows.prefect flows.serve", starts="rpg.cli"),
