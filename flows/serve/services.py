@@ -225,10 +225,12 @@ def _kept(path: Path) -> str:
 def _read(path: Path) -> str:
     with readable("read", path):
         if path.stat().st_mode & 0o077:
-            raise StoreError(f"{path}: others may read this password; remove the file, or: chmod 600 {path}")
+            raise StoreError(
+                f"{path}: other users can read this password; remove the file, or: chmod 600 {path}"
+            )
         text = path.read_text(encoding="utf-8").strip()
     if ":" not in text:
-        raise StoreError(f"{path}: expected user:password in one line; remove the file and a new one is made")
+        raise StoreError(f"{path}: expected user:password in one line; remove the file to get a new one")
     return text
 
 

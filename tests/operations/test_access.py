@@ -178,7 +178,7 @@ def test_where_the_password_comes_from(tmp_path):
     assert made == secret_of(tmp_path, True, {}) and len(made) > 20
     assert secret_file(tmp_path).stat().st_mode & 0o777 == 0o600
     secret_file(tmp_path).chmod(0o644)
-    with pytest.raises(StoreError, match="others may read this password"):
+    with pytest.raises(StoreError, match="other users can read this password"):
         secret_of(tmp_path, True, {})
 
 
@@ -211,7 +211,7 @@ def test_with_auth_a_sweep_runs_and_nobody_else_gets_in(locked):
 
 @pytest.mark.slow
 def test_without_auth_it_says_what_that_means(served):
-    assert "whoever has an account on this machine can start runs here" in served.log.read_text()
+    assert "anyone with an account on this machine can start runs here" in served.log.read_text()
     pause = "/deployments/name/nightly/nightly"
     deployment = served.api.get(pause).json()["id"]
     headers = {"origin": "https://evil.example", "content-type": "text/plain"}
