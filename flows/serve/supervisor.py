@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import threading
 import time
@@ -116,6 +117,10 @@ def _check(plan: Plan) -> None:
                 )
     if plan.port == plan.dashboard_port:
         raise ConfigError(f"--port and --dashboard-port are both {plan.port}; choose two different ports")
+    if plan.public and not re.fullmatch(r"https://[A-Za-z0-9.-]+(:\d+)?(/[A-Za-z0-9._~-]+)*", plan.public):
+        raise ConfigError(
+            f"--public-url {plan.public!r}: expected https://host or https://host/path, without a slash at the end"
+        )
     if plan.database and not plan.database.startswith(("postgresql+asyncpg://", "sqlite+aiosqlite://")):
         raise ConfigError(
             "--database: expected postgresql+asyncpg://user:password@host:port/name or sqlite+aiosqlite:///file"

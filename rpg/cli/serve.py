@@ -67,6 +67,14 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    public_url: Annotated[
+        str,
+        typer.Option(
+            help="Where a proxy with TLS offers both, e.g. https://lab.example.org/rpg (docs/operations.md). Asks for a "
+            "password unless --no-auth is given.",
+            show_default=False,
+        ),
+    ] = "",
     home: Home = None,
 ) -> int:
     """Start the Prefect server and UI, a worker and the dashboard, on loopback, until Ctrl-C."""
@@ -79,7 +87,9 @@ def serve(
     layout = layout_at(home)
     return run(
         layout,
-        Plan("rpg.__main__", port, dashboard_port, database, nightly, secret_of(layout.home, auth)),
+        Plan(
+            "rpg.__main__", port, dashboard_port, database, nightly, secret_of(layout.home, auth), public_url
+        ),
         say,
     )
 
