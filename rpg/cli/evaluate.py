@@ -159,6 +159,7 @@ def evaluate(
         device=device,
         bfloat16=dtype == "bfloat16",
         revision=revision,
+        home=layout.home,
         say=complain,
     )
     _show_results(results)

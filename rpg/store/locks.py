@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rpg.processes import here
-from rpg.store.atomic_files import StoreError, reason
+from rpg.store.atomic_files import StoreError, readable, reason
 from rpg.store.lease import STALE_SECONDS, storage_now, whereabouts
 
 PRIVATE, EVERYONE = None, 0o666
@@ -103,6 +103,18 @@ def only_one(path: Path, what: str) -> Iterator[None]:
         raise Busy(f"{what} by {who(path)}")
     with lock:
         yield
+
+
+@contextlib.contextmanager
+def holding(path: Path) -> Iterator[None]:
+    """Hold the lock `path` for the block, which is short: others wait for it. Raises StoreError: it cannot be made."""
+    with readable("lock", path):
+        fd = _open(path, PRIVATE)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
 
 
 def _beats_elsewhere(path: Path, fd: int) -> bool:
