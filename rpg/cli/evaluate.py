@@ -140,6 +140,7 @@ def evaluate(
     from rpg.evaluation.standalone import evaluate as evaluate_model
     from rpg.models.model_cache import pretrained_folder
     from rpg.models.truncated_sampling import Restriction
+    from rpg.store.database import build
 
     results = evaluate_model(
         pretrained_folder(checkpoint, layout.home, complain),
@@ -163,6 +164,7 @@ def evaluate(
         say=complain,
     )
     _show_results(results)
+    build(layout)
 
 
 def _require(option: str, value: str, accepted: tuple[str, ...]) -> None:

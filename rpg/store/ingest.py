@@ -34,7 +34,8 @@ def ingest(db: duckdb.DuckDBPyConnection, layout: Layout, sources: list[Source],
 
     `rest` is the fingerprint of the files that belong to no run.
     """
-    db.execute("DELETE FROM samples WHERE sweep = ''; DELETE FROM evals WHERE sweep = ''")
+    for table in ("samples", "evals", "warnings"):
+        db.execute(f"DELETE FROM {table} WHERE sweep = ''")
     hand = by_hand(layout)
     runs = [(source.folder.sweep, source.folder.name) for source in sources]
     forget(db, [*runs, *{("", file["run"]): None for file in hand}])

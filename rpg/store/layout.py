@@ -70,6 +70,10 @@ class Layout:
         return self.home / "cache"
 
     @property
+    def samples(self) -> Path:
+        return self.home / "samples"
+
+    @property
     def evaluations(self) -> Path:
         return self.home / "evaluations"
 
