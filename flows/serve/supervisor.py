@@ -17,7 +17,16 @@ from pydantic import ValidationError
 from flows.machine.slots import machine
 from flows.prefect.flow_runs import folder_tag
 from flows.prefect.reconcile import WORKERS, mirror
-from flows.prefect.server import HOST, SERVE_LOCK, START_SECONDS, ServerError, quiet_environment, using_api
+from flows.prefect.server import (
+    HOST,
+    SERVE_LOCK,
+    STILL_SECONDS,
+    Movement,
+    ServerError,
+    last_error,
+    quiet_environment,
+    using_api,
+)
 from flows.serve.schedule_checks import ServerLog, look, show
 from flows.serve.services import (
     Plan,
@@ -67,7 +76,7 @@ def serve(layout: Layout, plan: Plan, say: Say) -> int:
         services = services_of(layout, plan)
         stop = stop_on_signals()
         try:
-            _start(services, stop)
+            _start(layout.home, services, stop)
             repair(layout, plan.api, say, services[1].since)
             if not stop.is_set():
                 _tell(say, plan.ui, plan.dashboard)
@@ -121,9 +130,9 @@ def _check(plan: Plan) -> None:
             raise ConfigError(f"--nightly {plan.nightly!r}: {why}; e.g. '0 2 * * *'") from None
 
 
-def _start(services: list[Service], stop: threading.Event) -> None:
+def _start(home: Path, services: list[Service], stop: threading.Event) -> None:
     """One after the other; what ends meanwhile is started again."""
-    deadline = time.monotonic() + START_SECONDS
+    movement = Movement(home / "prefect")
     for number, newest in enumerate(services, 1):
         newest.start()
         while not stop.is_set():
@@ -132,10 +141,12 @@ def _start(services: list[Service], stop: threading.Event) -> None:
                 break
             for service in ended:
                 if len(service.starts) >= START_TRIES:
-                    raise ServerError(f"the {service.name} did not come up; its log: {service.log}")
+                    raise ServerError(f"the {service.name} did not come up; {last_error(service.log)}")
                 service.start()
-            if time.monotonic() > deadline:
-                raise ServerError(f"the {newest.name} did not come up; its log: {newest.log}")
+            if newest.process and movement.still_seconds(newest.process.pid, newest.log) > STILL_SECONDS:
+                raise ServerError(
+                    f"the {newest.name} has done nothing for {STILL_SECONDS:.0f} s; {last_error(newest.log)}"
+                )
             time.sleep(0.2)
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -193,12 +194,16 @@ def nightly(
     keep: Annotated[
         int, typer.Option(min=1, help="Number of nights whose runs stay on disk; the numbers always stay.")
     ] = 30,
+    only: Annotated[
+        list[str], typer.Option(hidden=True, help="Only these sweeps of the set. Repeatable.")
+    ] = [],
 ) -> int:
     """Run small sweeps from scratch and compare their numbers with earlier nights. Exit code 1 if they have changed.
 
     `rpg nightly accept --why ...` accepts the newest night; later nights are compared with it.
     """
     from flows.nightly import accept, run_night
+    from flows.other_code import night_of
     from rpg.config.load import parse_assignments
     from rpg.config.shipped import NIGHTLY
     from rpg.report.nightly_bands import ALREADY
@@ -215,7 +220,9 @@ def nightly(
         return 0
     if why is not None:
         refuse("--why goes with accept: rpg nightly accept --why '...'")
-    night = run_night(layout, folder, parse_assignments(set_), lambda one: execute(one, home, workers), keep)
+    overrides = parse_assignments(set_)
+    other = partial(night_of, module="rpg", folder=folder, cache=layout.cache, overrides=overrides)
+    night = run_night(layout, folder, overrides, lambda one: execute(one, home, workers), keep, only, other)
     if night is None:
         say(f"{ALREADY} in {layout.home}; this one is skipped")
         return 0

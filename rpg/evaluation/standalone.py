@@ -32,7 +32,7 @@ from rpg.store.atomic_files import atomic_write_json, read_json_object
 from rpg.store.checkpoints import model_digest
 from rpg.store.draws import Draws, digest
 from rpg.store.layout import Layout
-from rpg.store.locks import holding
+from rpg.store.locks import in_turn
 from rpg.store.samples import graded_by, gradings, read_samples, write_samples
 from rpg.tasks.benchmarks import Benchmark, LoadedBenchmark, benchmark, check, load_benchmark
 from rpg.tasks.checks import Checks
@@ -163,7 +163,7 @@ def evaluate(
                         known=_older(folder, name, identity),
                         progress=progress_lines(name, say),
                     )
-            with holding(folder / ".lock"):
+            with in_turn(folder / ".lock"):
                 record = _record(folder)
                 if not done:
                     _set_aside(folder, record, name, identity, draws.key)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rpg.processes import here
-from rpg.store.atomic_files import StoreError, readable, reason
+from rpg.store.atomic_files import StoreError, reason
 from rpg.store.lease import STALE_SECONDS, storage_now, whereabouts
 
 PRIVATE, EVERYONE = None, 0o666
@@ -106,10 +106,12 @@ def only_one(path: Path, what: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def holding(path: Path) -> Iterator[None]:
-    """Hold the lock `path` for the block, which is short: others wait for it. Raises StoreError: it cannot be made."""
-    with readable("lock", path):
+def in_turn(path: Path) -> Iterator[None]:
+    """Hold the lock `path` for the block, after those of this machine who have it. Raises StoreError: as `take`."""
+    try:
         fd = _open(path, PRIVATE)
+    except OSError as error:
+        raise StoreError(f"cannot lock {path}: {reason(error)}") from error
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         yield
