@@ -21,7 +21,6 @@ from rpg.store.atomic_files import StoreError, atomic_write_text, readable
 from rpg.store.ingest import forget, ingest
 from rpg.store.ingest_files import fingerprint_beside_runs, run_sources
 from rpg.store.layout import Layout
-from rpg.store.locks import in_turn
 from rpg.store.schema import CREATE_TABLES, VERSION
 
 KEEP = 3  # versions that stay on disk: a reader may just have read an older CURRENT
@@ -103,11 +102,7 @@ def open_file(path: Path, external: bool = False) -> duckdb.DuckDBPyConnection:
 def build(layout: Layout) -> Build:
     """Update the database from the run folders; if nothing has changed, the newest version stays. Raises StoreError if
     it cannot be written."""
-<<<<<<< HEAD
-    with readable("write", layout.analytics), in_turn(layout.analytics / ".lock"):
-=======
     with readable("write", layout.analytics), locks.in_turn(layout.analytics / ".lock"):
->>>>>>> main
         return _build(layout)
 
 
