@@ -1,8 +1,8 @@
 """The store of samples: every response that was drawn, once, whatever it was drawn for.
 
-    samples/<key>/settings.json           model, engine, sampling, precision, device, seed: the key is their digest
-                  <time>-<process>.jsonl  a line per response; a process only ever appends to a file of its own
-                  .claims                 locks on its bytes say from which problems a process draws
+    samples/<key>/settings.json              model, engine, sampling, precision, device, seed: the key is their digest
+                  <time>-<process>.jsonl.gz  a line per response; a process only appends to a file of its own, in batches
+                  .claims                    locks on its bytes say from which problems a process draws
 
 Samples of one key are known by their problem, prompt and number. How many a problem has, which problems a benchmark has and
 how they are graded is a matter of the files that are made from them (rpg.store.samples).
@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import gzip
 import hashlib
 import json
 import os
 import time
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -60,19 +62,21 @@ class Draws:
         self.key = digest(settings)
         self.folder = home / "samples" / self.key
         self._settings = {**settings, "of": _relative(model, home)}
-        self._own = self.folder / f"{time.time_ns()}-{os.getpid()}.jsonl"
+        self._own = self.folder / f"{time.time_ns()}-{os.getpid()}.jsonl.gz"
         self._rows: dict[Key, Draw] = {}
         self._read: dict[str, int] = {}
 
     def read(self) -> dict[Key, Draw]:
-        """All samples so far. Lines that others are still writing, or that a kill has torn, are left out."""
+        """All samples so far. A batch that another process is still writing, or that a kill has torn, is left out."""
         with readable("read", self.folder):
-            for path in sorted(self.folder.glob("*.jsonl")):
+            for path in sorted(self.folder.glob("*.jsonl.gz")):
                 with open(path, "rb") as file:
                     file.seek(self._read.get(path.name, 0))
-                    lines, end, _ = file.read().rpartition(b"\n")
-                self._read[path.name] = self._read.get(path.name, 0) + len(lines) + len(end)
-                self._know(row for line in lines.split(b"\n") if (row := _row(line)))
+                    left = file.read()
+                    while left and (batch := _unpacked(left)) is not None:
+                        left = batch[1]
+                        self._know(row for line in batch[0].splitlines() if (row := _row(line)))
+                    self._read[path.name] = file.tell() - len(left)
         return self._rows
 
     def add(self, draws: Mapping[Key, Draw]) -> None:
@@ -82,11 +86,11 @@ class Draws:
         self._begin()
         try:
             with readable("write", self._own), open(self._own, "ab") as file:
-                file.write(text)
+                file.write(gzip.compress(text, mtime=0))
                 file.flush()
                 os.fsync(file.fileno())
-        except BaseException:  # a torn line stays the last of its file
-            self._own = self._own.with_name(f"{time.time_ns()}-{os.getpid()}.jsonl")
+        except BaseException:  # a torn batch stays the last of its file
+            self._own = self._own.with_name(f"{time.time_ns()}-{os.getpid()}.jsonl.gz")
             raise
         self._know(draws.items())
 
@@ -114,6 +118,16 @@ def _relative(model: str | Path, home: Path) -> str:
     if not path.is_dir():
         return str(model)
     return str(path.relative_to(home) if path.is_relative_to(home) else path)
+
+
+def _unpacked(data: bytes) -> tuple[bytes, bytes] | None:
+    """The lines of the first batch, and what follows it; None if the batch is not whole."""
+    stream = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    try:
+        lines = stream.decompress(data)
+    except zlib.error:
+        return None
+    return (lines, stream.unused_data) if stream.eof else None
 
 
 def _row(line: bytes) -> tuple[Key, Draw] | None:

@@ -1,5 +1,6 @@
 """The evaluator beside trainings: what it may take, and that a kill in the middle loses nothing."""
 
+import gzip
 import os
 import signal
 import subprocess
@@ -19,7 +20,7 @@ from rpg.evaluation.resource_limits import LimitError, explained, strictest
 from rpg.fork_server import ForkServer
 from rpg.processes import owner_mark
 from rpg.store.layout import Layout
-from tests.evaluation.runs import register, rows
+from tests.evaluation.runs import register, rows, sample_lines
 from tests.forked_commands import Child
 from tests.waiting import HANG, until
 
@@ -29,7 +30,8 @@ slow = pytest.mark.slow
 
 def stored(layout):
     """The stored samples of step 0, as lines."""
-    return [line for path in layout.samples.glob("*/*.jsonl") for line in path.read_text().splitlines(True)]
+    files = {path: sample_lines(path) for path in layout.samples.glob("*/*.jsonl.gz")}
+    return [line for lines in files.values() for line in lines]
 
 
 def evaluator(layout):
@@ -152,8 +154,9 @@ def test_a_killed_evaluation_goes_on_where_it_was(checkpoints, tmp_path):
         before, kept = kept, len(stored(layout))
         assert before < kept < 64 * 12, "the kill came in the middle"
     # A mark that only stored samples can have shows that they are not drawn again.
-    for path in layout.samples.glob("*/*.jsonl"):
-        path.write_text(path.read_text().replace('"tokens": ', '"tokens": 1000'))
+    for path in layout.samples.glob("*/*.jsonl.gz"):
+        marked = "\n".join(sample_lines(path)).replace('"tokens": ', '"tokens": 1000')
+        path.write_bytes(gzip.compress(marked.encode()))
     done = evaluator(layout)
     assert done.wait() == 0, done.output()
     assert Evaluator(whole_layout, "sweep", lambda line: None).pass_over() == 2

@@ -100,15 +100,17 @@ def test_every_sample_is_drawn_once_whatever_happens(checkpoints, own_benchmark,
     here(*command(16, model=tmp_path / "copy"))
 
 
-def test_a_torn_line_costs_itself_only_and_settings_are_not_mixed(tmp_path):
-    key, draw = Key("a", "digest", 0), Draw("\ud800 response", 3, False)
+def test_a_torn_batch_costs_itself_only_and_settings_are_not_mixed(tmp_path):
+    keys, draw = [Key("a", "digest", number) for number in range(4)], Draw("\ud800 response", 3, False)
     first = Draws(tmp_path, {"seed": 0}, "model")
-    first.add({key: draw})
-    [file] = first.folder.glob("*.jsonl")
-    with open(file, "ab") as handle:
-        handle.write(b'\x00 no line\n{"problem": "b", "prompt": "dig')
+    first.add({keys[0]: draw})
+    first.add({keys[1]: draw})
+    [file] = first.folder.glob("*.jsonl.gz")
+    file.write_bytes(file.read_bytes()[:-5])
     second = Draws(tmp_path, {"seed": 0}, "another name")
-    assert second.read() == {key: draw} and second.key == first.key
-    second.add({key._replace(sample=1): draw})
-    assert len(first.read()) == len(Draws(tmp_path, {"seed": 0}, "model").read()) == 2
+    assert second.read() == {keys[0]: draw} and second.key == first.key
+    second.add({keys[2]: draw})
+    second.add({keys[3]: draw})
+    assert set(first.read()) == set(keys)
+    assert set(Draws(tmp_path, {"seed": 0}, "model").read()) == {keys[0], *keys[2:]}
     assert Draws(tmp_path, {"seed": 1}, "model").read() == {}
