@@ -44,8 +44,8 @@ def test_every_sample_is_drawn_once_whatever_happens(checkpoints, own_benchmark,
         arguments = ("evaluate", model, "-b", own_benchmark, *LENGTHS, "--home", home, "--k", k, *more)
         return [str(argument) for argument in arguments]
 
-    def begin(kill, *arguments):
-        program = [sys.executable, "-m", "tests.evaluation.counted_engine", str(log), str(kill)]
+    def begin(kill, together, *arguments):
+        program = [sys.executable, "-m", "tests.evaluation.counted_engine", log, str(kill), str(together)]
         return subprocess.Popen([*program, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def here(*arguments):
@@ -63,10 +63,10 @@ def test_every_sample_is_drawn_once_whatever_happens(checkpoints, own_benchmark,
     here(*command(4, "--limit", 6))
     assert drawn() == Counter({f"{p} {k}": 1 for p in {key.split()[0] for key in drawn()} for k in range(4)})
     assert len(drawn()) == 6 * 4
-    killed = begin(3, *command(8))
+    killed = begin(3, 0, *command(8))
     assert killed.wait(HANG) == -signal.SIGKILL
     lost = log.read_text().splitlines()[-ROWS:]  # the batch in flight is all that a kill costs
-    two = [begin(0, *command(8)), begin(0, *command(8, "--out", tmp_path / "other"))]
+    two = [begin(0, 2, *command(8)), begin(0, 2, *command(8, "--out", tmp_path / "other"))]
     assert [each.wait(HANG) for each in two] == [0, 0]
     here(*command(16))
     expected = drawn()
