@@ -1,5 +1,6 @@
 """The dashboard: `streamlit run dashboard/app.py`, with the data folder $RPG_HOME. It only reads and needs no network."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -9,6 +10,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # Streamlit adds o
 
 from dashboard import (
     compare_page,
+    evaluations_page,
     frontier_page,
     grid_page,
     nightly_page,
@@ -31,6 +33,7 @@ PAGES = {
     "why": ("Why", why_page.page),
     "paper": ("Paper", paper_page.page),
     "run": ("Run", run_page.page),
+    "evaluations": ("Evaluations", evaluations_page.page),
     "nightly": ("Nightly runs", nightly_page.page),
 }
 
@@ -52,6 +55,8 @@ def main() -> None:
         st.Page(with_results(page), title=title, url_path=path, default=path == "overview")
         for path, (title, page) in PAGES.items()
     ]
+    if logout := os.environ.get("RPG_LOGOUT"):
+        st.sidebar.link_button("Log out", logout)
     st.navigation(pages, position="top").run()
 
 

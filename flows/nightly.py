@@ -80,7 +80,7 @@ def plan(folder: Path, overrides: dict[str, Any]) -> tuple[str, dict[str, Sweep]
     """
     files = sorted(folder.glob("*.yaml")) if folder.is_dir() else []
     if not files:
-        raise ConfigError(f"{folder}: no sweep files; expected a folder with *.yaml, as configs/nightly")
+        raise ConfigError(f"{folder}: no sweep files; expected a folder with *.yaml, such as configs/nightly")
     night = f"{time.strftime('%Y-%m-%d')}-{code_version()}"
     sweeps = {}
     for file in files:
@@ -225,7 +225,9 @@ def accept(layout: Layout, folder: Path, why: str) -> str:
     newest = nights[-1]
     if newest.get("failed"):
         failed = f"{len(newest['failed'])} runs failed"
-        raise ConfigError(f"night {newest['night']}: {failed}; accept a night whose runs are done")
+        raise ConfigError(
+            f"night {newest['night']}: {failed}; only a night whose runs are all done can be accepted"
+        )
     record = {**newest, "accepted": {"why": why.strip(), "user": _user(), "time": time.time()}}
     atomic_write_json(kept / f"{newest['night']}.json", record)
     return str(newest["night"])

@@ -24,11 +24,13 @@ import psutil
 from rpg.errors import UserError
 from rpg.processes import die_with_parent, parent_mark, python_module, quick_imports
 from rpg.store import StoreError, atomic_path, locks, user_cache
-from rpg.web import AccessControl, RetryBusy, origins_of
+from rpg.web import AccessControl, Address, RetryBusy
 
 STILL_SECONDS = 60.0
 """How long a server that starts may do nothing at all. A busy machine makes it slow, but never that still."""
 HOST = "127.0.0.1"
+PUBLIC = "RPG_PUBLIC_PREFECT"
+"""Environment variable: the URL of a proxy in front of the server (`rpg serve --public-url`)."""
 SERVE_LOCK = "serve.lock"
 """In the data folder: the lock of `rpg serve`; its note has the addresses of API, UI and dashboard."""
 EPHEMERAL = {"PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
@@ -36,7 +38,7 @@ EPHEMERAL = {"PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
 
 
 class ServerError(UserError):
-    """The private Prefect server did not come up; the message names its log."""
+    """The private Prefect server did not start; the message names its log."""
 
 
 def quiet_environment(home: Path) -> dict[str, str]:
@@ -215,10 +217,10 @@ def main() -> None:
     _prepare_database()
     # Around the app, not in it: Prefect's automations call it from within, by another name. Prefect itself asks for the
     # password (PREFECT_SERVER_API_AUTH_STRING).
-    port, names = int(sys.argv[1]), (HOST, "localhost")
-    app = AccessControl(RetryBusy(create_app()), names, origins_of(names, port))
+    port = int(sys.argv[1])
+    app = AccessControl(RetryBusy(create_app()), Address(port, public=os.environ.get(PUBLIC, "")))
     with temporary_settings({PREFECT_API_DATABASE_MIGRATE_ON_START: False}):  # done, in turn
-        uvicorn.run(app, host=HOST, port=port, log_level="error", lifespan="on")
+        uvicorn.run(app, host=HOST, port=port, log_level="error", lifespan="on", proxy_headers=False)
 
 
 if __name__ == "__main__":

@@ -180,7 +180,7 @@ def _coupled(subject: Subject, settings: Settings) -> Diagnosis:
     )
     if abs(shares[0] - 1 / 2) < 1e-6 and abs(shares[1] - 2 / 3) < 1e-6:
         words += (
-            " The reward counts 1 − 1/B in batches of B: the batch's mean is subtracted from the advantages."
+            " In batches of B the reward counts 1 − 1/B: the batch's mean is subtracted from the advantages."
         )
     return Diagnosis(words)
 
@@ -191,16 +191,16 @@ def _against_request(on: Projection, off: Projection, subject: Subject) -> Itera
         return
     reward, beta = on.coefficients.get("reward", 0.0), subject.beta
     if not reward:
-        yield "The reward is not in it."
+        yield "It does not contain the reward."
         return
     as_asked = all(abs(kl / reward - beta) < 1e-6 for kl in on.kls.values())
     if abs(reward - 1) > 1e-6 and off.is_exact and as_asked:
-        yield f"The direction is exact: everything is rescaled by {reward:.4g}, as a learning rate would."
+        yield f"The direction is exact: everything is rescaled by {reward:.4g}, as if by a learning rate."
     if not beta or subject.divergence == "none":
         return
     asked, others = subject.divergence, [name.upper() for name in on.kls]
     if not others:
-        yield f"No KL is in it: the {asked.upper()} that was asked for has no gradient (is it detached?)."
+        yield f"It contains no KL: the {asked.upper()} that was asked for has no gradient (is it detached?)."
     elif asked not in on.kls:
         yield f"{asked.upper()} was asked for; on-policy it follows {' and '.join(others)}."
     elif abs(excess := on.kls[asked] / reward - beta) > 1e-6 * beta:

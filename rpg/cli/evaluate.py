@@ -71,7 +71,8 @@ def evaluate(
     max_response_tokens: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Maximum length of a response, in tokens. Default: the model's room, at most 32,768."
+            min=1,
+            help="Maximum length of a response, in tokens. Default: what the model's context allows, at most 32,768.",
         ),
     ] = None,
     max_prompt_tokens: Annotated[
@@ -107,7 +108,7 @@ def evaluate(
     rules: Annotated[
         str | None,
         typer.Option(
-            help="With --regrade: default, or recipe (verl's math_dapo). Default: the rules that were not used."
+            help="With --regrade: default, or recipe (verl's math_dapo). Default: those not used before."
         ),
     ] = None,
     join: Annotated[
@@ -140,6 +141,7 @@ def evaluate(
     from rpg.evaluation.standalone import evaluate as evaluate_model
     from rpg.models.model_cache import pretrained_folder
     from rpg.models.truncated_sampling import Restriction
+    from rpg.store.database import build
 
     results = evaluate_model(
         pretrained_folder(checkpoint, layout.home, complain),
@@ -159,9 +161,11 @@ def evaluate(
         device=device,
         bfloat16=dtype == "bfloat16",
         revision=revision,
+        home=layout.home,
         say=complain,
     )
     _show_results(results)
+    build(layout)
 
 
 def _require(option: str, value: str, accepted: tuple[str, ...]) -> None:

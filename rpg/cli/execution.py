@@ -36,7 +36,7 @@ Fresh = Annotated[
     bool,
     typer.Option(
         "--fresh",
-        help="Train again the runs that were trained by other code than today's; the older runs are superseded.",
+        help="Retrain the runs that were trained by code other than today's; the older runs are superseded.",
     ),
 ]
 
@@ -98,9 +98,7 @@ def execute(planned: Sweep, home: Path | None, workers: int | None, fresh: bool 
             end_orphans()  # of a conductor that was killed
             older = of_other_code(layout.run(name, run.folder) for run in planned.runs)[0] if fresh else []
             if older:
-                say(
-                    f"{name}: setting aside {len(older)} runs that other code has trained: {', '.join(older)}"
-                )
+                say(f"{name}: setting aside {len(older)} runs trained by other code: {', '.join(older)}")
             folders = register(planned, layout, fresh)
             due = unfinished(folders)
             if due:
@@ -213,13 +211,13 @@ def nightly(
     accepting = words[:1] == ["accept"]
     folders = words[1:] if accepting else words
     if len(folders) > 1:
-        refuse(f"nightly {' '.join(words)}: expected one folder; for several sets, one call each")
+        refuse(f"nightly {' '.join(words)}: expected one folder; run one command per set")
     folder = Path(folders[0]) if folders else NIGHTLY
     if accepting:
         say(f"accepted: night {accept(layout, folder, why or '')}; later nights are compared with it")
         return 0
     if why is not None:
-        refuse("--why goes with accept: rpg nightly accept --why '...'")
+        refuse("--why only works with accept: rpg nightly accept --why '...'")
     overrides = parse_assignments(set_)
     other = partial(night_of, module="rpg", folder=folder, cache=layout.cache, overrides=overrides)
     night = run_night(layout, folder, overrides, lambda one: execute(one, home, workers), keep, only, other)

@@ -31,7 +31,7 @@ WIDTH = 5.0
 """Half the band in robust standard deviations: 1.4826 times the median absolute deviation."""
 SEEDS_WIDTH = 4.0
 """Half the band in standard errors of the difference of two means over independent seeds."""
-ALREADY = "the night before is still running"
+ALREADY = "the previous night is still running"
 
 
 @dataclass(frozen=True)

@@ -204,7 +204,7 @@ def _notes(runs: pandas.DataFrame, baseline: str | None, variants: list[str], sa
         )
     pending = runs.loc[runs["state"] == "pending", "run"]
     if len(pending):
-        notes.append(f"not begun: {', '.join(pending)}")
+        notes.append(f"not started: {', '.join(pending)}")
     if baseline and baseline not in variants:
         notes.append(f"the baseline {baseline} has no runs yet: nothing is compared with it")
     return notes
@@ -217,8 +217,8 @@ def _one_initial_model(manifests: Mapping[str, Mapping[str, Any]]) -> list[str]:
     if len({seed for seed, _ in models}) < 2 or len(starts) != 1 or starts == {None}:
         return []
     return [
-        f"all seeds start from one initial model (model.warm_start.seed {starts.pop()}): what is said here is about that "
-        "model, and may differ from another by more than the intervals"
+        f"all seeds start from one initial model (model.warm_start.seed {starts.pop()}): the results are about that "
+        "model, and may differ for another by more than the intervals"
     ]
 
 
@@ -226,7 +226,7 @@ def _superseded(runs: pandas.DataFrame) -> list[str]:
     """Notes on older runs of the same name, which are not part of the numbers."""
     reasons = runs["superseded"].dropna().value_counts()
     return [
-        f"{count} older run{'s' * (count > 1)} of this sweep superseded, and in no number here: {why}"
+        f"{count} older run{'s' * (count > 1)} of this sweep superseded, and not included here: {why}"
         for why, count in reasons.items()
     ]
 

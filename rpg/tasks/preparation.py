@@ -94,7 +94,9 @@ def data_notes(prepared: PreparedData) -> list[str]:
     for part in record.get("sources", []):
         leaked = part["dropped"].get("leaked", 0)
         if leaked:
-            notes.append(f"{leaked:,} training problems are in a benchmark too and were left out of training")
+            notes.append(
+                f"{leaked:,} training problems are also in a benchmark and were left out of training"
+            )
     pairs = Counter(pair["benchmark"] for pair in record.get("near_duplicates", []))
     return notes + [f"{name}: {count} pairs of problems are nearly the same" for name, count in pairs.items()]
 

@@ -163,4 +163,4 @@ def test_a_broken_loss_goes_red_and_says_which_metric_and_by_how_much(tmp_path, 
     lock = locks.take(place / ".lock")
     left_out = night(tmp_path, ROOT, **prefect)
     lock.close()
-    assert left_out.returncode == 0 and "the night before is still running" in left_out.stdout
+    assert left_out.returncode == 0 and "the previous night is still running" in left_out.stdout

@@ -35,9 +35,7 @@ def test_a_service_that_ends_while_it_starts_is_started_again_and_given_up_in_th
     try:
         _start(tmp_path, [first], threading.Event())
         assert len(first.starts) == 2 and first.ports()
-        with pytest.raises(
-            ServerError, match=r"the never did not come up; ValueError: no luck \(log: .*never"
-        ):
+        with pytest.raises(ServerError, match=r"the never did not start; ValueError: no luck \(log: .*never"):
             _start(tmp_path, [never], threading.Event())
         assert len(never.starts) == START_TRIES
     finally:
