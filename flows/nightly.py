@@ -27,6 +27,7 @@ from rpg.report.run_digests import environment, ledger, reference, run_digest
 from rpg.report.statistics_digests import digest, statistics
 from rpg.store import Layout, atomic_write_json, atomic_write_text, locks
 from rpg.store.atomic_files import read_json_object
+from rpg.store.draws import SETTINGS
 from rpg.tasks.preparation import data_digest
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -132,6 +133,14 @@ def forget(layout: Layout, keep: int, tonight: str) -> list[str]:
     return old
 
 
+def _draw_anew(layout: Layout, night: str) -> None:
+    """Remove the stored samples of earlier nights: tonight's models may be the same, and then none would be drawn."""
+    for path in (layout.home / "samples").glob(f"*/{SETTINGS}"):
+        drawn_for = str(read_json_object(path).get("of"))
+        if drawn_for.startswith("runs/nightly-") and night not in drawn_for:
+            shutil.rmtree(path.parent, ignore_errors=True)
+
+
 def run_night(
     layout: Layout,
     folder: Path,
@@ -155,6 +164,7 @@ def run_night(
         started = time.time()
         night, sweeps = plan(folder, overrides)
         sweeps = {label: sweep for label, sweep in sweeps.items() if not only or label in only}
+        _draw_anew(layout, night)
         with ExitStack() as server:
             # One for all sweeps: a process stays connected to the first one that it has used. If there is none, each
             # sweep says so, and the night is red.
