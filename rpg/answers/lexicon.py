@@ -19,9 +19,13 @@ END_TOKENS = "|".join(
     [r"<[|｜][^|｜<>]{1,30}[|｜]>", *(re.escape(t) for ts in _DATA["tokens"].values() for t in ts.split())]
 )
 """A pattern of end-of-text and turn tokens."""
-SIGNS: dict[str, str] = _DATA["signs"] | dict(
-    zip(_DATA["greek_letters"], (f"\\{name} " for name in GREEK), strict=True)
-)
+MARKS: str = _DATA["marks"]
+"""Tick marks and the like, which say nothing."""
+SIGNS: dict[str, str] = {
+    **_DATA["signs"],
+    **dict.fromkeys(MARKS, ""),
+    **dict(zip(_DATA["greek_letters"], (f"\\{name} " for name in GREEK), strict=True)),
+}
 FRACTIONS: dict[str, str] = _DATA["fractions"]
 COMMANDS = (
     {name: tuple(token.split()) for token, names in _DATA["commands"].items() for name in names.split()}
@@ -30,17 +34,41 @@ COMMANDS = (
 )
 """LaTeX command -> kind and text of its token."""
 (
-    ENGLISH_PAIRS, WORDS_IN_FORMULAS, COPULAS, LEADING, APPROXIMATE, CONCLUDING, RESTATING, JOINING, NUMBERED, REFERRING,
-    SUCH_THAT, SUBORDINATE, LOCATING, POINTING, CHANGING, REASONS, UNITS, SINGLE_UNITS, _DOUBT, _DENIAL, _CHANGE, _RETRACTING
+    ENGLISH_PAIRS, WORDS_IN_FORMULAS, COPULAS, LEADING, APPROXIMATE, CONCLUDING, RESTATING, JOINING, NUMBERED, SUCH_THAT,
+    SUBORDINATE, REASONS, RETRACTING, CORRECTING, COUNTING, UNITS, SINGLE_UNITS, _SUBJECT, _BEHIND, _EXPLAINING, _REASONING, _NOUNS,
+    _CLOSING, _COURTESY, _CONTENT,
+    _OTHERS, _DISMISSED, _IMPERATIVES, _OBJECTS
 ) = (
     frozenset(_WORDS[name]) for name in """
-    english_pairs words_in_formulas copulas leading approximate concluding restating joining numbered referring
-    such_that subordinate locating pointing changing reasons units single_units doubt denial change retracting
+    english_pairs words_in_formulas copulas leading approximate concluding restating joining numbered such_that
+    subordinate reasons retracting correcting counting units single_units subject behind explaining reasoning nouns closing courtesy content
+    others dismissed imperatives objects
     """.split()
 )  # fmt: skip
-SPOILING_IN_SUBJECT = _DOUBT | _DENIAL | {"or", "either"}
-SPOILING = _DOUBT | _DENIAL | _CHANGE
-RETRACTING = _DOUBT | _RETRACTING
+NOUNS = frozenset(form for noun in _NOUNS for form in (noun, noun + "s", noun + "es"))
+SUBJECT = LEADING | COPULAS | _SUBJECT | NOUNS | _CONTENT
+"""What may stand before the value in a sentence: a word that is not here may deny, doubt or change it."""
+BEHIND = _BEHIND | NOUNS | COUNTING
+"""What may stand behind it."""
+EXPLAINING = _EXPLAINING | NOUNS | _CONTENT
+REASONING = EXPLAINING | SUBJECT | _REASONING
+
+
+def is_harmless(words: Sequence[str], worded: bool = False) -> bool:
+    """Whether a sentence of these words only explains an answer, or ends the response: all of them are known to.
+
+    `worded`: the answer is a word itself, so that words of mathematics may be another.
+    """
+    said = {*words}
+    if words[:1] and words[0] in _IMPERATIVES and words[1:2] and words[1] in _OBJECTS:
+        return False
+    if said <= (_EXPLAINING if worded else EXPLAINING):
+        return True
+    if said <= REASONING and said & _OTHERS and said & _DISMISSED:
+        return not worded
+    return said <= _CLOSING | _COURTESY and bool(said & _COURTESY)
+
+
 UNIT_VALUES: dict[str, str] = {
     name: value for names, value in _DATA["units"].items() for name in names.split()
 }

@@ -168,6 +168,11 @@ def _written(tree: Tree) -> tuple[Fraction, int]:
     return Fraction(0), 0
 
 
+def was_rounded(tree: Tree) -> bool:
+    """Whether a number is written as one that may have been rounded: `3.14`, `6.1 \\times 10^{12}`, not `314` or `22/7`."""
+    return _written(tree)[0] not in (0, 1)
+
+
 def same_value(gold: Tree, answer: Tree, tolerance: float) -> bool:
     """Whether two expressions without symbols are the same answer (`same`). Raises Unreadable: one has no value, or one
     beyond the bounds.
