@@ -40,11 +40,12 @@ def answer_line(response: str) -> tuple[str | None, bool]:
     if bool(last["open"]) != bool(last["after"]):  # else the emphasis of the marker is closed
         answer = answer.removesuffix(last["open"] or last["after"]).rstrip()
     called = _CALLED.search(response, max(0, last.start() - 100), last.start())
-    if called and not lexicon.SUBJECT | lexicon.RETRACTING | lexicon.NUMBERED >= {*words(called[0])}:
+    if called and not {*words(called[0])} <= _NAMES:
         answer = f"{called[0]} answer: {answer}"
     return _finally(answer, tail[end:]), end < len(tail)
 
 
+_NAMES = lexicon.SUBJECT | lexicon.RETRACTING | lexicon.NUMBERED
 _CALLED = re.compile(r"[^\n.!?:;|>,*#<]*\Z")
 """What the answer is called, before the marker: `final`; an `initial` one is not known to be it."""
 _IN_TEXT = re.compile(r"\\(?:text|textbf|mathbf|mathrm)\s*\{[^{}]{0,20}$")
@@ -79,14 +80,17 @@ def _finally(line: str, behind: str) -> str:
 
 def _corrected(sentence: str) -> str | None:
     """What a sentence states that takes another statement back (`Wait, it should be 43`); None for any other."""
-    before, rest = re.fullmatch(r"([^\d$\\]*[,:;—–-](?!\d))?(.*)", sentence, re.DOTALL).groups()
-    first, then = ({*words(part or "")} - lexicon.REASONING for part in (before, rest))
-    if not (first | then or words(before or "") == ["no"]) or not (first <= lexicon.RETRACTING and then <= lexicon.CORRECTING):
+    before = _UP_TO_A_SIGN.findall(sentence)[0]
+    rest = sentence[len(before) :]
+    first, then = ({*words(part)} - lexicon.REASONING for part in (before, rest))
+    takes_back = first or then or words(before) == ["no"]
+    if not takes_back or not first <= lexicon.RETRACTING or not then <= lexicon.CORRECTING:
         return None
-    formula = re.search(r"[\d$\\]|$", rest).start()
-    return _WORD.sub(lambda word: "" if word[0].lower() in then else word[0], rest[:formula]) + rest[formula:]
+    lead, *formula = re.split(r"(?=[\d$\\])", rest, maxsplit=1)
+    return _WORD.sub(lambda word: "" if word[0].lower() in then else word[0], lead) + "".join(formula)
 
 
+_UP_TO_A_SIGN = re.compile(r"(?:[^\d$\\]*[,:;—–-](?!\d))?")
 _TYPESET = re.compile(r"\\(?:text\w*|boxed|fbox|math\w+)|\$")
 _TAKES_BACK = re.compile(
     r"(?<=[.!?;…])\s+(?=(?:wait|no|actually|hmm+|oops|sorry|correction|scratch|i mean)\b)", re.IGNORECASE
@@ -98,11 +102,12 @@ _MARKS = f" \t.,;:!()[]{{}}*_#>|`\"'’“”-–—…=~\ufe0f\r{lexicon.MARKS}
 _STRUCTURE = re.compile(
     rf"{lexicon.END_TOKENS}|</?\w{{1,10}}\s*/?>|^\s*```\w*|\bQ\.\s?E\.\s?D\b\.?|\\(?:blacksquare|square|qed|Box)(?![a-z])"
     r"|^\s*(?:(?:\\[\])]|\$\$?|\\\\|\\end\{\w+\*?\})[\s.]*)+$"
-    rf"|\b(?:{'|'.join(lexicon.NUMBERED)}) \(?\d{{1,3}}(?:\.\d{{1,3}})*\)?(?=[\s.,;:)]|$)|^\s*(?:[-*+>\u2022#]+|\d{{1,2}}[.)])\s",
+    rf"|\b(?:{'|'.join(lexicon.NUMBERED)}) \(?\d{{1,3}}(?:\.\d{{1,3}})*\)?(?=[\s.,;:)]|$)"
+    r"|^\s*(?:[-*+>\u2022#]+|\d{1,2}[.)])\s",
     re.IGNORECASE | re.MULTILINE,
 )
 _NAMED_AFTER = re.compile(
-    r"\b[A-Z][\w-]+(?:['’]s)?(?=(?: \w+)? (?:theorem|formulas?|inequality|lemma|identit|principle|law|rule|method|criterion))"
+    r"\b[A-Z][\w-]+(?:['’]s)?(?=(?: \w+)? (?:theorem|formula|inequality|lemma|identit|principle|law|rule|method|criteri))"
 )
 _ASIDE = re.compile(r"\b(?:with|where|using) \$?[a-zA-Z] ?= ?-?[\d.]+\$?|\$\d+ ?(?:[<>]|\\[lg]e[q]?) ?\d+\$")
 """`with $p = 7$`, `$1 < 2$`: no statement."""
@@ -123,6 +128,7 @@ _BEHIND = 1_500
 
 def words(sentence: str) -> list[str]:
     """In lower case, those outside of formulas."""
+    sentence = _TEXT.sub(r" \1 ", sentence)
     for _ in range(4):  # braces within braces
         sentence = _FORMULA.sub(" ", sentence)
     return [match[0].lower().replace("’", "'") for match in _WORD.finditer(sentence)]
@@ -180,20 +186,41 @@ def boxed_answer(text: str) -> str | None:
         if box.end < start and _JOINS.fullmatch(text, box.end + 1, start):
             start = box.begin
             earlier.append(rf"\boxed{{{_content(text, box)}}}")
-    line = text.rfind("\n", 0, start) + 1
-    before = text[max(line, start - 300) : start]
-    formula = "" if earlier else _BEFORE_BOX.split(before)[-1].strip("*")
+    sentence = text[max(0, start - 300) : start]
+    before = _SENTENCE_END.split(sentence)[-1]
+    formula = "" if earlier else _BEFORE_BOX.split(_UNEQUAL.sub(r"\g<0>{}", before))[-1].strip("*")
     end = _line_end(text, last.end + 1)
-    content = _content(text, last)
-    boxed = f"{formula}\\boxed{{{content}}}{text[last.end + 1 : end]}"
+    boxed = f"{formula}\\boxed{{{_content(text, last)}}}{text[last.end + 1 : end]}"
+    boxed = f"${boxed}" if before.count("$") % 2 else boxed
+    return _finally(
+        " or ".join([*dict.fromkeys(earlier), _lead(before[: len(before) - len(formula)]) + boxed]),
+        text[end:],
+    )
+
+
+def _lead(before: str) -> str:
+    """The words that lead to a box, behind the last formula or comma of its sentence; all of it where something is not
+    known to be harmless.
+    """
+    before = before.removesuffix("$$")
     if before.count("$") % 2:
-        boxed = f"${boxed}"
-    lead = _LEAD.search(before[: len(before) - len(formula)])
-    boxed = f"{lead[0] if lead else ''} {boxed}".strip()
-    return _finally(" or ".join([*dict.fromkeys(earlier), boxed]), text[end:])
+        before = before[: before.rindex("$")]
+    before = _NAME.sub(
+        "", re.sub(r"(?:\\[(\[]|\\begin)(?!.*(?:\\[)\]]|\\end)).*|</?\w{1,10}>", "", before, flags=re.DOTALL)
+    )
+    said = _FORMULA.sub(" ", _TEXT.sub(r"\1", before))
+    signs = _WORD.sub("", said).strip(f"{_MARKS}&→⇒")
+    adjacent = re.search(r"(?:\$|\\\))\s*$", before)
+    if signs or adjacent or not _LEADING_TO_A_BOX.issuperset(words(before)) or _LABEL.search(before):
+        return f"{before} ? "
+    return re.split(r"[$\\\d,;:}]", before)[-1]
 
 
-_LEAD = re.compile(r"(?:[A-Za-z']+[ ]){0,40}(?=[$\\(\[{* ]*$)")
+_LEADING_TO_A_BOX = (lexicon.SUBJECT | lexicon.EXPLAINING | lexicon.REASONS | {"when", "over"}) - {"for"}
+_NAME = re.compile(r"(?<=[a-z,] )[A-Z][a-z]+(?:['’]s)?(?= )")
+_LABEL = re.compile(r"\d\s*:\s*$|\bclaim\s*:")
+_TEXT = re.compile(r"\\(?:text\w*|mathrm|mbox)\s*\{([^{}]*)\}")
+_UNEQUAL = re.compile(r"\\(?:neq?|[lg]eq?|lt|gt)(?![a-z])")
 _JOINS = re.compile(r"[\s$,;]{0,9}(?:or|and)?[\s$]{0,9}(?:\w{1,9}\s?=\s?)?")
 _BEFORE_BOX = re.compile(
     r"\$|\\[\[(]|\\\\|[&=,:;]|\\(?:approx|implies|Rightarrow|to|therefore|quad|qquad|text)|\s(?=[A-Za-z])|[A-Za-z.]{2}\s"

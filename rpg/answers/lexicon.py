@@ -33,25 +33,30 @@ COMMANDS = (
     | {name: ("function", f) for name, f in FUNCTIONS.items()}
 )
 """LaTeX command -> kind and text of its token."""
-(
-    ENGLISH_PAIRS, WORDS_IN_FORMULAS, COPULAS, LEADING, APPROXIMATE, CONCLUDING, RESTATING, JOINING, NUMBERED, SUCH_THAT,
-    SUBORDINATE, REASONS, RETRACTING, CORRECTING, COUNTING, UNITS, SINGLE_UNITS, _SUBJECT, _BEHIND, _EXPLAINING, _REASONING, _NOUNS,
-    _CLOSING, _COURTESY, _CONTENT,
-    _OTHERS, _DISMISSED, _IMPERATIVES, _OBJECTS
-) = (
-    frozenset(_WORDS[name]) for name in """
-    english_pairs words_in_formulas copulas leading approximate concluding restating joining numbered such_that
-    subordinate reasons retracting correcting counting units single_units subject behind explaining reasoning nouns closing courtesy content
-    others dismissed imperatives objects
-    """.split()
-)  # fmt: skip
-NOUNS = frozenset(form for noun in _NOUNS for form in (noun, noun + "s", noun + "es"))
-SUBJECT = LEADING | COPULAS | _SUBJECT | NOUNS | _CONTENT
+
+
+def _words(*names: str) -> frozenset[str]:
+    return frozenset(word for name in names for word in _WORDS[name])
+
+
+ENGLISH_PAIRS, WORDS_IN_FORMULAS = _words("english_pairs"), _words("words_in_formulas")
+UNITS, SINGLE_UNITS = _words("units"), _words("single_units")
+COPULAS, LEADING, APPROXIMATE = _words("copulas"), _words("leading"), _words("approximate")
+CONCLUDING, SUBORDINATE, REASONS = _words("concluding"), _words("subordinate"), _words("reasons")
+JOINING, SUCH_THAT, NUMBERED = _words("joining"), _words("such_that"), _words("numbered")
+RETRACTING, CORRECTING, COUNTING = _words("retracting"), _words("correcting"), _words("counting")
+RESTATING = CONCLUDING | _words("restating")
+_CONTENT = _words("content") | {form for noun in _WORDS["nouns"] for form in (noun, noun + "s", noun + "es")}
+_EXPLAINING = _words("explaining")
+SUBJECT = LEADING | COPULAS | _CONTENT | _words("subject")
 """What may stand before the value in a sentence: a word that is not here may deny, doubt or change it."""
-BEHIND = _BEHIND | NOUNS | COUNTING
+BEHIND = _CONTENT | COUNTING | _words("behind")
 """What may stand behind it."""
-EXPLAINING = _EXPLAINING | NOUNS | _CONTENT
-REASONING = EXPLAINING | SUBJECT | _REASONING
+EXPLAINING = _EXPLAINING | _CONTENT
+REASONING = EXPLAINING | SUBJECT | _words("reasoning")
+_COURTESY, _CLOSING = _words("courtesy"), _words("closing", "courtesy")
+_IMPERATIVES, _OBJECTS = _words("imperatives"), _words("objects")
+_OTHERS, _DISMISSED = _words("others"), _words("dismissed")
 
 
 def is_harmless(words: Sequence[str], worded: bool = False) -> bool:
@@ -60,13 +65,11 @@ def is_harmless(words: Sequence[str], worded: bool = False) -> bool:
     `worded`: the answer is a word itself, so that words of mathematics may be another.
     """
     said = {*words}
-    if words[:1] and words[0] in _IMPERATIVES and words[1:2] and words[1] in _OBJECTS:
+    if len(words) > 1 and words[0] in _IMPERATIVES and words[1] in _OBJECTS:
         return False
-    if said <= (_EXPLAINING if worded else EXPLAINING):
-        return True
     if said <= REASONING and said & _OTHERS and said & _DISMISSED:
         return not worded
-    return said <= _CLOSING | _COURTESY and bool(said & _COURTESY)
+    return said <= (_EXPLAINING if worded else EXPLAINING) or bool(said <= _CLOSING and said & _COURTESY)
 
 
 UNIT_VALUES: dict[str, str] = {

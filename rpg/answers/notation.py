@@ -69,6 +69,7 @@ _AFTER_LATEX: list[_Replacement] = [
     (re.compile(r"(?<=:\d\d)\s*(\$?)\s*(?:\\(?:text|mathrm)\s*\{\s*)?([ap])\.?\s?m\b\.?(?:\s*\})?", re.IGNORECASE),
      lambda m: f"{m[1]} {m[2].lower()}nte "),
     (re.compile(r"\bapprox\.(?=\s|$)"), "approximately"),
+    (re.compile(r"\b(?:an? )?total of\b"), "total"),
     (re.compile(r"(?<=[\w)\]}])\*\*(?=\s?[-+\w({\\])"), "^"),  # a power in Python; otherwise bold
     (re.compile(r"\*\*+|__+|`+|^#+\s|(?<=\n)#+\s"), " "),
     (re.compile(r"(?<!\\)\\(?:left|right|[Bb]igg?[lrm]?)(?![a-zA-Z])\s*\.?"), ""),

@@ -169,8 +169,10 @@ def _written(tree: Tree) -> tuple[Fraction, int]:
 
 
 def was_rounded(tree: Tree) -> bool:
-    """Whether a number is written as one that may have been rounded: `3.14`, `6.1 \\times 10^{12}`, not `314` or `22/7`."""
-    return _written(tree)[0] not in (0, 1)
+    """Whether a value has a number that may have been rounded: `3.14`, `6.1 \\times 10^{12}`, not `314` or `22/7`."""
+    if tree[0] == "number":
+        return not {".", "e"}.isdisjoint(tree[2])
+    return any(was_rounded(part) for part in tree if isinstance(part, tuple) and part)
 
 
 def same_value(gold: Tree, answer: Tree, tolerance: float) -> bool:

@@ -244,12 +244,12 @@ def _words(items: list[Item]) -> list[str]:
 
 def _clauses(items: list[Item]) -> list[list[Item]]:
     """`$17 + 25 = 42$, so the answer is $42$` in two, `5, which is 10/2`, too."""
-    for k, item in enumerate(items):
-        stated = any(before.kind == "formula" for before in items[:k])
-        follows = items[k + 1].kind if k + 1 < len(items) else ""
-        leads = item.text in _CONCLUDING or (item.text in ("that", "which") and follows == "copula")
-        if stated and leads and (items[k - 1].kind != "word" or items[k - 1].text == "and") and any(i.kind == "formula" for i in items[k:]):
-            return [items[: k - (items[k - 1].text == "and")], *_clauses(items[k:])]
+    formulas = [k for k, item in enumerate(items) if item.kind == "formula"]
+    for k in range(formulas[0] + 1, formulas[-1]) if formulas else ():
+        restates = items[k].text in ("that", "which") and items[k + 1].kind == "copula"
+        start = k - (items[k - 1].text == "and")
+        if (restates or items[k].text in _CONCLUDING) and items[start - 1].kind != "word":
+            return [items[:start], *_clauses(items[k:])]
     return [items]
 
 
@@ -257,59 +257,74 @@ _CONCLUDING = lexicon.CONCLUDING | {"namely", "equivalently", "giving", "meaning
 
 
 def _statements(items: list[Item], remark: bool = False) -> list[Statement]:
+    """What a clause states. Raises Unreadable: it has a word that is not known, where it stands, to leave that as it is."""
     items, reasons = _without_reasons(items, remark)
     _check(reasons, lexicon.REASONING)
-    first = next((i for i, item in enumerate(items) if item.kind == "formula"), 0)
-    opening = max((i for i, item in enumerate(items[:first]) if item.kind == "sep"), default=0)
-    if opening and lexicon.EXPLAINING.issuperset(_words(items[:opening])):
-        items = items[opening + 1 :]  # After simplification, ...
+    if all(item.kind != "formula" for item in items):
+        return _of_words(items, remark)
+    items = _without_opening(items)
     start = _predicate(items)
     subject, rest = items[:start], _without_references(items[start:])
-    first = next((i for i, item in enumerate(rest) if item.kind == "formula"), None)
-    if first is None:
-        words = [word for word in _words(items) if not (remark and word in lexicon.APPROXIMATE)]
-        if not lexicon.is_harmless(words):
-            raise Unreadable(f"unclear: {' '.join(words)!r}")
-        return [s for item in rest if item.kind == "remark" for s in _statements(item.inner, True)]
+    first = next(i for i, item in enumerate(rest) if item.kind == "formula")
     _check_subject(subject)
-    formula = rest[first].tokens
     leading = _words(rest[:first])
     if remark and not _REFERRING.isdisjoint(leading):
         _check(rest, lexicon.REASONING)
-        if leading[0] == "see":
-            raise Unreadable("unclear: 'see'")
         return []
+    formula = rest[first].tokens
     named = formula[0].text == "="  # Area = 5
     _check(rest[:first], lexicon.SUBJECT if named else _INTRODUCING | (lexicon.JOINING if remark else set()))
     approximate = _is_approximate(leading) or formula[0].text == "~"
-    concluded = bool(items) and items[0].text in lexicon.CONCLUDING
-    stated = [Statement([_bare(formula)], approximate=approximate, concluded=concluded)]
-    extra: list[Statement] = []
-    between: list[Item] = []
-    for i, item in enumerate(rest[first + 1 :], first + 1):
-        if item.kind == "remark":
-            extra += _statements(item.inner, True)
-            stated[-1].approximate |= not extra and _is_approximate(_words([item]))
-        elif item.kind == "formula":
-            _join(stated, between, item.tokens)
-            between = []
-        elif item.kind == "word" and item.text in lexicon.SUBORDINATE and _explains(item, rest[i + 1 :]):
-            _check(rest[i + 1 :], lexicon.REASONING)
-            if item.text == "where" and _words(rest[i + 1 : i + 2]) == ["possible"]:
-                raise Unreadable("unclear: 'where'")
-            break
-        else:
-            between.append(item)
-    _check_behind(between)
+    concluded = items[0].text in lexicon.CONCLUDING
+    stated = _behind(
+        Statement([_bare(formula)], approximate=approximate, concluded=concluded), rest[first + 1 :]
+    )
     if {"either", "both"} & {*leading} and len(stated[0].formulas) == 1:
         raise Unreadable("unclear: one value where several are named")
     if len(subject) == 2 and subject[0].kind == "formula":
         # `x is 5` and `6 is 5`: read as equations
         stated[0].formulas[0] = (*subject[0].tokens, Token("rel", "="), *stated[0].formulas[0])
-    return stated + extra
+    return stated
 
 
-_REFERRING = lexicon.NUMBERED | lexicon.REASONS | (lexicon.SUBORDINATE - {"for"}) | {"by", "see", "from", "using", "via", "with"}
+def _of_words(items: list[Item], remark: bool) -> list[Statement]:
+    """What the remarks of a clause without a formula state."""
+    words = [word for word in _words(items) if not (remark and word in lexicon.APPROXIMATE)]
+    if not lexicon.is_harmless(words):
+        raise Unreadable(f"unclear: {' '.join(words)!r}")
+    return [s for item in items if item.kind == "remark" for s in _statements(item.inner, True)]
+
+
+def _without_opening(items: list[Item]) -> list[Item]:
+    """Without `After simplification, `."""
+    first = next(i for i, item in enumerate(items) if item.kind == "formula")
+    end = max((i for i, item in enumerate(items[:first]) if item.kind == "sep"), default=0)
+    return items[end + 1 :] if end and lexicon.EXPLAINING.issuperset(_words(items[:end])) else items
+
+
+def _behind(statement: Statement, rest: list[Item]) -> list[Statement]:
+    """A statement with the formulas that follow the first one, and what its remarks state."""
+    stated, remarks = [statement], list[Statement]()
+    between: list[Item] = []
+    for i, item in enumerate(rest):
+        if item.kind == "remark":
+            remarks += _statements(item.inner, True)
+            statement.approximate |= not remarks and _is_approximate(_words([item]))
+        elif item.kind == "formula":
+            _join(stated, between, item.tokens)
+            between = []
+        elif item.text in lexicon.SUBORDINATE and _explains(item, rest[i + 1 :]):
+            _check(rest[i + 1 :], lexicon.REASONING)
+            break
+        else:
+            between.append(item)
+    _check_behind(between)
+    return stated + remarks
+
+
+_REFERRING = (
+    lexicon.NUMBERED | lexicon.REASONS | lexicon.SUBORDINATE - {"for"} | set("by from using via with".split())
+)
 """A remark with one of these before its formula only says why, whatever formulas it has."""
 
 
@@ -327,7 +342,8 @@ def _check(items: list[Item], known: Set[str]) -> None:
 def _check_subject(subject: list[Item]) -> None:
     """Raises Unreadable: what is said to be the value is not known to be; or another value stands before it."""
     words = _words(subject)
-    known = lexicon.REASONING if words[:1] and words[0] in lexicon.REASONS else lexicon.SUBJECT
+    explains = bool(words) and (words[0] in lexicon.REASONS or words[0].endswith("ing"))
+    known = lexicon.REASONING if explains else lexicon.SUBJECT
     _check(subject, known | {"when"} if "remainder" in words else known)
     if words[:1] in (["a"], ["an"]) or "of the answer" in " ".join(words):
         raise Unreadable("unclear: not the answer, but something of it")
@@ -400,7 +416,7 @@ def _is_symbol(formula: tuple[Token, ...]) -> bool:
 def _explains(item: Item, after: list[Item]) -> bool:
     """`for all x`, `where C is a constant`: what follows only explains. `5 for n = 1` and `5 for integers` do not."""
     if item.text != "for":
-        return True
+        return _words(after[:1]) != ["possible"]
     quantified = bool(after) and after[0].text in _QUANTIFIERS
     return quantified and (after[0].text in _ALL or any(item.kind == "formula" for item in after))
 
