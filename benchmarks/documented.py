@@ -34,6 +34,12 @@ KEPT = DOCS / "results"
 FIGURES = KEPT / "figures.json"
 """{figure: {data, file}}: digests of what it shows and of the picture."""
 _PLACE = re.compile(r"(<!-- results: ([\w.-]+)(, whole)? -->\n)(.*?)(<!-- end of results -->)", re.DOTALL)
+_P_VALUE = re.compile(r"(?<=\| )\d\.\d{3}(?= \| (?:better|worse|within noise) \|)")
+
+
+def below(p: float) -> str:
+    """The level that a p-value is below: its digits differ from one processor to another."""
+    return next((f"< {level:g}" for level in (0.001, 0.01, 0.05) if p < level), "0.05 or more")
 
 
 def keep(home: Path, sweep: str) -> None:
@@ -71,6 +77,7 @@ def written(layout: Layout, text: str) -> str:
                 lines = tables.markdown(summary).split("\n", 2)[2]
             else:
                 lines = "\n".join(tables.markdown_grid(tables.main_table(summary))) + "\n"
+            lines = _P_VALUE.sub(lambda p: below(float(p[0])).replace("<", r"\<"), lines)
             return f"{place[1]}{lines}{place[5]}"
 
         return _PLACE.sub(made, text)

@@ -22,6 +22,7 @@ import numpy as np
 import pandas
 import vl_convert
 
+from benchmarks.documented import below
 from rpg import stats
 from rpg.report import charts, theme
 from rpg.report import frontier as frontier_report
@@ -95,13 +96,8 @@ def differences(heads: tuple[str, str], tests: Sequence[Test]) -> list[str]:
     for (one, other, *_), result, p, scale in zip(tests, found, corrected, scales, strict=True):
         low, high = (scale * bound.item() for bound in result.intervals(stats.ERROR / len(tests)))
         difference = scale * result.difference.item()
-        lines.append(f"| {one} | {other} | {difference:+.3f} [{low:+.3f}, {high:+.3f}] | {_p(p)} |")
+        lines.append(f"| {one} | {other} | {difference:+.3f} [{low:+.3f}, {high:+.3f}] | {below(p)} |")
     return lines
-
-
-def _p(p: float) -> str:
-    """The level that a p-value is below: its digits differ from one processor to another."""
-    return next((f"< {level:g}" for level in (0.001, 0.01, 0.05) if p < level), "0.05 or more")
 
 
 def short(label: str) -> str:
@@ -135,7 +131,8 @@ def plain(table: pandas.DataFrame) -> str:
         difference, p, verdict = "baseline", "", ""
         if isinstance(row.verdict, str) and row.verdict:
             half = (row.difference_high - row.difference_low) / 2
-            difference, p, verdict = f"{row.difference:+.3f} ± {half:.3f}", _p(row.p_corrected), row.verdict
+            difference = f"{row.difference:+.3f} ± {half:.3f}"
+            p, verdict = below(row.p_corrected), row.verdict
         lines.append(
             f"| {row.label} | {row.seeds} | {row.last:.3f} [{row.low:.3f}, {row.high:.3f}] | {difference} | {p} | "
             f"{verdict} |"
@@ -237,7 +234,7 @@ def frontier(db: duckdb.DuckDBPyConnection, sweep: str = "frontier") -> Found:
             f"| {loss} | {beta:g} | {at['accuracy']:.3f} | {at['passed']:.3f} | " + " | ".join(cells) + " |"
         )
     lines += ["", "KL in nats per response, ± the standard deviation over seeds.", ""]
-    lines += [*_matched(data), "", *_same_beta(db, sweep, sorted(data["variant"].unique())), ""]
+    lines += [*_matched(db, sweep, data), "", *_same_beta(db, sweep, sorted(data["variant"].unique())), ""]
     lines.append(pairs(db, sweep, [
         (f"{one} beta=0.3", f"{other} beta=0.3")
         for one, other in (
@@ -288,40 +285,35 @@ def _same_beta(db: duckdb.DuckDBPyConnection, sweep: str, variants: Sequence[str
     return differences(("reverse − forward at the same", "forms"), tests)
 
 
-def _matched(data: pandas.DataFrame) -> list[str]:
-    """Reverse minus forward form at the same KL, by interpolation along each seed's path over beta."""
-    lines = [
-        "| at the same | nats | reverse − forward (URKL − UFKL), accuracy | p |",
-        "|---|--:|--:|--:|",
-    ]
+def _matched(db: duckdb.DuckDBPyConnection, sweep: str, data: pandas.DataFrame) -> list[str]:
+    """Reverse minus forward form at the same KL; accuracies are interpolated along each seed's path over beta."""
+    names = {
+        form: [*(f"rpg-reinforce-{form} beta={beta}" for beta in ("0.03", "0.1", "0.3", "1")), "rpg-reinforce-urkl beta=0"]
+        for form in ("urkl", "ufkl")
+    }  # fmt: skip
+    scores = {form: [accuracies(db, sweep, name) for name in of] for form, of in names.items()}
     tests = []
-    free = data[data["beta"] == 0]
     for direction, title in DIRECTIONS.items():
-        paths = {}
-        for loss in ("rpg-reinforce-urkl", "rpg-reinforce-ufkl"):
-            for seed in sorted(data["seed"].unique()):
-                own = pandas.concat([data[(data["loss"] == loss) & (data["beta"] > 0)], free])
-                own = own[(own["direction"] == direction) & (own["seed"] == seed)].sort_values("per_response")
-                paths[loss, seed] = own["per_response"].to_numpy(), own["accuracy"].to_numpy()
-        lowest = max(x.min() for x, _ in paths.values())
-        highest = min(x.max() for x, _ in paths.values())
-        for level in np.linspace(lowest, highest, 5)[1:-1]:
-            differences = [
-                np.interp(level, *paths["rpg-reinforce-urkl", seed])
-                - np.interp(level, *paths["rpg-reinforce-ufkl", seed])
-                for seed in sorted(data["seed"].unique())
-            ]
-            estimate = stats.seed_interval(differences)
-            t = estimate.mean / estimate.standard_error if estimate.standard_error else np.inf
-            from scipy.stats import t as student
+        distances = data[data["direction"] == direction].pivot(
+            index="variant", columns="seed", values="per_response"
+        )
+        paths = {form: distances.loc[of].to_numpy() for form, of in names.items()}  # (variants, seeds)
+        nearest = max(path.min(axis=0).max() for path in paths.values())
+        farthest = min(path.max(axis=0).min() for path in paths.values())
+        for nats in np.linspace(nearest, farthest, 5)[1:-1]:
+            reverse, forward = (_at(nats, paths[form], scores[form]) for form in names)
+            tests.append((f"{title} = {nats:.2f}", "URKL − UFKL", reverse, forward))
+    return differences(("reverse − forward at the same, in nats", "forms"), tests)
 
-            p = 2 * float(student.sf(abs(t), len(differences) - 1))
-            tests.append((title, level, estimate, p))
-    corrected = stats.holm(np.array([p for *_, p in tests]))
-    for (title, level, estimate, _), p in zip(tests, corrected, strict=True):
-        half = (estimate.high - estimate.low) / 2
-        lines.append(f"| {title} | {level:.2f} | {estimate.mean:+.3f} ± {half:.3f} | {_p(p)} |")
-    return lines
+
+def _at(nats: float, path: np.ndarray, scores: Sequence[list[np.ndarray]]) -> list[np.ndarray]:
+    """Scores where each seed's path (variants, seeds) passes this KL: a mixture of the two variants around it."""
+    order = path.argsort(axis=0)
+    weights = np.array([
+        [np.interp(nats, seed[places], places == variant) for seed, places in zip(path.T, order.T, strict=True)]
+        for variant in range(len(path))
+    ])  # fmt: skip
+    return [np.einsum("vs,vsp->sp", weights, np.array(benchmark)) for benchmark in zip(*scores, strict=True)]
 
 
 # --- clip ---------------------------------------------------------------------------------------------

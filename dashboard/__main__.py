@@ -14,8 +14,9 @@ from streamlit import config
 from streamlit.starlette import App
 
 from rpg.processes import die_with_parent
-from rpg.web import HEALTH, AccessControl, origins_of
+from rpg.web import HEALTH, LOGOUT, AccessControl, Address
 
+PUBLIC, LOGOUT_PATH = "RPG_PUBLIC_DASHBOARD", "RPG_LOGOUT"
 OPTIONS = {
     "server.headless": True,
     "server.fileWatcherType": "none",
@@ -26,12 +27,21 @@ OPTIONS = {
 
 def main(address: str, port: int) -> None:
     die_with_parent()
-    for name, value in {**OPTIONS, "server.address": address, "server.port": port}.items():
+    ours = Address(port, ("127.0.0.1", "localhost", address), os.environ.get(PUBLIC, ""))
+    options = {
+        **OPTIONS,
+        "server.address": address,
+        "server.port": port,
+        "server.baseUrlPath": ours.prefix.strip("/"),
+    }
+    for name, value in options.items():
         config.set_option(name, value)
-    names = ["127.0.0.1", "localhost", address]
+    secret = os.environ.pop("RPG_AUTH", None)
+    if secret:
+        os.environ[LOGOUT_PATH] = ours.prefix + LOGOUT
     page = App(Path(__file__).resolve().parent / "app.py")
-    guarded = AccessControl(page, names, origins_of(names, port), os.environ.pop("RPG_AUTH", None), [HEALTH])
-    uvicorn.run(guarded, host=address, port=port, log_level="warning", lifespan="on")
+    guarded = AccessControl(page, ours, secret, [HEALTH])
+    uvicorn.run(guarded, host=address, port=port, log_level="warning", lifespan="on", proxy_headers=False)
 
 
 if __name__ == "__main__":

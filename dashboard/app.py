@@ -1,5 +1,6 @@
 """The dashboard: `streamlit run dashboard/app.py`, with the data folder $RPG_HOME. It only reads and needs no network."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -52,6 +53,8 @@ def main() -> None:
         st.Page(with_results(page), title=title, url_path=path, default=path == "overview")
         for path, (title, page) in PAGES.items()
     ]
+    if logout := os.environ.get("RPG_LOGOUT"):
+        st.sidebar.link_button("Log out", logout)
     st.navigation(pages, position="top").run()
 
 

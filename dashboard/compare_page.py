@@ -17,7 +17,7 @@ from rpg.report.sweep_report import score_curves, score_names
 from rpg.store import queries
 
 HOW = (
-    "Drag to move all panels, Shift and mouse wheel to zoom, double-click to reset. Click an entry of the legend to "
+    "Drag to move all panels, hold Shift and scroll to zoom, double-click to reset. Click a legend entry to "
     "highlight it, and again to undo."
 )
 POINTS = 560  # of all curves of a panel together: more would take a browser noticeable time
@@ -122,7 +122,7 @@ def _save(figure: Callable[[int], str], share: Callable[[], str], panels: int, s
     the download if that took longer than the time until the page checks for newer results.
     """
     with st.popover("Save or share"):
-        across = st.slider("Panels in a row", 1, max(2, min(6, panels)), max(1, min(4, panels)), key="across")
+        across = st.slider("Panels per row", 1, max(2, min(6, panels)), max(1, min(4, panels)), key="across")
         kind = st.segmented_control("Format", [*FORMATS, SHARED], default="PNG", required=True, key="format")
         request = (selection, across, kind)
         if st.button("Make"):

@@ -26,7 +26,7 @@ def page(view: View) -> None:
         st.text("No checkpoint has been evaluated on all benchmarks yet.")
         return
     if not settings:
-        st.text("Nothing to lay out: the runs of this sweep differ in nothing but the seed.")
+        st.text("Nothing to show: the runs of this sweep differ only in their seed.")
         return
     names = list(next(iter(settings.values())))
     across = choose("Across", names, "across", names[-1], column=columns[1])

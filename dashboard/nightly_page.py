@@ -61,7 +61,9 @@ def state(night: Mapping[str, Any]) -> str:
         return "failed"
     if night.get("accepted"):
         return "accepted"
-    return "bits changed" if not is_settled(night) else "as before"
+    return (
+        "as before" if is_settled(night) else str(night.get("said") or "bits changed").partition(" since ")[0]
+    )
 
 
 def table(nights: list[dict[str, Any]]) -> pandas.DataFrame:

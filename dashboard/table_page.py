@@ -84,7 +84,7 @@ def by_setting(view: View, sweep: str) -> None:
         return
     left, middle, right = st.columns([3, 2, 1])
     pairs = [f"{name} = {value}" for name in names for value in dict.fromkeys(table[name])]
-    filters = choose_many("Only runs with (any of the values of a setting)", pairs, "only", [], column=left)
+    filters = choose_many("Only runs with any of these settings", pairs, "only", [], column=left)
     by = choose_many("Group by", names, "by", [], column=middle)
     order = choose("Sort by", [*MEASURED, *names], "order", column=right)
     kept = table[filtered(table, filters)]
@@ -107,7 +107,7 @@ def by_setting(view: View, sweep: str) -> None:
     )
     st.text(
         f"{len(kept)} {'groups' if by else 'runs'} of {len(table)} runs, at the last evaluation of each. Means over the "
-        "runs of a group are no comparison of variants, which the other part of this page has. Click a heading to sort."
+        "runs of a group do not compare variants; the other part of this page does. Click a heading to sort."
     )
     st.download_button("CSV", lambda: kept.to_csv(index=False), "runs.csv", on_click="ignore")
 

@@ -75,7 +75,8 @@ class Watch:
         try:
             manifest = self._manifests.get(folder.name) or folder.read_manifest()
         except StoreError as error:
-            return RunView(folder.name, folder.name, "failed", error=str(error))
+            begins = folder.state() == "pending" and not folder.manifest_path.exists()
+            return RunView(folder.name, folder.name, folder.state(), error=None if begins else str(error))
         self._manifests[folder.name] = manifest
         state, message = _state(folder, manifest)
         tail = folder.last_metrics()

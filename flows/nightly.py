@@ -8,13 +8,14 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from flows.other_code import NightOf, blame
 from flows.prefect.server import ServerError, prefect_api
 from rpg import next_steps
 from rpg.config.errors import ConfigError
@@ -22,7 +23,8 @@ from rpg.config.shipped import NIGHTLY
 from rpg.config.sweep_spec import Sweep, load_sweep
 from rpg.provenance import git_revision, machine, versions
 from rpg.report.nightly_bands import NIGHTS, Number, judge, markdown, measure, read_nights, spread
-from rpg.report.run_digests import compare_digests, environment, run_digest
+from rpg.report.run_digests import environment, ledger, reference, run_digest
+from rpg.report.statistics_digests import digest, statistics
 from rpg.store import Layout, atomic_write_json, atomic_write_text, locks
 from rpg.store.atomic_files import read_json_object
 from rpg.tasks.preparation import data_digest
@@ -69,7 +71,7 @@ def plan(folder: Path, overrides: dict[str, Any]) -> tuple[str, dict[str, Sweep]
     """
     files = sorted(folder.glob("*.yaml")) if folder.is_dir() else []
     if not files:
-        raise ConfigError(f"{folder}: no sweep files; expected a folder with *.yaml, as configs/nightly")
+        raise ConfigError(f"{folder}: no sweep files; expected a folder with *.yaml, such as configs/nightly")
     night = f"{time.strftime('%Y-%m-%d')}-{code_version()}"
     sweeps = {}
     for file in files:
@@ -88,6 +90,20 @@ def code_version() -> str:
         for path in sorted((ROOT / room).rglob("*.py")):
             digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes() + b"\0")
     return digest.hexdigest()[:8]
+
+
+def _audit() -> dict[str, dict[str, str]]:
+    """Digests of the audit's table in the smallest worlds (rpg.auditing), by loss and study."""
+    from rpg.auditing import Settings, audit_catalogue  # noqa: PLC0415 - PyTorch: only after the trainings
+
+    report = audit_catalogue(
+        peers=False, settings=Settings(vocabulary=2, length=2, seeds=(0,), drifts=(0.0, 0.4))
+    )
+    losses = {result.name: digest(result.rows()) for result in (*report.losses, *report.levels)}
+    return {
+        "audit": losses
+        | {f"{one.study} / {one.name} / {one.setting}": digest(asdict(one)) for one in report.studies}
+    }
 
 
 def forget(layout: Layout, keep: int, tonight: str) -> list[str]:
@@ -113,10 +129,14 @@ def run_night(
     overrides: dict[str, Any],
     run: Callable[[Sweep], object],
     keep: int = NIGHTS,
+    only: Collection[str] = (),
+    night_of: NightOf | None = None,
 ) -> Night | None:
     """Run tonight's sweeps with `run`, keep their numbers and compare them; None while another night is running.
 
-    Runs of the newest `keep` nights, including tonight, stay on disk. ConfigError names a file that cannot be used.
+    `only`: of the sweeps with these labels; `night_of`: runs a night of other code, to find the commit that changed the
+    bits. Runs of the newest `keep` nights, including tonight, stay on disk. ConfigError
+    names a file that cannot be used.
     """
     kept = place(layout, folder)
     lock = locks.take(kept / ".lock", beat=True)
@@ -125,6 +145,7 @@ def run_night(
     with lock:
         started = time.time()
         night, sweeps = plan(folder, overrides)
+        sweeps = {label: sweep for label, sweep in sweeps.items() if not only or label in only}
         with ExitStack() as server:
             # One for all sweeps: a process stays connected to the first one that it has used. If there is none, each
             # sweep says so, and the night is red.
@@ -153,13 +174,20 @@ def run_night(
             "values": measure(folders),
             "spread": spread(folders),
             "digests": digests,
+            "statistics": statistics(layout, {label: sweep.spec.name for label, sweep in sweeps.items()})
+            | _audit(),
             "failed": failed,
         }
         findings, said, bits = judge(record, before)
         path = kept / f"{night}.json"
         earlier = read_json_object(path) if path.exists() else {}
-        if "accepted" in earlier and not compare_digests(record["digests"], earlier.get("digests", {})):
+        again = "digests" in earlier and ledger(record, earlier).is_equal
+        if again and "accepted" in earlier:
             record["accepted"], bits = earlier["accepted"], False
+        elif bits and not failed and (settled := reference(before)):
+            known = earlier.get("cause") if again else None
+            cause, is_environment = record["cause"] = known or blame(record, settled, ROOT, night_of)
+            said, bits = f"{said}; {cause}", not is_environment
         atomic_write_json(path, {**record, "bits": bits, "said": said})
         table = kept / f"{night}.md"
         atomic_write_text(table, markdown(night, findings, failed, len(before), said, bits))
@@ -182,7 +210,9 @@ def accept(layout: Layout, folder: Path, why: str) -> str:
     newest = nights[-1]
     if newest.get("failed"):
         failed = f"{len(newest['failed'])} runs failed"
-        raise ConfigError(f"night {newest['night']}: {failed}; accept a night whose runs are done")
+        raise ConfigError(
+            f"night {newest['night']}: {failed}; only a night whose runs are all done can be accepted"
+        )
     record = {**newest, "accepted": {"why": why.strip(), "user": _user(), "time": time.time()}}
     atomic_write_json(kept / f"{newest['night']}.json", record)
     return str(newest["night"])

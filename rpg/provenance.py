@@ -28,7 +28,7 @@ PINS = (
     "vllm",
 )  # fmt: skip
 """Packages that a training's numbers depend on. Ours is not among them: its source files say more than a version."""
-_OTHERS = ("rpg-lab", "prefect", "duckdb")
+_OTHERS = ("rpg-lab", "prefect", "duckdb", "pandas", "scipy")
 _EMBEDDED = ("torch", "transformers", "tokenizers", "numpy", "schedulefree", "math-verify", "sympy")
 
 _BESIDE = (

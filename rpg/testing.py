@@ -10,11 +10,11 @@ from collections.abc import Iterable
 
 import torch
 
-from rpg.auditing.diagnosis import TERMS, Scene, diagnose, dictionary, unmeasurable
+from rpg.auditing.diagnosis import TERMS, diagnose, dictionary, unmeasurable
 from rpg.auditing.measure import Settings
-from rpg.auditing.moments import LossFunction, normaliser_of
+from rpg.auditing.moments import LossFunction
 from rpg.auditing.objectives import LEVELS
-from rpg.auditing.subjects import Subject, from_algorithm
+from rpg.auditing.subjects import Scene, Subject, from_algorithm
 from rpg.auditing.worlds import world
 from rpg.catalogue import Algorithm
 
@@ -53,7 +53,7 @@ def assert_gradient(
     )
     if why := unmeasurable(subject.loss, first):
         raise AssertionError(why)
-    if normaliser_of(subject.loss, first.batch, len(first.world.tokens)) is None:
+    if first.normaliser(subject.loss) is None:
         settings = settings.coupled()
     errors: dict[tuple[int, float], float] = {}
     for seed in settings.seeds:
@@ -62,7 +62,7 @@ def assert_gradient(
             scene = Scene.of(subject, place, drift)
             columns = dictionary(place, scene.logits, level)
             wanted = torch.stack([weight * columns[name] for name, weight in terms.items()]).sum(0)
-            step = scene.step(subject.loss, settings.length if subject.per_token else 1, settings.batch)
+            step = scene.moments(subject.loss, settings.batch).mean
             errors[seed, drift] = float((step - wanted).norm() / max(float(wanted.norm()), 1e-14))
     (_, drift), worst = max(errors.items(), key=lambda item: item[1])
     if not worst <= within:

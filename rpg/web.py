@@ -7,15 +7,25 @@ which CORS does not stop: then the Origin header is its own.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import hmac
+import os
+import secrets
+import socket
+import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 HEALTH = "/_stcore/health"
 """Streamlit's health check; it reveals nothing else, so it needs no password."""
+LOGOUT = "/logout"
+SESSION_SECONDS = 12 * 3600
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -23,43 +33,77 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
-class AccessControl:
-    """ASGI middleware.
+@dataclass(frozen=True)
+class Address:
+    """Where a server is reached: at a port of this machine by `names`, and perhaps at the `public` URL of a proxy."""
 
-    `names` are the accepted host names, with any port in the Host header (a tunnel may change it); a page that calls
-    must come from one of `origins`. With `secret` (user:password) the browser is asked for it (HTTP basic) and then
-    keeps a cookie, because not every browser sends a password with a websocket. `open_paths` need none.
+    port: int
+    names: tuple[str, ...] = ("127.0.0.1", "localhost")
+    public: str = ""
+
+    @property
+    def origins(self) -> set[str]:
+        public = urlsplit(self.public)
+        ours = {f"http://{name}:{self.port}" for name in self.names}
+        return ours | ({f"{public.scheme}://{public.netloc}"} if self.public else set())
+
+    @property
+    def prefix(self) -> str:
+        """The path of the public URL, which all paths of the server begin with; "" for none."""
+        return urlsplit(self.public).path.rstrip("/")
+
+    def is_public(self, host: str) -> bool:
+        """Whether this Host header is the proxy's."""
+        return bool(self.public) and host == urlsplit(self.public).netloc
+
+
+class AccessControl:
+    """ASGI middleware: only requests to `address`, from its own pages, are answered, and no other page may frame ours.
+
+    A Host header may have any port (a tunnel changes it). With `secret` (user:password) the browser is asked for it
+    (HTTP basic) and then keeps a cookie, because not every browser sends a password with a websocket. A browser sends
+    cookies to every port of a host, hence to servers of other users: so one counts only if it comes from a program
+    of this user or through the TLS of a proxy, and until SESSION_SECONDS or a logout. `open_paths` need no password.
     """
 
     def __init__(
-        self,
-        app: App,
-        names: Iterable[str],
-        origins: Iterable[str],
-        secret: str | None = None,
-        open_paths: Iterable[str] = (),
+        self, app: App, address: Address, secret: str | None = None, open_paths: Iterable[str] = ()
     ) -> None:
-        self._app, self._names, self._origins = app, frozenset(names), frozenset(origins)
-        self._secret, self._open = secret, frozenset(open_paths)
-        self._token = hmac.new((secret or "").encode(), b"rpg dashboard", hashlib.sha256).hexdigest()
+        self._app, self._address, self._secret = app, address, secret
+        self._open = {address.prefix + path for path in open_paths}
+        self._key = secrets.token_bytes(
+            32
+        )  # what another server, or this one before, has signed counts for nothing
+        self._headers = _security_headers(address)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
         headers = {key.decode("latin-1").lower(): value.decode("latin-1") for key, value in scope["headers"]}
-        if _name(headers.get("host", "")) not in self._names:
+        host = headers.get("host", "")
+        cookie = "__Host-rpg" if self._address.is_public(host) else f"rpg-{self._address.port}"
+        send = _adding(send, self._headers)
+        if _name(host) not in self._address.names and not self._address.is_public(host):
             await _refuse(scope, send, 400, "this server does not answer to that host name")
-        elif "origin" in headers and headers["origin"] not in self._origins:
+        elif "origin" in headers and headers["origin"] not in self._address.origins:
             await _refuse(scope, send, 403, "a page of another origin may not call this server")
-        elif self._secret is None or scope["path"] in self._open or self._has_cookie(headers):
+        elif self._secret is None or scope["path"] in self._open:
+            await self._app(scope, receive, send)
+        elif scope["path"] == self._address.prefix + LOGOUT:
+            if headers.get("sec-fetch-site", "none") in ("same-origin", "none"):
+                self._key = secrets.token_bytes(32)
+            await _refuse(scope, send, 401, "you are logged out", (b"www-authenticate", _REALM))
+        elif self._has_cookie(cookie, headers, scope):
             await self._app(scope, receive, send)
         elif self._has_password(headers):
-            await self._app(scope, receive, self._with_cookie(send))
-        else:
-            await _refuse(
-                scope, send, 401, "a password is needed", (b"www-authenticate", b'Basic realm="rpg"')
+            value = f"{cookie}={self._token(cookie, int(time.time()) + SESSION_SECONDS)}; Max-Age={SESSION_SECONDS}"
+            flags = "; Path=/; HttpOnly; SameSite=Strict" + (
+                "; Secure" if cookie.startswith("__Host-") else ""
             )
+            await self._app(scope, receive, _adding(send, [(b"set-cookie", (value + flags).encode())]))
+        else:
+            await _refuse(scope, send, 401, "a password is needed", (b"www-authenticate", _REALM))
 
     def _has_password(self, headers: dict[str, str]) -> bool:
         kind, _, given = headers.get("authorization", "").partition(" ")
@@ -69,26 +113,120 @@ class AccessControl:
             return False
         return kind.lower() == "basic" and hmac.compare_digest(credentials, (self._secret or "").encode())
 
-    def _has_cookie(self, headers: dict[str, str]) -> bool:
-        try:
-            cookies = SimpleCookie(headers.get("cookie", ""))
-        except CookieError:
-            return False
-        return "rpg" in cookies and hmac.compare_digest(cookies["rpg"].value.encode(), self._token.encode())
+    def _token(self, name: str, expires: int) -> str:
+        return f"{expires}-{hmac.new(self._key, f'{name} {expires}'.encode(), hashlib.sha256).hexdigest()}"
 
-    def _with_cookie(self, send: Send) -> Send:
-        cookie = f"rpg={self._token}; Path=/; HttpOnly; SameSite=Strict".encode()
+    def _has_cookie(self, name: str, headers: dict[str, str], scope: Scope) -> bool:
+        try:
+            value = SimpleCookie(headers.get("cookie", ""))[name].value
+        except (CookieError, KeyError):
+            return False
+        expires = value.partition("-")[0]
+        if not (expires.isascii() and expires.isdecimal()) or int(expires) < time.time():
+            return False
+        valid = hmac.compare_digest(value.encode(), self._token(name, int(expires)).encode())
+        return valid and (name.startswith("__Host-") or _is_of_this_user(scope))
+
+
+_REALM = b'Basic realm="rpg"'
+
+
+def _security_headers(address: Address) -> list[tuple[bytes, bytes]]:
+    """Pages load nothing from elsewhere and stand in no frame of others. Streamlit and Vega need inline and made scripts."""
+    policy = (
+        "default-src 'self' data: blob:; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; object-src 'none'; "
+        f"style-src 'self' 'unsafe-inline'; connect-src 'self' data: blob: {' '.join(sorted(address.origins))}; "
+        "base-uri 'self'; form-action 'self'; frame-ancestors 'self'"
+    )
+    return [
+        (b"content-security-policy", policy.encode()),
+        (b"x-frame-options", b"SAMEORIGIN"),
+        (b"x-content-type-options", b"nosniff"),
+        (b"referrer-policy", b"same-origin"),
+    ]
+
+
+def _adding(send: Send, headers: list[tuple[bytes, bytes]]) -> Send:
+    """Add headers to every response."""
+
+    async def sending(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", []), *headers]}
+        await send(message)
+
+    return sending
+
+
+def _is_of_this_user(scope: Scope) -> bool:
+    """Whether the other end of a connection is a program of our own user on this machine, by the kernel's table."""
+    try:
+        ends = [
+            f"{socket.inet_aton(host)[::-1].hex().upper()}:{port:04X}"
+            for host, port in (scope["client"], scope["server"])
+        ]
+        lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    except (KeyError, TypeError, ValueError, OSError):  # IPv6, a test without a connection, another system
+        return False
+    connections = (line.split() for line in lines)
+    return any(fields[1:3] == ends and int(fields[7]) == os.getuid() for fields in connections)
+
+
+class RetryBusy:
+    """ASGI middleware around Prefect's app: a write that SQLite refused is tried again, as Prefect's own client does.
+
+    Prefect answers 503, and has rolled back, when another transaction wrote between its reading and its writing. Its UI
+    and most other clients do not ask again. Those that were refused go one after the other.
+    """
+
+    TRIES, WAIT = 10, 0.02
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._turn = asyncio.Lock()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS"):
+            await self._app(scope, receive, send)
+            return
+        body, more = b"", True
+        while more:
+            message = await receive()
+            if message["type"] != "http.request":
+                return  # the client has gone
+            body, more = body + message.get("body", b""), message.get("more_body", False)
+        if await self._answered(scope, body, receive, send):
+            return
+        async with self._turn:
+            for attempt in range(1, self.TRIES + 1):
+                if await self._answered(scope, body, receive, send, last=attempt == self.TRIES):
+                    return
+                await asyncio.sleep(self.WAIT * 2**attempt)
+
+    async def _answered(
+        self, scope: Scope, body: bytes, receive: Receive, send: Send, last: bool = False
+    ) -> bool:
+        """Pass the request on. False if it was refused, of which the client learns from the `last` refusal only."""
+        is_read, refused = False, False
+
+        async def receiving() -> MutableMapping[str, Any]:
+            nonlocal is_read
+            if is_read:
+                return await receive()  # that the client goes
+            is_read = True
+            return {"type": "http.request", "body": body, "more_body": False}
 
         async def sending(message: MutableMapping[str, Any]) -> None:
-            if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message.get("headers", []), (b"set-cookie", cookie)]}
-            await send(message)
+            nonlocal refused
+            refused = refused or (message["type"] == "http.response.start" and message["status"] == 503)
+            if last or not refused:
+                await send(message)
 
-        return sending
-
-
-def origins_of(names: Iterable[str], port: int) -> list[str]:
-    return [f"http://{name}:{port}" for name in names]
+        try:
+            await self._app(dict(scope), receiving, sending)
+        except Exception:
+            if last or not refused:  # Starlette raises what it has answered
+                raise
+        return not refused
 
 
 def _name(host: str) -> str:

@@ -1,4 +1,4 @@
-"""The rooms of the source and what each may import: one table, held by tests/test_structure.py.
+"""The rooms of the source and what each may import: one table, checked by tests/test_structure.py.
 
 `python -m tests.rooms` prints it for docs/architecture.md. A room may import the rooms named in `ours` and the
 packages named in `outside` (besides the standard library); whatever is not named is an error, an unknown module included.
@@ -28,12 +28,12 @@ def _room(name: str, what: str, ours: str = "", outside: str = "", starts: str =
 
 # From the bottom up: a room imports rooms above its own line only (`test_the_order_is_bottom_up`).
 ROOMS = (
-    _room("rpg.errors", "the base of all errors that a user can fix"),
-    _room("rpg.processes", "processes of this machine, and children that end with their parent"),
+    _room("rpg.errors", "base class of all errors that a user can fix"),
+    _room("rpg.processes", "processes on this machine, and children that end with their parent"),
     _room("rpg.web", "access control of a port: host names, origins, the password"),
     _room("rpg.stats", "estimates, intervals, tests of differences, power", outside="numpy scipy"),
-    _room("rpg.metrics", "what a training step is measured by: every metric once"),
-    _room("rpg.provenance", "what a training is computed with: source files, packages, machine"),
+    _room("rpg.metrics", "every metric of a training step, declared once"),
+    _room("rpg.provenance", "the source files, packages and machine that computed a training"),
     _room(
         "rpg.fork_server", "programs forked from a process that has imported their modules", "rpg.processes rpg.provenance"
     ),
@@ -43,9 +43,9 @@ ROOMS = (
         "rpg.auditing", "exact bias and variance of a loss on enumerable policies", "rpg.catalogue rpg.losses",
         "torch numpy altair rich trl verl",
     ),
-    _room("rpg.testing", "assertions about losses, for anybody's tests", "rpg.catalogue rpg.auditing", "torch"),
+    _room("rpg.testing", "assertions about losses, for the tests of any project", "rpg.catalogue rpg.auditing", "torch"),
     _room(
-        "rpg.store", "run folders, current runs, what is owed, the database and its queries",
+        "rpg.store", "run folders, current runs, pending work, the database and its queries",
         "rpg.errors rpg.processes rpg.stats rpg.metrics rpg.provenance", "duckdb numpy pandas pyarrow psutil",
     ),
     _room("rpg.next_steps", "commands that messages tell people to run next", "rpg.store"),
@@ -75,12 +75,12 @@ ROOMS = (
         "torch transformers tokenizers safetensors gguf jinja2 peft liger_kernel pip",
     ),
     _room(
-        "rpg.backends", "what both back ends share: manifest, prompts, optimizer steps, processes",
+        "rpg.backends", "shared by both back ends: manifest, prompts, optimizer steps, processes",
         "rpg.errors rpg.processes rpg.provenance rpg.fork_server rpg.catalogue rpg.store rpg.config rpg.models",
         "pydantic torch transformers ray",
     ),
     _room(
-        "rpg.backends.local", "the embedded trainer, one process per run; how its checkpoints' gradients point",
+        "rpg.backends.local", "the embedded trainer, one process per run; fidelity of the gradients at its checkpoints",
         "rpg.errors rpg.processes rpg.catalogue rpg.auditing rpg.losses rpg.store rpg.config rpg.rewards rpg.tasks "
         "rpg.models rpg.backends",
         "torch numpy safetensors schedulefree",
@@ -93,20 +93,20 @@ ROOMS = (
         "omegaconf tensordict transfer_queue peft psutil pydantic", starts="rpg.answers",
     ),
     _room(
-        "verl_cpu", "what verl lacks without a GPU: a distribution of its own (verl-cpu/), found by its entry points",
+        "verl_cpu", "what verl lacks without a GPU: a separate distribution (verl-cpu/), found by its entry points",
         "rpg.models rpg.backends.verl", "torch transformers safetensors verl ray vllm psutil",
     ),
     _room(
-        "rpg.integrations", "our losses inside other trainers, by one import",
+        "rpg.integrations", "our losses inside other trainers, with one import",
         "rpg.catalogue rpg.losses", "torch trl verl",
     ),
     _room(
-        "rpg.evaluation", "checkpoints to graded samples",
+        "rpg.evaluation", "from checkpoints to graded samples",
         "rpg.errors rpg.processes rpg.stats rpg.store rpg.config rpg.answers rpg.rewards rpg.tasks rpg.models rpg.backends",
         "torch transformers numpy pydantic ray vllm",
     ),
     _room(
-        "rpg.tracking", "numbers of runs sent to TensorBoard, Weights & Biases, MLflow",
+        "rpg.tracking", "metrics sent to TensorBoard, Weights & Biases, MLflow",
         "rpg.errors rpg.processes rpg.config rpg.store", "torch wandb mlflow pydantic",
     ),
     _room("rpg.importing", "runs that were trained elsewhere, as run folders", "rpg.errors rpg.config rpg.store"),
@@ -120,7 +120,7 @@ ROOMS = (
         "streamlit uvicorn altair vl_convert jinja2 duckdb pandas",
     ),
     _room(
-        "flows.monitor", "what a sweep is doing, read from its files: the live table", "rpg.store rpg.report", "rich"
+        "flows.monitor", "the live table: what a sweep is doing, read from its files", "rpg.store rpg.report", "rich"
     ),
     _room(
         "flows.machine", "slots, child processes, Ray clusters and disk space of this machine",
@@ -129,7 +129,7 @@ ROOMS = (
     ),
     _room(
         "flows.prefect", "Prefect's server and what its pages show: states, artifacts, concurrency limits",
-        "rpg.errors rpg.processes rpg.web rpg.store flows.monitor flows.machine", "prefect anyio uvicorn",
+        "rpg.errors rpg.processes rpg.web rpg.store flows.monitor flows.machine", "prefect anyio psutil uvicorn",
     ),
     _room(
         "flows.sweep", "the flow of a sweep: prepare, train, evaluate, aggregate, report",
@@ -138,8 +138,13 @@ ROOMS = (
         "prefect pydantic",
     ),
     _room(
+        "flows.other_code", "nights of other code: of commits, to find what changed the bits",
+        "rpg.errors rpg.processes rpg.store rpg.report",
+    ),
+    _room(
         "flows.nightly", "a night: every sweep of a folder, compared with earlier nights",
-        "rpg.provenance rpg.store rpg.next_steps rpg.config rpg.tasks rpg.report flows.prefect",
+        "rpg.provenance rpg.auditing rpg.store rpg.next_steps rpg.config rpg.tasks rpg.report flows.prefect "
+        "flows.other_code",
     ),
     _room(
         "flows.serve", "`rpg serve` and `rpg worker`: deployments, forms, supervised services",
@@ -151,7 +156,8 @@ ROOMS = (
         "rpg.cli", "the command line",
         "rpg.errors rpg.processes rpg.stats rpg.catalogue rpg.auditing rpg.store rpg.next_steps rpg.config rpg.tasks "
         "rpg.planning rpg.models rpg.backends.local rpg.backends.verl rpg.evaluation rpg.tracking rpg.importing "
-        "rpg.report rpg.paper flows.monitor flows.machine flows.prefect flows.sweep flows.nightly flows.serve",
+        "rpg.report rpg.paper flows.monitor flows.machine flows.prefect flows.sweep flows.other_code flows.nightly "
+        "flows.serve",
         "typer rich duckdb yaml huggingface_hub httpx",
     ),
     _room("flows", "the deployed flows for a Prefect worker of your own", "flows.prefect flows.serve", starts="rpg.cli"),
@@ -167,14 +173,17 @@ def room_of(module: str) -> Room | None:
 
 def table() -> str:
     """The rooms as a Markdown table, bottom up."""
-    lines = ["| room | what | may import | and of others | starts |", "|---|---|---|---|---|"]
+    lines = [
+        "| room | what it holds | may import | third-party packages | may start |",
+        "|---|---|---|---|---|",
+    ]
     for room in ROOMS:
         imports, starts = (
             ", ".join(name.removeprefix("rpg.") for name in names) for names in (room.ours, room.starts)
         )
         others = ", ".join(room.outside)
         lines.append(
-            f"| `{room.name.replace('.', '/')}` | {room.what} | {imports or 'nothing of ours'} | {others} | {starts} |"
+            f"| `{room.name.replace('.', '/')}` | {room.what} | {imports or 'no other room'} | {others} | {starts} |"
         )
     return "\n".join(lines)
 

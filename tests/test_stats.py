@@ -43,16 +43,6 @@ def test_majority(answers, correct, expected):
     assert stats.majority_at_k(answers, correct) == expected
 
 
-def test_seed_interval_is_students():
-    values = [0.2, 0.5, 0.35]
-    found = stats.seed_interval(values)
-    expected = scipy_stats.ttest_1samp(values, 0).confidence_interval(0.95)
-    assert found.mean == pytest.approx(0.35)
-    assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
-    assert math.isnan(stats.seed_interval([0.3]).low) and stats.seed_interval([0.3]).mean == 0.3
-    assert math.isnan(stats.seed_interval([]).mean)
-
-
 def test_crossed_by_hand():
     # seeds [[1, 2, 3], [3, 2, 7]]: problem means 2, 2, 5; seed means 2, 4; mean 3
     found = stats.crossed([[[1, 2, 3], [3, 2, 7]]])

@@ -73,10 +73,10 @@ class DiskSpace:
             missing = max(0.0, needed - size(folder.path))
             others = sum(max(0.0, most - size(other.path)) for other, most in self.reserved.items())
             if missing + others > free and needed:
-                beside = f", {others / 1e6:,.0f} MB of it for runs that train now" if others else ""
+                beside = f", {others / 1e6:,.0f} MB of it reserved for running trainings" if others else ""
                 return (
                     f"waits for disk space: {free / 1e6:,.0f} MB free{beside}, {missing / 1e6:,.0f} MB needed; "
-                    "free some (rpg gc), and it goes on by itself"
+                    "free some (rpg gc), and it continues by itself"
                 )
             self.reserved[folder] = needed
             return None

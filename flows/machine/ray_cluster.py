@@ -105,7 +105,7 @@ class Cluster:
             begun.wait()
         self._changed.wait_for(lambda: self._ready or self._error is not None or self._closed)
         if not self._ready:
-            again = "; every run goes on from its last checkpoint when the same command is run again"
+            again = "; run the same command again, and every run continues from its last checkpoint"
             why = self._error or "the connection was closed"
             raise ClusterGone(why + again if self._was_up else why)
 

@@ -144,7 +144,7 @@ def machine(environment: Mapping[str, str] = os.environ) -> Machine:
     text = environment.get(SLOTS, "")
     if text and not (text.isdigit() and 1 <= int(text) <= MOST):
         raise UserError(
-            f"{SLOTS}={text!r}: expected how many trainings may use this machine at a time, 1 to {MOST}"
+            f"{SLOTS}={text!r}: expected the number of trainings that may use this machine at a time, 1 to {MOST}"
         )
     visible = environment.get("CUDA_VISIBLE_DEVICES")
     gpus = _gpus() if visible is None else tuple(part.strip() for part in visible.split(",") if part.strip())

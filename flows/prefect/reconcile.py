@@ -72,7 +72,7 @@ def _tidy(folder: RunFolder) -> Iterator[str]:
     if note and is_here(note) and not lease_alive(note):
         with contextlib.suppress(StoreError):
             clear_waiting(folder)
-            yield f"{folder.sweep}/{folder.name}: waits for nothing any more"
+            yield f"{folder.sweep}/{folder.name}: no longer waits for anything"
 
 
 def _flow_runs(layout: Layout, worker_since: float | None) -> Iterator[str]:
@@ -140,7 +140,7 @@ def _without_process(client: SyncPrefectClient, layout: Layout, worker_since: fl
         allowed = NO_PROCESS_SECONDS if run.state.is_running() else NEVER_STARTED_SECONDS
         before_worker = worker_since is not None and run.deployment_id and since < worker_since
         if before_worker or time.time() - since > allowed:
-            yield _close(client, run, "its worker was lost before it began")
+            yield _close(client, run, "its worker was lost before it started")
 
 
 def _close(client: SyncPrefectClient, run: FlowRun, why: str) -> str:

@@ -19,14 +19,18 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from rpg.errors import UserError
 from rpg.processes import die_with_parent, parent_mark, python_module, quick_imports
-from rpg.store import StoreError, atomic_path, user_cache
-from rpg.web import AccessControl, origins_of
+from rpg.store import StoreError, atomic_path, locks, user_cache
+from rpg.web import AccessControl, Address, RetryBusy
 
-START_SECONDS = 180
-"""A loaded two-core machine needs most of a minute for the first start, which creates the database."""
+STILL_SECONDS = 60.0
+"""How long a server that starts may do nothing at all. A busy machine makes it slow, but never that still."""
 HOST = "127.0.0.1"
+PUBLIC = "RPG_PUBLIC_PREFECT"
+"""Environment variable: the URL of a proxy in front of the server (`rpg serve --public-url`)."""
 SERVE_LOCK = "serve.lock"
 """In the data folder: the lock of `rpg serve`; its note has the addresses of API, UI and dashboard."""
 EPHEMERAL = {"PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
@@ -113,36 +117,79 @@ def answers(url: str) -> bool:
 
 
 def wait_healthy(server: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    """Wait until the API at `url` answers; ServerError when its process ends or START_SECONDS pass."""
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline:
+    """Wait until the API at `url` answers; ServerError when its process ends or does nothing for STILL_SECONDS."""
+    movement = Movement(log.parent)
+    while not answers(f"{url}/health"):
         if server.poll() is not None:
-            raise ServerError(f"the private Prefect server ended with code {server.poll()}; its log: {log}")
-        if answers(f"{url}/health"):
-            return
+            raise ServerError(
+                f"the private Prefect server ended with code {server.poll()}; {last_error(log)}"
+            )
+        if movement.still_seconds(server.pid, log) > STILL_SECONDS:
+            raise ServerError(
+                f"the private Prefect server has done nothing for {STILL_SECONDS:.0f} s; {last_error(log)}"
+            )
         time.sleep(0.1)
-    raise ServerError(f"the private Prefect server did not answer in {START_SECONDS} s; its log: {log}")
 
 
-def _copy_empty_database() -> None:
-    """Give a new data folder a copy of an empty database of this version of Prefect, kept in the user's cache.
+class Movement:
+    """Whether a process that starts still gets anywhere: it computes, its log grows, or the database in `prefect_home`
+    changes, which another server may be creating while this one waits for it.
+    """
 
-    Prefect creates one by more than a hundred migrations, which is most of the cost of a server's first start.
+    def __init__(self, prefect_home: Path) -> None:
+        self._home = prefect_home
+        self._seen: object = None
+        self._since = time.monotonic()
+
+    def still_seconds(self, pid: int, log: Path) -> float:
+        """How long nothing has changed, up to this call."""
+        computed, files = 0.0, []
+        with suppress(psutil.Error):
+            times = psutil.Process(pid).cpu_times()
+            computed = times.user + times.system
+        for path in (log, *self._home.glob("prefect.db*")):
+            with suppress(OSError):
+                files.append((path.name, path.stat().st_size, path.stat().st_mtime_ns))
+        seen = (pid, computed, files)
+        if seen != self._seen:
+            self._seen, self._since = seen, time.monotonic()
+        return time.monotonic() - self._since
+
+
+def last_error(log: Path) -> str:
+    """The last line of a log that names an error, else its last line, and where the log is."""
+    try:
+        lines = [
+            line.strip() for line in log.read_text(errors="replace")[-20_000:].splitlines() if line.strip()
+        ]
+    except OSError:
+        lines = []
+    named = [line for line in lines if "error" in line.lower()] or lines
+    return f"{named[-1][:300]} (log: {log})" if named else f"its log: {log}"
+
+
+def _prepare_database() -> None:
+    """Create or migrate the database, one server at a time: Prefect's migrations fail when two run at once.
+
+    Prefect creates one by more than a hundred migrations, which is most of the cost of a server's first start. So an
+    empty one is kept in the user's cache, and a new data folder gets a copy.
     """
     import anyio  # noqa: PLC0415 (for the server's process alone)
     from prefect import __version__
     from prefect.server.database import provide_database_interface
     from prefect.settings import PREFECT_API_DATABASE_CONNECTION_URL, PREFECT_HOME
 
-    database = PREFECT_HOME.value() / "prefect.db"
-    if database.exists() or PREFECT_API_DATABASE_CONNECTION_URL.value() != f"sqlite+aiosqlite:///{database}":
-        return
-    kept = user_cache() / f"prefect-{__version__}.db"
-    if kept.exists():
-        _copy(kept, database)
-    else:
+    own, kept = PREFECT_HOME.value() / "prefect.db", user_cache() / f"prefect-{__version__}.db"
+    is_own = PREFECT_API_DATABASE_CONNECTION_URL.value() == f"sqlite+aiosqlite:///{own}"
+    with locks.in_turn(own.with_suffix(".lock")):
+        is_new = is_own and not own.exists()
+        if is_new and kept.exists():
+            with suppress(sqlite3.Error):  # what was kept is no database
+                _copy(kept, own)
         anyio.run(provide_database_interface().create_db)
-        _copy(database, kept)
+        if is_new and not kept.exists():
+            with suppress(OSError, StoreError, sqlite3.Error):  # the cache cannot be used
+                _copy(own, kept)
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -165,15 +212,15 @@ def main() -> None:
     with quick_imports():
         import uvicorn  # noqa: PLC0415 (for the server's process alone)
         from prefect.server.api.server import create_app
+        from prefect.settings import PREFECT_API_DATABASE_MIGRATE_ON_START, temporary_settings
 
-    # If the cache cannot be used, the server creates its database itself.
-    with suppress(OSError, StoreError, sqlite3.Error):
-        _copy_empty_database()
+    _prepare_database()
     # Around the app, not in it: Prefect's automations call it from within, by another name. Prefect itself asks for the
     # password (PREFECT_SERVER_API_AUTH_STRING).
-    port, names = int(sys.argv[1]), (HOST, "localhost")
-    app = AccessControl(create_app(), names, origins_of(names, port))
-    uvicorn.run(app, host=HOST, port=port, log_level="error", lifespan="on")
+    port = int(sys.argv[1])
+    app = AccessControl(RetryBusy(create_app()), Address(port, public=os.environ.get(PUBLIC, "")))
+    with temporary_settings({PREFECT_API_DATABASE_MIGRATE_ON_START: False}):  # done, in turn
+        uvicorn.run(app, host=HOST, port=port, log_level="error", lifespan="on", proxy_headers=False)
 
 
 if __name__ == "__main__":

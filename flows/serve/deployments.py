@@ -140,14 +140,14 @@ def sweep(
     name: Name = "",
     workers: Workers = 0,
 ) -> str:
-    """Run a sweep as `rpg sweep` does: what is done already is not done again.
+    """Run a sweep, like `rpg sweep`: only what is missing is done.
 
     Args:
         config: Required. A shipped sweep, or one of yours (own/...) from $RPG_CONFIGS or configs/ in the data folder.
-        algorithms: Replace those of the file; none: as in the file.
-        seeds: Replace those of the file; none: as in the file.
+        algorithms: Replace the file's algorithms; none: as in the file.
+        seeds: Replace the file's seeds; none: as in the file.
         steps: Training steps; 0: as in the file.
-        backend: What trains.
+        backend: The back end that trains.
         overrides: Further settings, one field=value per line, e.g. training.optimizer.learning_rate=2e-4
         name: Name of the sweep; empty: as in the file. Sweeps with the same runs share them.
         workers: Number of simultaneous trainings; 0: one per core.
@@ -175,13 +175,13 @@ def evaluate(
     temperature: Annotated[float, Field(ge=0, le=10)] = 1.0,
     max_response_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = 2048,
 ) -> None:
-    """Grade a model as `rpg evaluate` does; every sample is kept.
+    """Grade a model, like `rpg evaluate`; every sample is kept.
 
     Args:
         checkpoint: Required. SWEEP/RUN/step-000040, a folder, or a hub id such as Qwen/Qwen3-0.6B.
         benchmarks: Required, at least one.
         engine: What generates the responses.
-        device: The device it runs on.
+        device: Device on which the engine runs.
         k: Samples per problem; 0: the benchmark's default.
         temperature: 0: greedy, one sample per problem.
         max_response_tokens: Responses are cut off after this many tokens.
@@ -196,7 +196,7 @@ def evaluate(
 @deployed(flow_run_name="audit {algorithm}", description="Exact bias and variance of every loss.")
 @reasoned
 def audit(algorithm: Algorithm = CATALOGUE, preset: Literal["paper", "released"] = "paper") -> None:
-    """Compute what each loss optimises, by enumeration, as `rpg audit` does.
+    """Compute what each loss optimises, by enumeration, like `rpg audit`.
 
     Args:
         algorithm: One algorithm, or all.
@@ -210,7 +210,7 @@ def audit(algorithm: Algorithm = CATALOGUE, preset: Literal["paper", "released"]
 @deployed(flow_run_name="aggregate", description="Rebuild the results database from the run folders.")
 @reasoned
 def aggregate() -> None:
-    """Update the database, as `rpg aggregate` does."""
+    """Update the database, like `rpg aggregate`."""
     ui.text("aggregate", "database", command(["aggregate", "--home", str(home())]))
 
 
@@ -227,7 +227,7 @@ def nightly(sweeps: Nights = forms.NIGHTLY, workers: Workers = 0) -> Any:
     """
     due = flow_run.scheduled_start_time
     if due and time.time() - due.timestamp() > LATE_SECONDS:
-        return skipped(message=f"was due at {due:%Y-%m-%d %H:%M}, when nobody was serving")
+        return skipped(message=f"was due at {due:%Y-%m-%d %H:%M}, when no server was running")
     folder, arguments = forms.nightly(forms.roots(home()), sweeps, workers)
     try:
         lines = command(arguments)

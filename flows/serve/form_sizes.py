@@ -28,7 +28,7 @@ _CHARACTERS = 200
 """More than a tiny model's vocabulary has."""
 AGAIN_SECONDS = 3600.0
 """How long the times that were measured on finished runs are kept."""
-HEAD = "Cost of each configuration as its file stands (time: one run after the other, from finished runs of that size): "
+HEAD = "Cost of each configuration without changes (time: one run after another, as in finished runs of that size): "
 
 
 class Limits(Section):
@@ -137,4 +137,4 @@ def _time(specs: Sequence[RunSpec], times: Measured) -> str:
     if len(steps) == len(specs):
         return f"about {math.ceil(sum(count * seconds[0] for count, seconds in steps) / 60)} min"
     hours = [gpu.gpu_hours for spec in specs if (gpu := estimate(spec))]
-    return f"{sum(hours):,.0f} GPU hours, by arithmetic" if len(hours) == len(specs) else ""
+    return f"{sum(hours):,.0f} GPU hours, calculated" if len(hours) == len(specs) else ""

@@ -137,7 +137,7 @@ def evaluate(
         checkpoint = str(where.check(Path(checkpoint.strip()), "checkpoint"))
         if not Path(checkpoint).is_dir():
             raise ConfigError(
-                f"checkpoint: {checkpoint} is no folder; accepted: SWEEP/RUN/step-000040, a folder with a Hugging "
+                f"checkpoint: {checkpoint} is not a folder; accepted: SWEEP/RUN/step-000040, a folder with a Hugging "
                 "Face model, or a hub id such as Qwen/Qwen3-0.6B"
             )
     names = sorted(shipped_benchmarks())

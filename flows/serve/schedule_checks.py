@@ -67,7 +67,7 @@ def schedule_problems(
     """Schedules without runs, and runs that nobody starts. `runs` are those in a scheduled state."""
     scheduled = {run.deployment_id for run in runs}
     problems = [
-        f"the schedule of {deployment.name} makes no runs: nothing will happen when it is due; "
+        f"the schedule of {deployment.name} creates no runs: nothing will start when it is due; "
         "see serve/server.log in the data folder"
         for deployment in deployments
         if any(schedule.active for schedule in deployment.schedules) and not deployment.paused
@@ -81,7 +81,7 @@ def schedule_problems(
         name = names.get(first.deployment_id) or first.name
         problems.append(
             f"{len(late)} flow run{'s are' if len(late) > 1 else ' is'} late; the first, {name}, was due at "
-            f"{first.expected_start_time.astimezone():%Y-%m-%d %H:%M}: the worker takes none (8 at a time), see "
+            f"{first.expected_start_time.astimezone():%Y-%m-%d %H:%M}: the worker starts none (8 at a time), see "
             "serve/worker.log"
         )
     return problems
@@ -109,6 +109,6 @@ def show(problems: Sequence[str]) -> None:
 
     lines = [f"- {line}" for line in problems] or ["Nothing is wrong."]
     text = "\n".join([f"# rpg serve, {time.strftime('%Y-%m-%d %H:%M')}", "", *lines])
-    title = "Whether what is due happens"
+    title = "Whether scheduled work is done"
     with get_client(sync_client=True) as client:
         client.create_artifact(ArtifactCreate(key=ARTIFACT, type="markdown", data=text, description=title))

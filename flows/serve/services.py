@@ -11,12 +11,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psutil
 
 from flows.prefect.flow_runs import COMMAND, DASHBOARD
 from flows.prefect.reconcile import reconcile
-from flows.prefect.server import HOST, ServerError, answers, end_group, quiet_environment
+from flows.prefect.server import HOST, PUBLIC, ServerError, answers, end_group, quiet_environment
 from rpg.config.errors import ConfigError
 from rpg.processes import owner_mark, python_module
 from rpg.store import Layout, StoreError
@@ -42,18 +43,23 @@ class Plan:
     nightly: str
     secret: str | None = None
     """user:password of Prefect and the dashboard; None: whoever reaches loopback may do everything."""
+    public: str = ""
+    """URL at which a proxy offers both, as .../prefect and .../dashboard; "" without one."""
 
     @property
     def ui(self) -> str:
-        return f"http://{HOST}:{self.port}"
+        """Where people find Prefect's pages."""
+        return f"{self.public}/prefect" if self.public else f"http://{HOST}:{self.port}"
 
     @property
     def api(self) -> str:
-        return f"{self.ui}/api"
+        """Where programs of this machine find Prefect's API."""
+        return f"http://{HOST}:{self.port}/api"
 
     @property
     def dashboard(self) -> str:
-        return f"http://{HOST}:{self.dashboard_port}"
+        """Where people find the dashboard."""
+        return f"{self.public}/dashboard" if self.public else f"http://{HOST}:{self.dashboard_port}"
 
 
 @dataclass
@@ -152,10 +158,12 @@ def services_of(layout: Layout, plan: Plan) -> list[Service]:
     server = {
         **common,
         "PREFECT_UI_ENABLED": "1",
-        "PREFECT_UI_API_URL": plan.api,
+        "PREFECT_UI_API_URL": f"{plan.ui}/api",
+        "PREFECT_UI_SERVE_BASE": urlsplit(plan.ui).path or "/",
         "PREFECT_UI_STATIC_DIRECTORY": str(layout.home / "prefect" / "ui"),
+        PUBLIC: plan.public and plan.ui,
         # Loopback does not protect from a page in the user's own browser: only our own pages may call the API.
-        "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": plan.ui,
+        "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": "{0.scheme}://{0.netloc}".format(urlsplit(plan.ui)),
         "PREFECT_LOGGING_LEVEL": "WARNING",
         # How often Prefect looks at edited schedules. By default it is once a minute: a schedule that was moved to the next
         # minute would make its first run a day later.
@@ -173,8 +181,10 @@ def services_of(layout: Layout, plan: Plan) -> list[Service]:
             "worker", python_module("flows.serve.flow_runner", plan.nightly), None, common, logs / "worker.log"
         ),
         Service(
-            "dashboard", dashboard(HOST, plan.dashboard_port), f"{plan.dashboard}{HEALTH}",
-            common | ({AUTH: plan.secret} if plan.secret else {}), logs / "dashboard.log",
+            "dashboard", dashboard(HOST, plan.dashboard_port),
+            f"http://{HOST}:{plan.dashboard_port}{urlsplit(plan.public and plan.dashboard).path}{HEALTH}",
+            common | {"RPG_PUBLIC_DASHBOARD": plan.public and plan.dashboard} | ({AUTH: plan.secret} if plan.secret else {}),
+            logs / "dashboard.log",
         ),
     ]  # fmt: skip
 
@@ -215,10 +225,12 @@ def _kept(path: Path) -> str:
 def _read(path: Path) -> str:
     with readable("read", path):
         if path.stat().st_mode & 0o077:
-            raise StoreError(f"{path}: others may read this password; remove the file, or: chmod 600 {path}")
+            raise StoreError(
+                f"{path}: other users can read this password; remove the file, or: chmod 600 {path}"
+            )
         text = path.read_text(encoding="utf-8").strip()
     if ":" not in text:
-        raise StoreError(f"{path}: expected user:password in one line; remove the file and a new one is made")
+        raise StoreError(f"{path}: expected user:password in one line; remove the file to get a new one")
     return text
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import threading
 import time
@@ -17,7 +18,16 @@ from pydantic import ValidationError
 from flows.machine.slots import machine
 from flows.prefect.flow_runs import folder_tag
 from flows.prefect.reconcile import WORKERS, mirror
-from flows.prefect.server import HOST, SERVE_LOCK, START_SECONDS, ServerError, quiet_environment, using_api
+from flows.prefect.server import (
+    HOST,
+    SERVE_LOCK,
+    STILL_SECONDS,
+    Movement,
+    ServerError,
+    last_error,
+    quiet_environment,
+    using_api,
+)
 from flows.serve.schedule_checks import ServerLog, look, show
 from flows.serve.services import (
     Plan,
@@ -67,14 +77,14 @@ def serve(layout: Layout, plan: Plan, say: Say) -> int:
         services = services_of(layout, plan)
         stop = stop_on_signals()
         try:
-            _start(services, stop)
+            _start(layout.home, services, stop)
             repair(layout, plan.api, say, services[1].since)
             if not stop.is_set():
                 _tell(say, plan.ui, plan.dashboard)
                 access = (
-                    "with the password you gave, or that of serve/auth in the data folder"
+                    "with the password you gave, or the one in serve/auth of the data folder"
                     if plan.secret
-                    else "whoever has an account on this machine can start runs here and read everything; "
+                    else "anyone with an account on this machine can start runs here and read everything; "
                     "rpg serve --auth asks for a password"
                 )
                 say(f"  access     {access}")
@@ -106,7 +116,11 @@ def _check(plan: Plan) -> None:
                     f"{option} {port}: in use on {HOST}; choose another, e.g. {option} {port + 11}"
                 )
     if plan.port == plan.dashboard_port:
-        raise ConfigError(f"--port and --dashboard-port are both {plan.port}; give two")
+        raise ConfigError(f"--port and --dashboard-port are both {plan.port}; choose two different ports")
+    if plan.public and not re.fullmatch(r"https://[A-Za-z0-9.-]+(:\d+)?(/[A-Za-z0-9._~-]+)*", plan.public):
+        raise ConfigError(
+            f"--public-url {plan.public!r}: expected https://host or https://host/path, without a slash at the end"
+        )
     if plan.database and not plan.database.startswith(("postgresql+asyncpg://", "sqlite+aiosqlite://")):
         raise ConfigError(
             "--database: expected postgresql+asyncpg://user:password@host:port/name or sqlite+aiosqlite:///file"
@@ -121,9 +135,9 @@ def _check(plan: Plan) -> None:
             raise ConfigError(f"--nightly {plan.nightly!r}: {why}; e.g. '0 2 * * *'") from None
 
 
-def _start(services: list[Service], stop: threading.Event) -> None:
+def _start(home: Path, services: list[Service], stop: threading.Event) -> None:
     """One after the other; what ends meanwhile is started again."""
-    deadline = time.monotonic() + START_SECONDS
+    movement = Movement(home / "prefect")
     for number, newest in enumerate(services, 1):
         newest.start()
         while not stop.is_set():
@@ -132,10 +146,12 @@ def _start(services: list[Service], stop: threading.Event) -> None:
                 break
             for service in ended:
                 if len(service.starts) >= START_TRIES:
-                    raise ServerError(f"the {service.name} did not come up; its log: {service.log}")
+                    raise ServerError(f"the {service.name} did not start; {last_error(service.log)}")
                 service.start()
-            if time.monotonic() > deadline:
-                raise ServerError(f"the {newest.name} did not come up; its log: {newest.log}")
+            if newest.process and movement.still_seconds(newest.process.pid, newest.log) > STILL_SECONDS:
+                raise ServerError(
+                    f"the {newest.name} has done nothing for {STILL_SECONDS:.0f} s; {last_error(newest.log)}"
+                )
             time.sleep(0.2)
 
 
@@ -157,7 +173,7 @@ def _watch(layout: Layout, plan: Plan, services: list[Service], stop: threading.
             if code is not None or service.silent >= UNHEALTHY:
                 service.restart()
                 why = "does not answer" if code is None else "ended"
-                say(f"{clock()} the {service.name} {why}: started again")
+                say(f"{clock()} the {service.name} {why}: restarted")
                 repaired = min(repaired, now - RECONCILE_SECONDS + 15)  # soon, when it is up
         if ask:  # The server may be restarting; an invalid setting is reported by what trains.
             with contextlib.suppress(Exception), using_api(plan.api):
@@ -190,7 +206,7 @@ class Examiner:
             for line in problems:
                 self._say(f"{clock()} problem: {line}")
             if self._reported and not problems:
-                self._say(f"{clock()} all problems are over")
+                self._say(f"{clock()} all problems are solved")
             with contextlib.suppress(Exception):  # the API may be the problem
                 show(problems)
         self._reported = problems
@@ -227,7 +243,7 @@ def join(layout: Layout, plan: Plan, say: Say) -> int:
     _check_server(layout, plan)
     lock = locks.take(path, beat=True)
     if lock is None:
-        say(f"this machine works for {plan.ui} already, {locks.who(path)}")
+        say(f"this machine already works for {plan.ui}, {locks.who(path)}")
         return 0
     with lock:
         worker = services_of(layout, plan)[1]
@@ -236,13 +252,13 @@ def join(layout: Layout, plan: Plan, say: Say) -> int:
         stop = stop_on_signals()
         worker.start()
         say(f"{host} works for {plan.ui} in {layout.home}; its log: {worker.log}")
-        say("Ctrl-C stops it, and what it runs")
+        say("Ctrl-C stops it and everything it runs")
         try:
             repaired = time.monotonic()
             while not stop.wait(LOOK_SECONDS):
                 if worker.ended() is not None:
                     worker.restart()
-                    say(f"{clock()} the worker ended: started again")
+                    say(f"{clock()} the worker ended: restarted")
                 if time.monotonic() - repaired > RECONCILE_SECONDS:
                     repaired = time.monotonic()
                     repair(layout, plan.api, say)
@@ -264,18 +280,18 @@ def _check_server(layout: Layout, plan: Plan) -> None:
             tags = client.read_deployment_by_name("sweep/sweep").tags
     except Exception as error:  # noqa: BLE001 (of the network, of httpx and of Prefect)
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
-        hint = f"is it up, and the tunnel: ssh -N -L {plan.port}:127.0.0.1:{plan.port} THAT-MACHINE?"
+        hint = f"is it running, and the tunnel open? ssh -N -L {plan.port}:127.0.0.1:{plan.port} THAT-MACHINE"
         if "401" in why:
-            hint = "it asks for a password: set RPG_AUTH, or give --auth"
+            hint = "it requires a password: set RPG_AUTH, or pass --auth"
         raise ServerError(f"no rpg serve at {plan.ui} ({why}); {hint}") from None
     if folder_tag(layout.home) not in tags:
         theirs = ", ".join(tag.removeprefix(folder_tag("")) for tag in tags if tag.startswith(folder_tag("")))
         raise ConfigError(
             f"--home {layout.home}: the server at {plan.ui} works in {theirs or 'another data folder'}; expected the same "
-            "folder, at the same place, on storage that both machines share"
+            "folder, at the same path, on storage that both machines share"
         )
     if not locks.alive(layout.home / SERVE_LOCK):
         raise ConfigError(
-            f"--home {layout.home}: nobody serves this folder, as far as {layout.home / SERVE_LOCK} says, but "
-            f"{plan.ui} does: it is not the same storage on both machines"
+            f"--home {layout.home}: {layout.home / SERVE_LOCK} says that no server uses this folder, but {plan.ui} does: "
+            "the storage is not the same on both machines"
         )

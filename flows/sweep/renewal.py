@@ -92,7 +92,7 @@ def set_aside(layout: Layout, folder: RunFolder) -> bool:
         return False
     if folder.state() == "running":
         raise StoreError(
-            f"{folder.path} is being trained by older code; stop that first, or wait for its end"
+            f"{folder.path} is being trained by older code; stop it first, or wait until it ends"
         )
     manifest = folder.read_manifest() | {OUTDATED: outdated}
     name = f"{folder.name}-code-{outdated['code']}"

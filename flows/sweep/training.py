@@ -114,7 +114,7 @@ def _settle(folder: RunFolder, child: Remote, losses: int, context: Context) -> 
             f"lost {losses} times on the Ray cluster without a new checkpoint, the last time because {lost}"
         )
     elif lost:
-        context.owner.log(f"{folder.name}: {lost}; it is started again and goes on from its last checkpoint")
+        context.owner.log(f"{folder.name}: {lost}; it is restarted and continues from its last checkpoint")
     if code == 0 and not refused and not _arrived(folder, child.answer["newest"], context):
         refused = (
             f"the node {child.answer['node']} wrote checkpoint {child.answer['newest']}, which this machine "

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from rpg.auditing.measure import OBJECTIVES, Point, Result, Settings
-from rpg.auditing.objectives import DIVERGENCE_NAMES, Objective
+from rpg.auditing.measure import BY_NAME, Result, Settings
+from rpg.auditing.objectives import DIVERGENCE_NAMES, LEVELS, Objective
 from rpg.auditing.studies import StudyResult
 from rpg.catalogue import DIVERGENCES
 
@@ -111,54 +111,33 @@ class Report:
     def _row(self, result: Result) -> list[str]:
         if result.note:
             return [result.name, result.note]
-        drift = self.shown_drift
         return [
             result.name + " †" * (result.batch > 1),
             _objectives(result.exact_off_policy) or "none",
             _objectives(n for n in result.exact_on_policy if n not in result.exact_off_policy),
-            *_cells(result, result.point(drift)),
-            *_cells(result, result.point(drift, True)),
+            *_cells(result, self.shown_drift),
         ]
 
-    def _loss_table(self, title: str, results: list[Result], clipped: bool = True) -> Any:
-        from rich.markup import escape  # noqa: PLC0415 (optional)
-
-        table = _table(f"{title} (figures at drift {self.shown_drift:g})")
-        table.add_column("loss", no_wrap=True)
-        table.add_column("exact for")
-        table.add_column("only on-policy")
-        for heading in _FIGURES if clipped else _FIGURES[:3]:
-            table.add_column(heading, justify="right", no_wrap=True)
-        for result in results:
-            table.add_row(*map(escape, self._row(result)[: len(table.columns)]))
-        return table
+    def _loss_table(self, title: str, results: list[Result], clipped: bool) -> Any:
+        headings = ["loss", "exact for", "only on-policy", *(_FIGURES if clipped else _FIGURES[:3])]
+        rows = [self._row(result)[: len(headings)] for result in results]
+        return _table(f"{title} (figures at drift {self.shown_drift:g})", headings, rows, words=3)
 
     def _drift_table(self, result: Result) -> Any:
-        table = _table(f"{result.name} by drift")
-        for heading in ("drift", "KL(old‖π)", *_FIGURES):
-            table.add_column(heading, justify="right")
-        for point in (p for p in result.points if not p.clipped and p.reference == "third"):
-            cells = (*_cells(result, point), *_cells(result, result.point(point.drift, True)))
-            table.add_row(f"{point.drift:g}", f"{point.kl:.3f}", *cells)
-        return table
+        points = [p for p in result.points if not p.clipped and p.reference == "third"]
+        rows = [[f"{p.drift:g}", f"{p.kl:.3f}", *_cells(result, p.drift)] for p in points]
+        return _table(f"{result.name} by drift", ["drift", "KL(old‖π)", *_FIGURES], rows)
 
     def _level_table(self) -> Any:
         drifts = [d for d in self.settings.drifts if d > 0]
-        table = _table("Ratio levels against the response-level objective, unclipped: bias / noise by drift")
-        table.add_column("divergence", no_wrap=True)
-        table.add_column("ratio")
-        for drift in drifts:
-            table.add_column(f"{drift:g}", justify="right")
+        rows = []
         for result in self.levels:
-            divergence, level = result.name.split()
             target = str(Objective("sequence", result.divergence))
-            cells = [point for drift in drifts if (point := result.point(drift)) is not None]
-            table.add_row(
-                divergence,
-                level,
-                *(f"{_percent(p.bias[target], result.tolerance)} / {p.noise:.1f}" for p in cells),
-            )
-        return table
+            points = [point for drift in drifts if (point := result.point(drift)) is not None]
+            cells = [f"{_percent(p.bias[target], result.tolerance)} / {p.noise:.1f}" for p in points]
+            rows.append([*result.name.split(), *cells])
+        title = "Ratio levels against the response-level objective, unclipped: bias / noise by drift"
+        return _table(title, ["divergence", "ratio", *(f"{drift:g}" for drift in drifts)], rows, words=2)
 
     # --- figure ------------------------------------------------------------------------------------------
 
@@ -190,17 +169,24 @@ _STUDIES = {
 }
 
 
-def _table(title: str) -> Any:
+def _table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]], words: int = 0) -> Any:
+    """The first `words` columns are words, the others numbers."""
     from rich import box  # noqa: PLC0415 (optional)
+    from rich.markup import escape  # noqa: PLC0415 (optional)
     from rich.table import Table  # noqa: PLC0415 (optional)
 
-    return Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for place, heading in enumerate(headings):
+        wraps = 0 < place < words
+        table.add_column(heading, justify="left" if place < words else "right", no_wrap=not wraps)
+    for row in rows:
+        table.add_row(*map(escape, row))
+    return table
 
 
 def _objectives(names: Iterable[str]) -> str:
     """`token R−βRKL, resp. R−βRKL`; `token R` without a KL."""
-    short = {str(objective): objective.short for objective in OBJECTIVES}
-    return ", ".join(short[name] for name in names)
+    return ", ".join(BY_NAME[name].short for name in names)
 
 
 def _percent(bias: float, tolerance: float) -> str:
@@ -210,27 +196,20 @@ def _percent(bias: float, tolerance: float) -> str:
 _FIGURES = ("bias\ntoken", "bias\nresp.", "\nnoise", "clip:\ntoken", "clip:\nresp.", "clip:\nnoise")
 
 
-def _cells(result: Result, point: Point | None) -> list[str]:
-    if point is None:
-        return [""] * 3
-    named = [str(Objective(level, result.divergence)) for level in ("token", "sequence")]
-    biases = [_percent(point.bias[objective], result.tolerance) for objective in named]
-    return [*biases, f"{point.noise:.1f}"]
+def _cells(result: Result, drift: float) -> list[str]:
+    """Biases and noise without the clip and with it; blank where nothing was measured."""
+    cells: list[str] = []
+    for clipped in (False, True):
+        if point := result.point(drift, clipped):
+            biases = [point.bias[str(Objective(level, result.divergence))] for level in LEVELS]
+            cells += [*(_percent(bias, result.tolerance) for bias in biases), f"{point.noise:.1f}"]
+        else:
+            cells += [""] * 3
+    return cells
 
 
 def _study_table(title: str, results: list[StudyResult]) -> Any:
-    table = _table(title)
     first = {"advantage": ("estimator", "setting"), "correction": ("correction", "against the objective")}
-    what, setting = first.get(results[0].study, ("mode", "setting"))
-    table.add_column(what, no_wrap=True)
-    for heading in (setting, "scale", "bias", "noise"):
-        table.add_column(heading, justify="right")
-    for result in results:
-        table.add_row(
-            result.name,
-            result.setting,
-            f"{result.scale:.3f}",
-            _percent(result.bias, 1e-10),
-            f"{result.noise:.1f}",
-        )
-    return table
+    headings = [*first.get(results[0].study, ("mode", "setting")), "scale", "bias", "noise"]
+    rows = [[r.name, r.setting, f"{r.scale:.3f}", _percent(r.bias, 1e-10), f"{r.noise:.1f}"] for r in results]
+    return _table(title, headings, rows, words=1)

@@ -15,16 +15,9 @@ import torch
 from torch import Tensor
 
 from rpg.auditing.measure import Settings
-from rpg.auditing.moments import (
-    LossFunction,
-    batch_slopes,
-    batches_of,
-    coupled_moments,
-    moments,
-    normaliser_of,
-)
+from rpg.auditing.moments import LossFunction, batch_slopes
 from rpg.auditing.objectives import LEVELS, terms
-from rpg.auditing.subjects import Subject
+from rpg.auditing.subjects import Scene, Subject
 from rpg.auditing.worlds import World, world
 
 TERMS = {
@@ -80,39 +73,6 @@ class Diagnosis(NamedTuple):
     is_measurable: bool = True
 
 
-@dataclass(frozen=True)
-class Scene:
-    """All responses of a world, with a policy at some drift from `old` and a third policy as the reference."""
-
-    world: World
-    drift: float
-    logits: Tensor
-    advantages: Tensor
-
-    @classmethod
-    def of(cls, subject: Subject, world: World, drift: float) -> Scene:
-        return cls(world, drift, world.policy(drift), subject.advantages(world, world.ref))
-
-    @property
-    def inputs(self) -> dict[str, Tensor]:
-        """What the loss is called with."""
-        return self.batch(torch.arange(len(self.world.tokens)))
-
-    def batch(self, rows: Tensor) -> dict[str, Tensor]:
-        """What the loss is called with for the responses `rows`."""
-        return batches_of(self.world, self.logits, self.world.ref, self.advantages)(rows)
-
-    def ratio(self) -> Tensor:
-        """π/old of every token, (N, T)."""
-        return (self.world.log_probs(self.logits) - self.world.log_probs(self.world.old)).exp()
-
-    def step(self, loss: LossFunction, scale: float, size: int = 1) -> Tensor:
-        """E[step] (S * V,), of single responses or of batches of `size` whose responses affect each other."""
-        if size > 1:
-            return coupled_moments(loss, self.world, self.logits, self.batch, size, scale).mean
-        return moments(self.world, self.logits, scale * batch_slopes(loss, self.inputs)).mean
-
-
 def diagnose(subject: Subject, settings: Settings) -> Diagnosis:
     """Say what a loss follows."""
     worlds = [world(settings.vocabulary, settings.length, seed) for seed in settings.seeds]
@@ -120,10 +80,9 @@ def diagnose(subject: Subject, settings: Settings) -> Diagnosis:
     scenes = [Scene.of(subject, place, drift) for place in worlds for drift in drifts]
     if why := unmeasurable(subject.loss, scenes[-1]):
         return Diagnosis(why, is_measurable=False)
-    if any(normaliser_of(subject.loss, scene.batch, len(scene.world.tokens)) is None for scene in scenes):
+    if any(scene.normaliser(subject.loss) is None for scene in scenes):
         return _coupled(subject, settings)
-    scale = settings.length if subject.per_token else 1
-    measured = [(scene, scene.step(subject.loss, scale)) for scene in scenes]
+    measured = [(scene, scene.moments(subject.loss).mean) for scene in scenes]
     on_policy = projected([(scene, step) for scene, step in measured if scene.drift == 0])
     off_policy = projected(measured, on_policy)
     same = f"{on_policy}" == f"{off_policy}"
@@ -132,7 +91,7 @@ def diagnose(subject: Subject, settings: Settings) -> Diagnosis:
     ]
     sentences += [*_against_request(on_policy, off_policy, subject), *_by_length(subject, scenes[-1].drift)]
     if not off_policy.is_exact:
-        sentences += _in_tokens(subject, scenes, scale, on_policy)
+        sentences += _in_tokens(subject, scenes, on_policy)
     return Diagnosis(" ".join(sentences))
 
 
@@ -212,9 +171,8 @@ def _coupled(subject: Subject, settings: Settings) -> Diagnosis:
     """A loss whose responses affect each other, over every batch of two and of three that a small world has."""
     small = settings.coupled()
     place = world(small.vocabulary, small.length, small.seeds[0])
-    scale = small.length if subject.per_token else 1
     scenes = [Scene.of(subject, place, drift) for drift in small.drifts]
-    fits = [projected([(s, s.step(subject.loss, scale, size)) for s in scenes]) for size in (2, 3)]
+    fits = [projected([(s, s.moments(subject.loss, size).mean) for s in scenes]) for size in (2, 3)]
     shares = [fit.coefficients.get("reward", 0.0) for fit in fits]
     words = (
         "The responses of a batch affect each other: permuting, mixing or enlarging it changes a response's gradient. "
@@ -222,7 +180,7 @@ def _coupled(subject: Subject, settings: Settings) -> Diagnosis:
     )
     if abs(shares[0] - 1 / 2) < 1e-6 and abs(shares[1] - 2 / 3) < 1e-6:
         words += (
-            " The reward counts 1 − 1/B in batches of B: the batch's mean is subtracted from the advantages."
+            " In batches of B the reward counts 1 − 1/B: the batch's mean is subtracted from the advantages."
         )
     return Diagnosis(words)
 
@@ -233,16 +191,16 @@ def _against_request(on: Projection, off: Projection, subject: Subject) -> Itera
         return
     reward, beta = on.coefficients.get("reward", 0.0), subject.beta
     if not reward:
-        yield "The reward is not in it."
+        yield "It does not contain the reward."
         return
     as_asked = all(abs(kl / reward - beta) < 1e-6 for kl in on.kls.values())
     if abs(reward - 1) > 1e-6 and off.is_exact and as_asked:
-        yield f"The direction is exact: everything is rescaled by {reward:.4g}, as a learning rate would."
+        yield f"The direction is exact: everything is rescaled by {reward:.4g}, as if by a learning rate."
     if not beta or subject.divergence == "none":
         return
     asked, others = subject.divergence, [name.upper() for name in on.kls]
     if not others:
-        yield f"No KL is in it: the {asked.upper()} that was asked for has no gradient (is it detached?)."
+        yield f"It contains no KL: the {asked.upper()} that was asked for has no gradient (is it detached?)."
     elif asked not in on.kls:
         yield f"{asked.upper()} was asked for; on-policy it follows {' and '.join(others)}."
     elif abs(excess := on.kls[asked] / reward - beta) > 1e-6 * beta:
@@ -253,7 +211,7 @@ def _against_request(on: Projection, off: Projection, subject: Subject) -> Itera
 def _by_length(subject: Subject, drift: float) -> Iterator[str]:
     """Whether a response's gradient is divided by its length; seen where responses differ in length."""
     scene = Scene.of(subject, world(2, 3, eos=True), drift)
-    if normaliser_of(subject.loss, scene.batch, len(scene.world.tokens)) != "responses":
+    if scene.normaliser(subject.loss) != "responses":
         return
     silent = {**scene.inputs, "advantages": torch.zeros_like(scene.advantages)}
     slope = batch_slopes(subject.loss, scene.inputs) - batch_slopes(subject.loss, silent)
@@ -276,7 +234,7 @@ def _exact_slopes(scene: Scene, form: str) -> tuple[Tensor, Tensor]:
     return -w * scene.advantages, {"rkl": w * (d + 1), "urkl": w * d, "fkl": -v, "ufkl": w - v}[form]
 
 
-def _in_tokens(subject: Subject, scenes: list[Scene], scale: float, on: Projection) -> Iterator[str]:
+def _in_tokens(subject: Subject, scenes: list[Scene], on: Projection) -> Iterator[str]:
     """Which tokens make the difference, and how their slopes differ from an exact loss's.
 
     Losses of one KL differ by a baseline, which changes no expectation: both forms are tried, with the coefficients found
@@ -287,7 +245,7 @@ def _in_tokens(subject: Subject, scenes: list[Scene], scale: float, on: Projecti
     def tokens(values: Iterable[Tensor]) -> Tensor:
         return torch.cat([value.flatten() for value in values])[mask]
 
-    slope = tokens(scale * batch_slopes(subject.loss, scene.inputs) for scene in scenes)
+    slope = tokens(scene.slopes(subject.loss) for scene in scenes)
     facts = {
         "ratio": tokens(scene.ratio() for scene in scenes),
         "advantage": tokens(scene.advantages for scene in scenes),

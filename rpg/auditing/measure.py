@@ -7,26 +7,18 @@ from functools import lru_cache
 from math import inf, isfinite
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from rpg.auditing.moments import (
-    Moments,
-    batch_slopes,
-    batches_of,
-    coupled_moments,
-    moments,
-    normaliser_of,
-    relative,
-)
+from rpg.auditing.moments import Moments, relative
 from rpg.auditing.objectives import DIVERGENCE_NAMES, LEVELS, Objective, gradient
-from rpg.auditing.subjects import Subject
+from rpg.auditing.subjects import Scene, Subject
 from rpg.auditing.worlds import World, world
 
 EXACT = 1e-10  # relative; float64 leaves about 1e-15
 PEER_EXACT = 1e-7  # verl adds 1e-8 to denominators
 DRIFTS = (0.0, 0.1, 0.2, 0.4, 0.8)
 OBJECTIVES = [Objective(level, divergence) for level in LEVELS for divergence in DIVERGENCE_NAMES]
+BY_NAME = {str(objective): objective for objective in OBJECTIVES}
 
 
 @dataclass(frozen=True)
@@ -92,74 +84,45 @@ class Result:
         for point in self.points:
             flat = {k: v for k, v in asdict(point).items() if k != "bias"}
             for objective, bias in point.bias.items():
-                level, divergence = _parts()[objective]
-                row = {
-                    "level": level,
-                    "divergence": divergence,
-                    "bias": bias,
-                    "exact": bias <= self.tolerance,
-                }
-                row = {**shared, **flat, **row}
+                of = BY_NAME[objective]
+                row = {**shared, **flat, "level": of.level, "divergence": of.divergence, "bias": bias}
+                row["exact"] = bias <= self.tolerance
                 rows.append(
                     {k: None if isinstance(v, float) and not isfinite(v) else v for k, v in row.items()}
                 )
         return rows
 
 
-@lru_cache
-def _parts() -> dict[str, tuple[str, str]]:
-    return {str(o): (o.level, o.divergence) for o in OBJECTIVES}
-
-
-@lru_cache(maxsize=64)
-def _world(vocabulary: int, length: int, seed: int) -> World:
-    return world(vocabulary, length, seed)
-
-
 @lru_cache(maxsize=4096)
-def _exact(
-    vocabulary: int, length: int, seed: int, drift: float, reference: str, beta: float
-) -> dict[str, Tensor]:
+def _exact(w: World, drift: float, third: bool, beta: float) -> dict[str, Tensor]:
     """objective -> gradient; shared by all subjects."""
-    w = _world(vocabulary, length, seed)
-    ref = w.ref if reference == "third" else w.old
+    ref = w.ref if third else w.old
     return {str(o): gradient(o, w, w.policy(drift), ref, beta) for o in OBJECTIVES}
 
 
 def _measure(
-    subject: Subject, settings: Settings, seed: int, drift: float, clipped: bool, reference: str
+    subject: Subject, settings: Settings, seed: int, drift: float, clipped: bool, third: bool
 ) -> tuple[Moments, dict[str, float], float]:
     """(moments of the gradient, bias by objective, KL per response)."""
-    w = _world(settings.vocabulary, settings.length, seed)
-    logits, ref = w.policy(drift), w.ref if reference == "third" else None
+    w = world(settings.vocabulary, settings.length, seed)
+    scene = Scene.of(subject, w, drift, third)
     loss = subject.clipped if clipped and subject.clipped is not None else subject.loss
-    scale = settings.length if subject.per_token else 1
-    batches = batches_of(w, logits, ref, subject.advantages(w, ref))
-    if settings.batch == 1:
-        moment = moments(w, logits, scale * batch_slopes(loss, batches(torch.arange(len(w.tokens)))))
-    else:
-        moment = coupled_moments(loss, w, logits, batches, settings.batch, scale)
-    exact = _exact(settings.vocabulary, settings.length, seed, drift, reference, subject.beta)
-    kl = w.probabilities(w.old) @ (w.log_probs(w.old) - w.log_probs(logits)).sum(-1)
+    moment, exact = scene.moments(loss, settings.batch), _exact(w, drift, third, subject.beta)
+    kl = w.probabilities(w.old) @ (w.log_probs(w.old) - w.log_probs(scene.logits)).sum(-1)
     return moment, {name: relative(moment.mean, g) for name, g in exact.items()}, kl.item()
 
 
 def _is_coupled(subject: Subject, settings: Settings) -> bool:
     """Whether the responses of a batch affect each other, with the loss's clip or without."""
-    w = _world(settings.vocabulary, settings.length, settings.seeds[0])
+    w = world(settings.vocabulary, settings.length, settings.seeds[0])
+    scenes = [Scene.of(subject, w, drift) for drift in (settings.drifts[0], settings.drifts[-1])]
     losses = [loss for loss in (subject.loss, subject.clipped) if loss is not None]
-    return any(
-        normaliser_of(
-            loss, batches_of(w, w.policy(drift), w.ref, subject.advantages(w, w.ref)), len(w.tokens)
-        )
-        is None
-        for loss in losses
-        for drift in (settings.drifts[0], settings.drifts[-1])
-    )
+    return any(scene.normaliser(loss) is None for loss in losses for scene in scenes)
 
 
 def _point(subject: Subject, settings: Settings, drift: float, clipped: bool, reference: str) -> Point:
-    runs = [_measure(subject, settings, seed, drift, clipped, reference) for seed in settings.seeds]
+    third = reference == "third"
+    runs = [_measure(subject, settings, seed, drift, clipped, third) for seed in settings.seeds]
     size = sum(run[0].mean.norm().item() ** 2 for run in runs)
     variance = sum(run[0].variance for run in runs)
     return Point(

@@ -7,9 +7,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from rpg.auditing.moments import LossFunction
+from rpg.auditing.moments import (
+    Batches,
+    LossFunction,
+    Moments,
+    batch_slopes,
+    batches_of,
+    coupled_moments,
+    moments,
+    normaliser_of,
+)
 from rpg.auditing.objectives import named
 from rpg.auditing.worlds import World
 from rpg.catalogue import DIVERGENCES, Algorithm, ObjectiveKL, RewardKL, algorithms, override
@@ -38,6 +48,51 @@ class Subject:
     per_token: bool = True  # the mean is over tokens; times T it is a mean over responses
     advantages: Callable[[World, Tensor | None], Tensor] = field(default=spread)
     peer: bool = False  # code of another project
+
+
+@dataclass(frozen=True)
+class Scene:
+    """All responses of a world, with a policy at some drift from `old`; without `ref` (S, V) the reference is `old`."""
+
+    world: World
+    drift: float
+    logits: Tensor
+    ref: Tensor | None
+    advantages: Tensor
+    batch: Batches
+    scale: int
+    """What makes a mean over tokens one over responses."""
+
+    @classmethod
+    def of(cls, subject: Subject, world: World, drift: float, third: bool = True) -> Scene:
+        """`third`: the reference is a policy of its own."""
+        logits, ref = world.policy(drift), world.ref if third else None
+        advantages = subject.advantages(world, ref)
+        scale = world.tokens.shape[1] if subject.per_token else 1
+        return cls(world, drift, logits, ref, advantages, batches_of(world, logits, ref, advantages), scale)
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """What the loss is called with."""
+        return self.batch(torch.arange(len(self.world.tokens)))
+
+    def ratio(self) -> Tensor:
+        """π/old of every token, (N, T)."""
+        return (self.world.log_probs(self.logits) - self.world.log_probs(self.world.old)).exp()
+
+    def slopes(self, loss: LossFunction) -> Tensor:
+        """d loss / d log_prob of every token, (N, T), of a sum over responses."""
+        return self.scale * batch_slopes(loss, self.inputs)
+
+    def moments(self, loss: LossFunction, size: int = 1) -> Moments:
+        """Of the steps of single responses, or of batches of `size` whose responses affect each other."""
+        if size > 1:
+            return coupled_moments(loss, self.world, self.logits, self.batch, size, self.scale)
+        return moments(self.world, self.logits, self.slopes(loss))
+
+    def normaliser(self, loss: LossFunction) -> str | None:
+        """What the loss divides by (moments.normaliser_of); None where responses of a batch affect each other."""
+        return normaliser_of(loss, self.batch, len(self.world.tokens))
 
 
 def from_algorithm(algo: Algorithm, beta: float | None = None, name: str | None = None) -> Subject:

@@ -5,14 +5,15 @@ Shapes: N responses (all there are), T tokens, S states (prefixes), V vocabulary
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import product
 
 import torch
 from torch import Tensor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class World:
     """A tabular autoregressive language: one row of logits per prefix, a random reward per response.
 
@@ -50,6 +51,7 @@ class World:
         return weights
 
 
+@lru_cache(maxsize=64)
 def world(vocabulary: int = 3, length: int = 3, seed: int = 0, eos: bool = False) -> World:
     """All responses of `length` tokens over `vocabulary` symbols; with `eos`, symbol 0 ends a response."""
     if not 2 <= vocabulary <= 8 or not 1 <= length <= 6 or vocabulary**length > 2_000:
@@ -75,4 +77,4 @@ def world(vocabulary: int = 3, length: int = 3, seed: int = 0, eos: bool = False
     ref = old + 0.7 * apart
     rewards = torch.randn(len(responses), generator=g, dtype=torch.float64)
     made = World(tokens, states, mask, rewards, old, ref, direction)
-    return World(tokens, states, mask, rewards - made.probabilities(old) @ rewards, old, ref, direction)
+    return replace(made, rewards=rewards - made.probabilities(old) @ rewards)

@@ -45,7 +45,7 @@ def connect(address: str, field: str) -> Any:
             f"{field}: ray cannot be imported ({error}); pip install 'rpg-lab[verl]', or choose {{type: here}}"
         ) from error
     except Exception as error:  # a dozen kinds, of the network and of Ray
-        hint = "`ray status` says where one is, and {type: here} does without one"
+        hint = "`ray status` shows where one is; {type: here} needs none"
         if "token" in str(error).lower():
             hint = "set RAY_AUTH_TOKEN, or RAY_AUTH_TOKEN_PATH to a copy of the head's ~/.ray/auth_token"
         raise ClusterError(f"{field}: no Ray cluster at {address!r} ({last_line(error)}); {hint}") from error

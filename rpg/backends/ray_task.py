@@ -115,7 +115,7 @@ def _check_versions(versions: dict[str, str]) -> None:
     if different:
         pairs = (f"{n} {installed.get(n, 'is missing')} instead of {different[n]}" for n in different)
         raise UserError(
-            f"backend.place: the cluster node {socket.gethostname()} has other packages, with which the bits may differ: "
+            f"backend.place: the cluster node {socket.gethostname()} has other versions of packages, so bits may differ: "
             f"{', '.join(pairs)}; install the same versions there"
         )
 
@@ -131,6 +131,6 @@ def _check_folder(order: Order) -> None:
         if not Path(order.home).is_dir() or time.monotonic() > deadline:
             raise UserError(
                 f"backend.place: the data folder {order.home} of this machine is not the one on the cluster node "
-                f"{socket.gethostname()}; it must be on storage that all nodes share, at the same place"
+                f"{socket.gethostname()}; it must be on storage that all nodes share, at the same path"
             )
         time.sleep(0.5)

@@ -1,4 +1,4 @@
-"""The components of an algorithm: KL, clip, reference, advantage, overlong punishment."""
+"""The components of an algorithm: KL, clip, reference, advantage, overlong penalty."""
 
 from __future__ import annotations
 
@@ -106,12 +106,12 @@ class Clip(Frozen):
     cancels a forward KL); `detached` - A is a constant, as in the REINFORCE style.
     """
 
-    low: Annotated[float | Schedule, AfterValidator(_within(0.0, 1.0, "low lies between 0 and 1"))] = 0.2
-    high: Annotated[float | Schedule, AfterValidator(_within(0.0, float("inf"), "high is not negative"))] = (
-        0.28
-    )
+    low: Annotated[float | Schedule, AfterValidator(_within(0.0, 1.0, "low must be between 0 and 1"))] = 0.2
+    high: Annotated[
+        float | Schedule, AfterValidator(_within(0.0, float("inf"), "high must not be negative"))
+    ] = 0.28
     c: Annotated[
-        float | Schedule | None, AfterValidator(_within(1.0, float("inf"), "c is at least 1, or null"))
+        float | Schedule | None, AfterValidator(_within(1.0, float("inf"), "c must be at least 1, or null"))
     ] = 10.0
     gradient: Literal["exact", "through", "detached"] = "exact"
 
@@ -124,7 +124,7 @@ class Clip(Frozen):
         return now(self.low), now(self.high), None if self.c is None else now(self.c)
 
 
-# --- reference policy, advantage, overlong punishment --------------------------------------------------
+# --- reference policy, advantage, overlong penalty --------------------------------------------------
 
 
 class OldReference(Frozen):
@@ -211,7 +211,7 @@ Advantage = Annotated[
 
 
 class Overlong(Frozen):
-    """Soft overlong punishment (DAPO): linear to -factor over the last buffer_fraction of the response budget."""
+    """Soft overlong penalty (DAPO): linear to -factor over the last buffer_fraction of the response budget."""
 
     buffer_fraction: float = Field(default=0.25, gt=0, le=1)
     factor: float = Field(default=1.0, ge=0)

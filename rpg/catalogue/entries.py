@@ -69,14 +69,14 @@ def _rpg(divergence: Divergence, reinforce: bool) -> Iterator[Algorithm]:
     if reinforce:
         yield Algorithm(
             **released,
-            description="What the released rf_clip_ppo scripts run: dual-clip PPO, the KL never added.",
+            description="What the released rf_clip_ppo scripts run: dual-clip PPO; the KL is never added.",
             formula="−min(wR, clip(w)R), dual clip",
             objective="E_π[R], clipped; no KL",
         )
     else:
         yield Algorithm(
             **released,
-            description=f"Dual-clip PPO on the raw advantage, {divergence.words} beside it, unclipped.",
+            description=f"Dual-clip PPO on the raw advantage, plus {divergence.words}, unclipped.",
             formula=f"−min(wR, clip(w)R) {divergence.term}",
             objective=f"E_π[R] − β {divergence.penalty}, reward term clipped",
             kl=ObjectiveKL(divergence=divergence.name, style="differentiable"),
@@ -154,14 +154,14 @@ def _baselines() -> Iterator[Algorithm]:
     yield Algorithm(
         **dapo,
         preset="paper",
-        description="Clip-higher, mean over tokens, no KL, dynamic sampling, overlong punishment.",
+        description="Clip-higher, mean over tokens, no KL, dynamic sampling, overlong penalty.",
         formula="−min(wA, clip(w, 0.8, 1.28)A)",
         clip=DUAL.model_copy(update={"c": None}),
     )
     yield Algorithm(
         **dapo,
         preset="released",
-        description="As DAPO, with dual clip (c = 10) as in the released scripts.",
+        description="Like DAPO, with dual clip (c = 10) as in the released scripts.",
         formula="−min(wA, clip(w, 0.8, 1.28)A), dual clip",
         clip=DUAL,
     )
@@ -185,7 +185,7 @@ def _baselines() -> Iterator[Algorithm]:
         clip=PPO,
     )
     rpp_released = {
-        "description": "As the released scripts: k1 in the loss, whose on-policy gradient averages to zero.",
+        "description": "As in the released scripts: k1 in the loss, whose on-policy gradient averages to zero.",
         "formula": "−min(wA, clip(w)A) + β log(π/ref), dual clip",
         "objective": "E_π[R], clipped; on-policy no KL",
         "reference": OldReference(),  # they set use_iterative_ref_model
@@ -279,7 +279,7 @@ def _more() -> Iterator[Algorithm]:
     yield Algorithm(
         name="reinforce",
         display_name="REINFORCE",
-        description="The score-function gradient with a batch-mean baseline; right only on-policy.",
+        description="The score-function gradient with a batch-mean baseline; exact only on-policy.",
         citation="Williams, Machine Learning 8, 1992",
         formula="−(R − batch mean) log π",
         objective="E_π[R], on-policy",

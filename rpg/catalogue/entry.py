@@ -79,15 +79,15 @@ class Algorithm(Frozen):
         differentiable = rpg and isinstance(kl, ObjectiveKL) and kl.style == "differentiable"
         level = {"gspo": "sequence"}.get(self.surrogate, "token")
         rules = {
-            "surrogate rpg takes kl of type objective or none": not rpg or kl.type in ("none", "objective"),
+            "surrogate rpg accepts kl of type objective or none": not rpg or kl.type in ("none", "objective"),
             "beta has no effect with kl of type none: set it to 0": kl.type != "none" or self.beta == 0,
-            f"surrogate {self.surrogate} has ratio {level}; it is a choice for surrogate rpg": rpg
+            f"surrogate {self.surrogate} has ratio {level}; only surrogate rpg accepts others": rpg
             or self.ratio == level,
-            "kl.Z scales the whole loss of surrogate rpg; others have no use for it": rpg
+            "kl.Z scales the whole loss of surrogate rpg; other surrogates do not use it": rpg
             or not isinstance(kl, ObjectiveKL)
             or kl.Z == 1.0,
             "policy_gradient has no ratio to clip": self.surrogate != "policy_gradient" or self.clip is None,
-            "clip.gradient is a choice of the differentiable RPG losses": differentiable
+            "clip.gradient only applies to the differentiable RPG losses": differentiable
             or self.clip is None
             or self.clip.gradient == "exact",
         }

@@ -45,7 +45,7 @@ def audit(
     staleness: Annotated[
         int,
         typer.Option(
-            help="With --checkpoint: the number of rollouts to train after it, for which its samples are old.",
+            help="With --checkpoint: how many rollouts old its samples are; training continues for that many.",
             min=0,
         ),
     ] = 1,

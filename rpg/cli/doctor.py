@@ -57,7 +57,7 @@ def doctor(
         findings += [(False, text) for text in _of_file(file, overrides, layout)]
     bad = any(good is False for good, _ in findings)
     if file is not None and not bad:
-        findings.append((True, f"{file}: no problem that can be seen before it starts"))
+        findings.append((True, f"{file}: no problems found"))
     for good, text in findings:
         word, style = {True: ("ok ", None), None: ("-- ", "yellow"), False: ("NO ", "bold red")}[good]
         say(f"{word} {text}", style)
@@ -133,7 +133,7 @@ def _of_file(file: Path, overrides: dict[str, Any], layout: Layout) -> list[str]
         need = need_of(spec.backend, here) if spec.backend.device == "cuda" else None
         if need is not None and (need.kind != "gpu" or need.count > len(here.gpus)):
             wanted = spec.backend.workers_here() or 1
-            lines.append(f"backend: wants {wanted} GPUs, and this machine shows {len(here.gpus)}")
+            lines.append(f"backend: needs {wanted} GPUs, but this machine has {len(here.gpus)}")
     reasons = {missing("mps") for spec in specs if spec.backend.device == "mps"}
     lines += unreachable(specs) + [f"backend.device: {why}" for why in reasons if why]
     splits = {}

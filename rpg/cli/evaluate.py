@@ -71,7 +71,8 @@ def evaluate(
     max_response_tokens: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Maximum length of a response, in tokens. Default: the model's room, at most 32,768."
+            min=1,
+            help="Maximum length of a response, in tokens. Default: what the model's context allows, at most 32,768.",
         ),
     ] = None,
     max_prompt_tokens: Annotated[
@@ -107,7 +108,7 @@ def evaluate(
     rules: Annotated[
         str | None,
         typer.Option(
-            help="With --regrade: default, or recipe (verl's math_dapo). Default: the rules that were not used."
+            help="With --regrade: default, or recipe (verl's math_dapo). Default: those not used before."
         ),
     ] = None,
     join: Annotated[

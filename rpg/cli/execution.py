@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,7 +36,7 @@ Fresh = Annotated[
     bool,
     typer.Option(
         "--fresh",
-        help="Train again the runs that were trained by other code than today's; the older runs are superseded.",
+        help="Retrain the runs that were trained by code other than today's; the older runs are superseded.",
     ),
 ]
 
@@ -97,9 +98,7 @@ def execute(planned: Sweep, home: Path | None, workers: int | None, fresh: bool 
             end_orphans()  # of a conductor that was killed
             older = of_other_code(layout.run(name, run.folder) for run in planned.runs)[0] if fresh else []
             if older:
-                say(
-                    f"{name}: setting aside {len(older)} runs that other code has trained: {', '.join(older)}"
-                )
+                say(f"{name}: setting aside {len(older)} runs trained by other code: {', '.join(older)}")
             folders = register(planned, layout, fresh)
             due = unfinished(folders)
             if due:
@@ -193,12 +192,16 @@ def nightly(
     keep: Annotated[
         int, typer.Option(min=1, help="Number of nights whose runs stay on disk; the numbers always stay.")
     ] = 30,
+    only: Annotated[
+        list[str], typer.Option(hidden=True, help="Only these sweeps of the set. Repeatable.")
+    ] = [],
 ) -> int:
     """Run small sweeps from scratch and compare their numbers with earlier nights. Exit code 1 if they have changed.
 
     `rpg nightly accept --why ...` accepts the newest night; later nights are compared with it.
     """
     from flows.nightly import accept, run_night
+    from flows.other_code import night_of
     from rpg.config.load import parse_assignments
     from rpg.config.shipped import NIGHTLY
     from rpg.report.nightly_bands import ALREADY
@@ -208,14 +211,16 @@ def nightly(
     accepting = words[:1] == ["accept"]
     folders = words[1:] if accepting else words
     if len(folders) > 1:
-        refuse(f"nightly {' '.join(words)}: expected one folder; for several sets, one call each")
+        refuse(f"nightly {' '.join(words)}: expected one folder; run one command per set")
     folder = Path(folders[0]) if folders else NIGHTLY
     if accepting:
         say(f"accepted: night {accept(layout, folder, why or '')}; later nights are compared with it")
         return 0
     if why is not None:
-        refuse("--why goes with accept: rpg nightly accept --why '...'")
-    night = run_night(layout, folder, parse_assignments(set_), lambda one: execute(one, home, workers), keep)
+        refuse("--why only works with accept: rpg nightly accept --why '...'")
+    overrides = parse_assignments(set_)
+    other = partial(night_of, module="rpg", folder=folder, cache=layout.cache, overrides=overrides)
+    night = run_night(layout, folder, overrides, lambda one: execute(one, home, workers), keep, only, other)
     if night is None:
         say(f"{ALREADY} in {layout.home}; this one is skipped")
         return 0

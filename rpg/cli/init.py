@@ -27,7 +27,7 @@ def init(folder: Annotated[Path, typer.Argument(help="Folder to create.")]) -> N
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
-            refuse(f"{folder}: is a file, and a folder is expected")
+            refuse(f"{folder}: is a file; expected a folder")
         for name, path in shipped.items():
             (folder / name).write_bytes(path.read_bytes())
     make_data.write(folder)

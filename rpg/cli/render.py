@@ -44,7 +44,7 @@ def render(
     spec, has_id = chosen.spec, digest.known(chosen.spec)
     if spec.backend.type != "verl":
         refuse(
-            f"{file}: backend.type: {spec.backend.type!r}, and only a run on verl is rendered; try: --set backend.type=verl"
+            f"{file}: backend.type: {spec.backend.type!r}; only runs on verl can be rendered; try: --set backend.type=verl"
         )
     if wrong := unknown(spec.backend.verl):
         refuse("\n".join(f"{file}: {line}" for line in wrong))
@@ -82,7 +82,7 @@ def _choose(runs: tuple[PlannedRun, ...], name: str | None, file: Path) -> Plann
     if name is None:
         problem = f"has {len(runs)} runs; choose one with --run"
     else:
-        problem = f"--run {name!r} fits {len(matching) or 'none'} of its runs{'' if matching else nearest(name, folders)}"
+        problem = f"--run {name!r} matches {len(matching) or 'none'} of its runs{'' if matching else nearest(name, folders)}"
     shown = ", ".join(folders[:10]) + (f" and {len(folders) - 10} more" if len(folders) > 10 else "")
     refuse(f"{file}: {problem}. There are: {shown}")
 

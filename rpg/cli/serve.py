@@ -62,11 +62,19 @@ def serve(
         bool | None,
         typer.Option(
             "--auth/--no-auth",
-            help="Ask for a password, also in the dashboard: user:password from $RPG_AUTH, else a new one that is "
-            "kept in serve/auth of the data folder. Default: when RPG_AUTH is set.",
+            help="Ask for a password, also in the dashboard: user:password from $RPG_AUTH, otherwise a new one, "
+            "stored in serve/auth of the data folder. Default: if RPG_AUTH is set.",
             show_default=False,
         ),
     ] = None,
+    public_url: Annotated[
+        str,
+        typer.Option(
+            help="Where a proxy with TLS offers both, e.g. https://lab.example.org/rpg (docs/operations.md). Asks for a "
+            "password unless --no-auth is given.",
+            show_default=False,
+        ),
+    ] = "",
     home: Home = None,
 ) -> int:
     """Start the Prefect server and UI, a worker and the dashboard, on loopback, until Ctrl-C."""
@@ -79,7 +87,9 @@ def serve(
     layout = layout_at(home)
     return run(
         layout,
-        Plan("rpg.__main__", port, dashboard_port, database, nightly, secret_of(layout.home, auth)),
+        Plan(
+            "rpg.__main__", port, dashboard_port, database, nightly, secret_of(layout.home, auth), public_url
+        ),
         say,
     )
 
@@ -91,17 +101,17 @@ def worker(
         typer.Option(
             min=1,
             max=65535,
-            help="Where the server of the other machine answers here, on loopback: the tunnel.",
+            help="Local port of the tunnel to the server.",
         ),
     ] = 4200,
     dashboard_port: Annotated[
-        int, typer.Option(min=1, max=65535, help="Port of its dashboard, for links.")
+        int, typer.Option(min=1, max=65535, help="Port of the server's dashboard, for links.")
     ] = 8501,
     auth: Annotated[
         bool | None,
         typer.Option(
             "--auth/--no-auth",
-            help="The server asks for a password: user:password from $RPG_AUTH, else that of serve/auth in the data folder.",
+            help="The server asks for a password: user:password from $RPG_AUTH, else from serve/auth in the data folder.",
             show_default=False,
         ),
     ] = None,

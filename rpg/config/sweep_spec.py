@@ -298,7 +298,9 @@ def _baseline(
         return None
     accepted = f"Accepted: {', '.join(fitting or variants)}"
     if fitting:
-        raise ConfigError(f"{path}: baseline: {wanted!r} fits {len(fitting)} variants; name one. {accepted}")
+        raise ConfigError(
+            f"{path}: baseline: {wanted!r} matches {len(fitting)} variants; name one. {accepted}"
+        )
     hint = nearest(wanted, variants) if isinstance(wanted, str) else ";"
     raise ConfigError(f"{path}: baseline: {wanted!r} is not a variant{hint} {accepted}")
 

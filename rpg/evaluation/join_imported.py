@@ -55,7 +55,7 @@ def join(
         in_log = "" if updates == 1 else log
         raise JoinError(
             f"--step {step}: {sweep}/{folder.name} ends at step {manifest['steps']}{in_log}. Import a longer log first, or "
-            "name the step of the run that the checkpoint is"
+            "name the step of the run to which the checkpoint belongs"
         )
     model_run = _trained_here(layout, sweep)
     spec = spec_of(model_run).model_copy(update={"seed": int(manifest["seed"])})

@@ -89,7 +89,7 @@ def read(
         raise LogError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
     rows = list(parse(text, path))
     if not rows:
-        raise LogError(f"{path}: holds no step; expected {_EXPECTED[kind]}")
+        raise LogError(f"{path}: contains no step; expected {_EXPECTED[kind]}")
     names = dict.fromkeys(name for row in rows for name in row if name != "step")
     columns = {ours: theirs for theirs, ours in our_names.items() if theirs in names}
     if kind == "trl":
@@ -234,7 +234,7 @@ def _table(text: str, path: Path) -> Iterable[Row]:
             raise LogError(f"{path}: row {number}: expected an object with a value for each column")
         name = next((name for name in _STEP if name in row), None)
         if name is None:
-            raise LogError(f"{path}: row {number}: no step: none of the columns {', '.join(_STEP)} is there")
+            raise LogError(f"{path}: row {number}: no step: it has none of the columns {', '.join(_STEP)}")
         step = row[name]
         if isinstance(step, float) and step.is_integer():
             step = int(step)

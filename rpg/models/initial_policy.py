@@ -89,7 +89,7 @@ def initial_policy(spec: RunSpec, home: Path, say: Callable[[str], None] = print
         try:
             model, tokenizer = load_pretrained(folder)
         except ModelError as error:
-            say(f"warning: the cached warm start is damaged and is made again: {error}")
+            say(f"warning: the cached warm start is damaged and will be rebuilt: {error}")
             with contextlib.suppress(FileNotFoundError):  # another process was faster
                 folder.replace(folder.with_name(f".{folder.name}.{os.getpid()}.tmp"))
             prepare_model(spec, home, say)
@@ -134,7 +134,7 @@ def _make(spec: RunSpec, home: Path, say: Callable[[str], None]) -> Policy:
     demos = demonstrations_of(spec.task, splits)
     policy = Policy(build_tiny(spec.model, tokenizer, warm.seed), tokenizer)
     threads = torch.get_num_threads()
-    say("warm start: begins (cached for later runs)")
+    say("warm start: starting (cached for later runs)")
     try:
         torch.set_num_threads(1)  # at this size more threads only wait for each other
         warm_start(policy, spec.task, demos, warm, say)

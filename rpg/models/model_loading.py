@@ -75,7 +75,7 @@ def load_pretrained(
     local = Path(path).expanduser()
     source = str(local) if local.exists() else str(path)
     if local.exists() and not (local / "config.json").is_file():
-        raise ModelError(f"model.path: {source} is no Hugging Face model: config.json is missing")
+        raise ModelError(f"model.path: {source} is not a Hugging Face model: config.json is missing")
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, revision=revision)
         model = AutoModelForCausalLM.from_pretrained(source, revision=revision, dtype=torch.float32)

@@ -119,7 +119,7 @@ def _all_truncated(rows: Rows) -> Finding | None:
         return None
     return Finding(
         "all truncated", f"every response of the last {len(rows)} steps was cut off at the limit",
-        "raise rollout.max_response_tokens, or look whether the model ever ends a response (chat template, end token)",
+        "raise rollout.max_response_tokens, or check whether the model ever ends a response (chat template, end token)",
     )  # fmt: skip
 
 
@@ -195,7 +195,7 @@ def _not_finite(row: Mapping[str, Any]) -> Finding:
     names = [name for name in ("loss", "grad_norm", "reward") if not _finite(row.get(name))]
     return Finding(
         "not finite", f"{', '.join(names)} is not a finite number at step {row.get('step')}",
-        "a smaller learning rate or clipping; the checkpoint before it is whole",
+        "a smaller learning rate or clipping; the previous checkpoint is intact",
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ import pandas
 
 from rpg import stats
 from rpg.report.summary import MEAN
+from rpg.report.verdicts import ProblemScores, at_step
 from rpg.store import queries
 
 DIRECTIONS = {
@@ -144,22 +145,17 @@ def mean_over(
 ) -> stats.Estimate | None:
     """Mean accuracy of these variants at the last checkpoint, with its interval over seeds and problems.
 
-    None unless all were evaluated with the same numbers of seeds and problems.
+    None unless all have the same number of seeds, which answered some of the same problems.
     """
-    by_variant: list[list[np.ndarray]] = []
-    for variant in variants:
-        rows = queries.answers(db, sweep, checkpoints(db, sweep, variant))
-        rows = rows if benchmark == MEAN else rows[rows["benchmark"] == benchmark]
-        arrays = []
-        for _, part in rows.groupby("benchmark", sort=False):
-            table = part.groupby(["run", "problem_id"])["correct"].mean().unstack("problem_id")
-            arrays.append(table.to_numpy(float))
-        by_variant.append(arrays)
-    shapes = {tuple(array.shape for array in arrays) for arrays in by_variant}
-    if shapes == {()} or len(shapes) != 1:
+    chosen = [checkpoints(db, sweep, variant) for variant in variants]
+    seeds = {len(places) for places in chosen}
+    if len(seeds) != 1 or 0 in seeds:
         return None
-    means = [np.mean(same, axis=0) for same in zip(*by_variant, strict=True)]
-    return None if any(np.isnan(mean).any() for mean in means) else stats.accuracy(means)
+    runs = [at_step(dict(enumerate(run for run, _ in places)), places[0][1]) for places in chosen]
+    problems = ProblemScores(db, sweep, {place for places in chosen for place in places})
+    parts = queries.benchmarks(db, [sweep]) if benchmark == MEAN else [benchmark]
+    block = problems.block(parts, runs)
+    return stats.accuracy([array.mean(axis=0) for array in block]) if block else None
 
 
 def _majority(codes: np.ndarray, right: np.ndarray, k: int) -> np.ndarray:

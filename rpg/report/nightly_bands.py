@@ -1,9 +1,11 @@
 """Robust bands around the numbers of nightly reproductions: is tonight like the nights before?
 
 A night is a file `nightly/<date>-<code>.json` in the data folder, or `nightly/<set>/<date>-<code>.json` for a custom set:
-{"night", "started", "revision", "code", "environment", "values", "spread", "digests", "failed", "bits", "said"}.
+{"night", "started", "revision", "code", "environment", "values", "spread", "digests", "statistics", "failed", "bits",
+"said"}.
 `values` maps `sweep / variant / metric` to the mean over seeds, `spread` to its standard error over those seeds,
-`digests` every run to rpg.report.run_digests.run_digest; `bits` is whether they changed, `said` the sentence about it.
+`digests` every run to rpg.report.run_digests.run_digest; `statistics` are rpg.report.statistics_digests; `bits` is whether
+they changed or there are fewer, `said` the sentence about it.
 An intended change has "accepted": {"why", "user", "time"}; later nights are compared with it.
 """
 
@@ -17,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rpg.metrics import METRICS, Band
-from rpg.report.run_digests import is_settled, verdict
+from rpg.report.run_digests import is_settled, named_as, verdict
 from rpg.store import RunFolder, StoreError
 from rpg.store.atomic_files import read_json_object
 from rpg.store.samples import read_eval
@@ -29,7 +31,7 @@ WIDTH = 5.0
 """Half the band in robust standard deviations: 1.4826 times the median absolute deviation."""
 SEEDS_WIDTH = 4.0
 """Half the band in standard errors of the difference of two means over independent seeds."""
-ALREADY = "the night before is still running"
+ALREADY = "the previous night is still running"
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ def compare(
     `spreads`: the standard errors over seeds of the same earlier nights.
     """
     before, spreads = before[-NIGHTS:], spreads[-NIGHTS:]
-    names = dict.fromkeys([*tonight, *(name for night in before for name in night)])
+    names = dict.fromkeys([*tonight, *(before[-1] if before else ())])
     numbers = []
     for name in names:
         earlier = [night[name] for night in before if math.isfinite(night.get(name, math.nan))]
@@ -156,7 +158,7 @@ def comparable(nights: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 def judge(tonight: Mapping[str, Any], nights: Sequence[Mapping[str, Any]]) -> tuple[list[Number], str, bool]:
     """(numbers against their bands, a sentence about the bits, whether the bits are red)."""
-    before = comparable(nights)
+    before = [named_as(tonight, night) for night in comparable(nights)]
     spreads = [night.get("spread", {}) for night in before]
     numbers = compare(tonight["values"], [night["values"] for night in before], spreads)
     return numbers, *verdict(tonight, nights)
@@ -184,7 +186,7 @@ def markdown(
     bits: bool = False,
 ) -> str:
     red = sum(number.red for number in numbers) + len(failed)
-    parts = [*(["bits changed"] if bits else []), *([f"{red} out of band"] if red else [])]
+    parts = [*([said.partition(" since ")[0]] if bits else []), *([f"{red} out of band"] if red else [])]
     lines = [f"# Night {night}: {', '.join(parts) or 'as before'}", ""]
     lines += [f"Compared with {min(nights, NIGHTS)} earlier nights.", ""]
     if said:

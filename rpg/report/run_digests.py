@@ -8,34 +8,38 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+from rpg.report.statistics_digests import CLOCK
 from rpg.store import RunFolder
 from rpg.store.checkpoints import model_digest
 from rpg.store.samples import read_eval
 
-_CLOCK = ("time", "attempt", "tokens_per_second")
-"""Measured with a clock, like every seconds_*, and therefore never equal."""
 _HEX = 8
-_NUMERIC = ("python", "torch", "transformers", "numpy", "schedulefree")
+_NUMERIC = (
+    "python", "torch", "transformers", "tokenizers", "numpy", "schedulefree", "math-verify", "sympy", "scipy", "pandas",
+    "duckdb", "verl", "ray", "vllm",
+)  # fmt: skip
 """Packages whose versions may change a digit."""
 
 
 def run_digest(folder: RunFolder) -> dict[str, Any]:
-    """{"spec", "steps", "metrics": {name: the digests of all steps, concatenated}, "weights", "samples"} of a run. Raises
-    StoreError, OSError: a part of the run is missing.
+    """{"spec", "loss", "back end", "steps", "metrics": {name: the digests of all steps, concatenated}, "weights", "samples"}
+    of a run. Raises StoreError, OSError: a part of the run is missing.
     """
     manifest, rows = folder.read_manifest(), folder.read_metrics().rows
     metrics = dict.fromkeys(name for row in rows for name in row)
     return {
         "spec": _short(json.dumps(manifest["spec"], sort_keys=True), 16),
+        "loss": manifest["algorithm"],
+        "back end": manifest["spec"].get("backend", {}).get("type", "local"),
         "steps": [row["step"] for row in rows],
         "metrics": {
             name: "".join(_short(repr(row.get(name)), _HEX) for row in rows)
             for name in metrics
-            if name not in _CLOCK and not name.startswith("seconds_") and name != "step"
+            if name not in CLOCK and not name.startswith("seconds_") and name != "step"
         },
         "weights": model_digest(folder.checkpoint(manifest["steps"])),
         "samples": {
@@ -70,7 +74,8 @@ class Change:
 
 
 def compare_digests(tonight: Mapping[str, Any], before: Mapping[str, Any]) -> Change | None:
-    """The earliest difference between the runs of two nights; None if the runs they have in common are equal."""
+    """The earliest difference between the runs of two nights; None if the runs they have in common are equal, but for
+    metrics that only tonight's have."""
     common = [name for name in tonight if name in before]
     changed = {run: difference for run in common if (difference := _difference(tonight[run], before[run]))}
     if not changed:
@@ -82,16 +87,107 @@ def compare_digests(tonight: Mapping[str, Any], before: Mapping[str, Any]) -> Ch
 
 def _difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[int | None, list[str]] | None:
     """(first step that differs, metrics that differ there); (None, what differs) if only weights or samples do."""
-    names = dict.fromkeys([*a["metrics"], *b["metrics"]])
     for index, step in enumerate(a["steps"] if len(a["steps"]) >= len(b["steps"]) else b["steps"]):
         part = slice(index * _HEX, (index + 1) * _HEX)
-        differ = [n for n in names if a["metrics"].get(n, "")[part] != b["metrics"].get(n, "")[part]]
+        differ = [n for n, digests in b["metrics"].items() if a["metrics"].get(n, "")[part] != digests[part]]
         if differ:
             return step, differ
     if a["weights"] != b["weights"]:
         return None, ["weights"]
-    samples = [n for n in {**a["samples"], **b["samples"]} if a["samples"].get(n) != b["samples"].get(n)]
+    samples = [name for name in b["samples"] if a["samples"].get(name) != b["samples"][name]]
     return (None, [f"samples of {name}" for name in samples]) if samples else None
+
+
+class Ledger(NamedTuple):
+    """What two nights have in common and whether it is equal.
+
+    `change`: of the runs' bits; `reported`: parts of report statistics that differ; `gone` and `new`: what only the
+    earlier or only the later night has, by kind; `counts`: kind -> (in both nights, in the earlier one).
+    """
+
+    change: Change | None
+    reported: list[str]
+    gone: dict[str, list[str]]
+    new: dict[str, list[str]]
+    counts: dict[str, tuple[int, int]]
+
+    @property
+    def is_equal(self) -> bool:
+        return not (self.change or self.reported or self.gone)
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{both} of {old} {kind}" for kind, (both, old) in self.counts.items() if old)
+        changed = [str(self.change)] if self.change else []
+        changed += [f"report statistics {_few(self.reported)}"] if self.reported and not self.change else []
+        lost = [f"no more {kind}: {_few(names)}" for kind, names in self.gone.items()]
+        new = [f"new {kind}: {_few(names)}" for kind, names in self.new.items()]
+        return "; ".join([*changed, *lost, *new, f"compared {counts or 'nothing'}"])
+
+
+def ledger(tonight: Mapping[str, Any], before: Mapping[str, Any]) -> Ledger:
+    """Tonight's record beside that of an earlier night, a sweep whose file was renamed under tonight's name."""
+    before = named_as(tonight, before)
+    new, old = _entries(tonight), _entries(before)
+    gone, come = _only(old, new), _only(new, old)
+    counts = {kind: (len(names) - len(gone.get(kind, ())), len(names)) for kind, names in old.items()}
+    now, then = new["report statistics"], old["report statistics"]
+    reported = [name for name in then if now.get(name, then[name]) != then[name]]
+    return Ledger(compare_digests(tonight["digests"], before["digests"]), reported, gone, come, counts)
+
+
+def _entries(night: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Kind -> names of what a night has; for report statistics with their digests."""
+    runs = night["digests"]
+    statistics = (night.get("statistics") or {}).items()
+    return {
+        "runs": dict.fromkeys(runs),
+        "metrics": {name: None for run in runs.values() for name in run["metrics"]},
+        "losses": {run["loss"]: None for run in runs.values() if "loss" in run},
+        "back ends": {run["back end"]: None for run in runs.values() if "back end" in run},
+        "report statistics": {
+            f"{name}: {part}": value for name, of in statistics for part, value in of.items()
+        },
+    }
+
+
+def _only(these: Mapping[str, dict[str, Any]], others: Mapping[str, dict[str, Any]]) -> dict[str, list[str]]:
+    only = {kind: [name for name in names if name not in others[kind]] for kind, names in these.items()}
+    return {kind: names for kind, names in only.items() if names}
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def named_as(tonight: Mapping[str, Any], night: Mapping[str, Any]) -> dict[str, Any]:
+    """An earlier night under tonight's names: a sweep whose file was renamed is known by the settings of its runs."""
+    ours, theirs = _settings(tonight), _settings(night)
+    names = {
+        old: next((new for new in ours if new not in theirs and ours[new] == settings), old)
+        for old, settings in theirs.items()
+        if old not in ours
+    }
+
+    def under(name: str) -> str:
+        label, slash, rest = name.partition(" / ")
+        return names.get(label, label) + slash + rest
+
+    fields = ("values", "spread", "digests", "statistics")
+    return {
+        **night,
+        **{
+            field: {under(name): value for name, value in (night.get(field) or {}).items()}
+            for field in fields
+        },
+    }
+
+
+def _settings(night: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Sweep -> the settings of its runs."""
+    found: dict[str, list[str]] = {}
+    for name, run in sorted((night.get("digests") or {}).items()):
+        found.setdefault(name.partition(" / ")[0], []).append(run["spec"])
+    return found
 
 
 def environment(versions: Mapping[str, str], machine: Mapping[str, Any]) -> dict[str, str]:
@@ -100,12 +196,10 @@ def environment(versions: Mapping[str, str], machine: Mapping[str, Any]) -> dict
     return {**packages, "processor": str(machine.get("processor", "?"))}
 
 
-def reference(nights: Sequence[Mapping[str, Any]], here: Mapping[str, str]) -> Mapping[str, Any] | None:
-    """The newest earlier night (`nights` are oldest first) with this environment and settled bits: equal to those before,
-    accepted, or the first of their kind.
-    """
-    same = (night for night in reversed(nights) if night.get("digests") and night.get("environment") == here)
-    return next(filter(is_settled, same), None)
+def reference(nights: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The newest earlier night (`nights` are oldest first) that is settled: equal to those before, accepted, or first."""
+    settled = [night for night in nights if night.get("digests") and is_settled(night)]
+    return settled[-1] if settled else None
 
 
 def is_settled(night: Mapping[str, Any]) -> bool:
@@ -139,23 +233,18 @@ def _commit(night: Mapping[str, Any]) -> str:
 
 
 def verdict(tonight: Mapping[str, Any], nights: Sequence[Mapping[str, Any]]) -> tuple[str, bool]:
-    """(a sentence about tonight's bits, whether they are red).
-
-    Other package versions or another processor may change bits: then only the bands judge, and later nights are compared
-    with tonight.
+    """(a sentence about what tonight has in common with the last settled night, whether it is red): bits or report
+    statistics that differ, and anything that is compared no more.
     """
-    before = reference(nights, tonight["environment"])
+    before = reference(nights)
     if before is None:
-        last = next((night for night in reversed(nights) if night.get("digests")), None)
-        if last is None:
-            return "bits: the first night; later nights are compared with it", False
-        change = compare_digests(tonight["digests"], last["digests"])
-        what = f"bits changed: {change}" if change else "bits are the same"
-        return f"{what}; changed since night {last['night']}: {', '.join(causes(tonight, last))}", False
-    change = compare_digests(tonight["digests"], before["digests"])
-    if change is None:
-        return f"bits are the same as in night {before['night']}", False
-    changes = ", ".join(causes(tonight, before))
+        return "bits: the first night; later nights are compared with it", False
+    found = ledger(tonight, before)
+    if found.is_equal:
+        return f"bits are the same as in night {before['night']}; {found}", False
+    parts = ["bits changed"] if found.change else ["report statistics changed"] if found.reported else []
+    what = " and ".join([*parts, *(["less compared"] if found.gone else [])])
     same = "code, package versions, processor and configuration are the same: not deterministic"
+    changes = ", ".join(causes(tonight, before))
     why = f"changed since: {changes}" if changes else same
-    return f"bits changed since {_commit(before)}: {change}; {why}", True
+    return f"{what} since {_commit(before)}: {found}; {why}", True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -67,36 +66,34 @@ def at_equal_spending(
     if baseline not in chosen:
         return
     for axis in ("tokens", "seconds"):
-        curves: dict[str, list[tuple[int, float]]] = {}
-        for run, step in sorted(complete):
-            curves.setdefault(run, []).append((step, float(spent[axis].get((run, step), math.nan))))
-        known = {
-            run: curve for run, curve in curves.items() if not any(math.isnan(value) for _, value in curve)
+        curves = {
+            run: dict(part.droplevel("run").astype(float))
+            for run, part in spent[axis].reindex(sorted(complete)).groupby("run")
+            if part.notna().all()
         }
         totals = {
-            variant: [dict(known[run])[step] for run in runs.values()]
-            for variant, (step, runs) in chosen.items()
-            if all(step in dict(known.get(run, ())) for run in runs.values())
+            variant: [curves[run][step] for run in runs.values()]
+            for variant, (step, runs) in sorted(chosen.items(), key=lambda item: item[0] != baseline)
+            if all(step in curves.get(run, ()) for run in runs.values())
         }
         means = [float(np.mean(values)) for values in totals.values()]
         budget = min(map(min, totals.values()), default=0.0)
         if baseline not in totals or budget <= 0 or max(means) < UNEQUAL * min(means):
             continue
-        places: dict[str, verdicts.Runs] = {
+        places = {
             variant: {
-                seed: (run, verdicts.at_budget(known[run], budget))
+                seed: (run, verdicts.at_budget(curves[run], budget))
                 for seed, run in chosen[variant][1].items()
             }
-            for variant in (baseline, *(name for name in totals if name != baseline))
+            for variant in totals
         }
         group = verdicts.Group(places[baseline], {name: places[name] for name in totals if name != baseline})
         problems = verdicts.ProblemScores(db, sweep, verdicts.checkpoints([group]))
         differences = verdicts.compare(problems, [group], {axis: benchmarks})
         rows: list[dict[str, Any]] = []
         for variant, runs in places.items():
-            arrays = [array for name in benchmarks if (array := problems.array(name, runs)) is not None]
-            if len(arrays) == len(benchmarks):
-                accuracy = float(np.mean([array.mean() for array in arrays]))
+            if block := problems.block(benchmarks, [runs]):
+                accuracy = float(np.mean([array.mean() for array in block]))
                 row = {"variant": variant, "label": labels[variant], "seeds": len(runs), "accuracy": accuracy}
                 tested = differences.get((variant, axis))
                 rows.append(row | (tested._asdict() if tested else {"verdict": ""}))

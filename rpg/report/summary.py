@@ -204,7 +204,7 @@ def _notes(runs: pandas.DataFrame, baseline: str | None, variants: list[str], sa
         )
     pending = runs.loc[runs["state"] == "pending", "run"]
     if len(pending):
-        notes.append(f"not begun: {', '.join(pending)}")
+        notes.append(f"not started: {', '.join(pending)}")
     if baseline and baseline not in variants:
         notes.append(f"the baseline {baseline} has no runs yet: nothing is compared with it")
     return notes
@@ -217,8 +217,8 @@ def _one_initial_model(manifests: Mapping[str, Mapping[str, Any]]) -> list[str]:
     if len({seed for seed, _ in models}) < 2 or len(starts) != 1 or starts == {None}:
         return []
     return [
-        f"all seeds start from one initial model (model.warm_start.seed {starts.pop()}): what is said here is about that "
-        "model, and may differ from another by more than the intervals"
+        f"all seeds start from one initial model (model.warm_start.seed {starts.pop()}): the results are about that "
+        "model, and may differ for another by more than the intervals"
     ]
 
 
@@ -226,7 +226,7 @@ def _superseded(runs: pandas.DataFrame) -> list[str]:
     """Notes on older runs of the same name, which are not part of the numbers."""
     reasons = runs["superseded"].dropna().value_counts()
     return [
-        f"{count} older run{'s' * (count > 1)} of this sweep superseded, and in no number here: {why}"
+        f"{count} older run{'s' * (count > 1)} of this sweep superseded, and not included here: {why}"
         for why, count in reasons.items()
     ]
 
@@ -301,8 +301,7 @@ def _rows(
     rows = []
     for variant, (step, seeds) in chosen.items():
         own = scores[scores["run"].isin(seeds.values()) & (scores["step"] <= step)]
-        places: verdicts.Runs = {seed: (run, ((step, 1.0),)) for seed, run in seeds.items()}
-        made = {name: problems.array(name, places) for name in benchmarks}
+        made = {name: problems.array(name, verdicts.at_step(seeds, step)) for name in benchmarks}
         arrays = {name: array for name, array in made.items() if array is not None}
         for benchmark in [*benchmarks, MEAN] if len(benchmarks) > 1 else benchmarks:
             parts = judged if benchmark == MEAN else [benchmark]
@@ -352,9 +351,11 @@ def _scored(
     parts = scores.groupby(["run", "step"])["accuracy"]
     curve = parts.mean()[parts.size() == scores["benchmark"].nunique()]
     last = curve.xs(step, level="step")
-    half = math.nan
-    if len(last) > 2:
-        half = float(stats.t_quantile(len(last) - 1) * last.std() / math.sqrt(len(last)))
+    half = (
+        float(stats.t_quantile(len(last) - 1) * last.std() / math.sqrt(len(last)))
+        if len(last) > 2
+        else math.nan
+    )
     mean = float(last.mean())
     numbers = {"seeds": len(last), "last": mean, "low": mean - half, "high": mean + half}
     missing = {"problems": 0, "k": 0, "pass_at_k": math.nan, "maj_at_k": math.nan}
@@ -416,7 +417,8 @@ def _leads(
     for benchmark, part in table.groupby("benchmark"):
         place = part["last"].idxmax()
         groups = verdicts.at_last(chosen, part.loc[place, "variant"])
-        leads[place] = verdicts.leads(problems, groups, benchmark, parts[benchmark], len(part) - 1)
+        others = verdicts.compare(problems, groups, {benchmark: parts[benchmark]}).values()
+        leads[place] = len(others) == len(part) - 1 > 0 and all(one.verdict == "worse" for one in others)
     return [bool(lead) for lead in leads]
 
 

@@ -146,7 +146,7 @@ def score_curves(
         benchmarks = queries.benchmarks(db, [sweep])
         for place, row in drawn.iterrows():
             at = row["variant"], row["step"]
-            seeds: verdicts.Runs = {number: (run, ((at[1], 1.0),)) for number, run in enumerate(runs[at])}
+            seeds = verdicts.at_step(dict(enumerate(runs[at])), at[1])
             # The mean is over the run's own benchmarks; one that was imported may bring others into the sweep.
             parts = benchmarks if row["name"] == MEAN else [row["name"]]
             arrays = [array for name in parts if (array := problems.array(name, seeds)) is not None]

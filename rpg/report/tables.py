@@ -26,13 +26,13 @@ from rpg.stats import ERROR
 BEST_NOTE = "Best is the maximum over checkpoints, chosen on the same problems, and therefore optimistic."
 INTERVAL_NOTE = "Intervals are 95 %, over seeds and problems; differences are paired by seed and problem."
 TEST_NOTE = (
-    "Differences are tested as one family (docs/statistics.md): of sweeps whose variants are equal, about 5 % at most have "
-    "one called better or worse; above 0.05 a difference is within noise. Intervals hold for all differences together, so "
-    "that one may just include zero although its verdict is not noise."
+    "Differences are tested as one family (docs/statistics.md): if all variants are equal, one is called better or worse in "
+    "about 5 % of sweeps at most; above 0.05 a difference is within noise. Intervals hold for all differences together, so "
+    "that one may just include zero although its verdict is not within noise."
 )
 TOO_FEW_NOTE = "Verdicts need three seeds: two do not show how much seeds differ."
 BOLD_NOTE = (
-    "Bold: better than every other variant by the same test; where nothing is bold, the best is not settled."
+    "Bold: better than every other variant by the same test; if nothing is bold, no variant is clearly best."
 )
 
 WRAPPED = 160  # characters of a line that is as wide as a figure of four panels
@@ -161,7 +161,7 @@ def significant(summary: Summary) -> list[str]:
         if len(rows):
             names = [f"{row.label} {signed(row.difference)}" for row in rows.itertuples()]
             parts.append(f"{verdict}: {', '.join(names)}")
-    verdicts = "; ".join(parts) or "no difference is real"
+    verdicts = "; ".join(parts) or "no difference is significant"
     baseline = baseline_label(summary)
     text = f"Accuracy at the end against {baseline}, paired test with corrected p below 0.05: {verdicts}."
     return [*([summary.spending] if summary.spending else []), *textwrap.wrap(text, WRAPPED)]
@@ -174,7 +174,7 @@ def caption(summary: Summary) -> list[str]:
     if summary.look and (summary.look.number > 1 or summary.look.level < ERROR):
         lines.append(
             f"This is look {summary.look.number} at these differences, with {len(summary.look.runs)} runs of "
-            f"{summary.look.planned} first planned: verdicts that are new were given at {summary.look.level:.2%}."
+            f"{summary.look.planned} planned at first: new verdicts were given at a level of {summary.look.level:.2%}."
         )
     if not summary.table.empty:
         whole = summary.table[summary.table["low"].notna()]  # those that have an interval
@@ -188,7 +188,7 @@ def caption(summary: Summary) -> list[str]:
                 "Numbers by different rules cannot be compared: rpg evaluate --regrade grades samples again."
             )
         if seeds == 1:
-            lines.append("With one seed an interval speaks about other problems, not about other seeds.")
+            lines.append("With one seed, an interval covers the choice of problems, not that of seeds.")
         elif summary.table["verdict"].eq(TOO_FEW).any():
             lines.append(TOO_FEW_NOTE)
     return lines

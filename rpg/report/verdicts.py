@@ -46,6 +46,10 @@ class Group(NamedTuple):
     variants: dict[str, Runs]
 
 
+def at_step(runs: Mapping[int, str], step: int) -> Runs:
+    return {seed: (run, ((step, 1.0),)) for seed, run in runs.items()}
+
+
 def at_last(chosen: Checkpoints, baseline: str | None) -> list[Group]:
     """Variants by the last step that the baseline has too."""
     if baseline is None or baseline not in chosen:
@@ -53,17 +57,18 @@ def at_last(chosen: Checkpoints, baseline: str | None) -> list[Group]:
     groups: dict[int, Group] = {}
     last, base = chosen[baseline]
     for variant, (step, runs) in chosen.items():
-        place = ((min(step, last), 1.0),)
-        group = groups.setdefault(place[0][0], Group({seed: (run, place) for seed, run in base.items()}, {}))
+        step = min(step, last)
+        group = groups.setdefault(step, Group(at_step(base, step), {}))
         if variant != baseline and set(runs) & set(base):
-            group.variants[variant] = {seed: (run, place) for seed, run in runs.items()}
+            group.variants[variant] = at_step(runs, step)
     return [group for group in groups.values() if group.variants]
 
 
-def at_budget(curve: Sequence[tuple[int, float]], budget: float) -> Place:
+def at_budget(curve: Mapping[int, float], budget: float) -> Place:
     """Between the two checkpoints where a run had spent this much; `curve` are steps, ascending, with what was spent."""
-    before = max((point for point in curve if point[1] <= budget), default=curve[0])
-    after = min((point for point in curve if point[1] > budget), default=before)
+    points = list(curve.items())
+    before = max((point for point in points if point[1] <= budget), default=points[0])
+    after = min((point for point in points if point[1] > budget), default=before)
     if after[1] <= before[1]:
         return ((before[0], 1.0),)
     share = (budget - before[1]) / (after[1] - before[1])
@@ -172,11 +177,3 @@ def looked_at(
         settled = [result[2] for result in before if result[2] in ("better", "worse")]
         made[key] = one._replace(verdict=settled[0]) if settled else one
     return made
-
-
-def leads(
-    scores: ProblemScores, groups: Sequence[Group], benchmark: str, parts: Sequence[str], others: int
-) -> bool:
-    """Whether the groups' baseline is better than all the others."""
-    found = compare(scores, groups, {benchmark: parts})
-    return len(found) == others > 0 and all(one.verdict == "worse" for one in found.values())

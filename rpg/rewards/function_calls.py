@@ -90,7 +90,7 @@ def _by_form(function: Callable[..., Any], batch: Batch) -> Any:
     missing = [p.name for p in asked_for if p.default is p.empty and p.name not in arguments]
     if missing:
         raise TypeError(
-            f"the function asks for {', '.join(missing)}, and there are: {', '.join(sorted(arguments))}"
+            f"no argument for parameter {', '.join(missing)}; there are: {', '.join(sorted(arguments))}"
         )
     by_place = [p.name for p in parameters.values() if p.kind is p.POSITIONAL_ONLY]
     any_keyword = any(p.kind is p.VAR_KEYWORD for p in parameters.values())

@@ -107,13 +107,13 @@ class FunctionReward:
     def _late(self, seconds: float, batch: Batch | None) -> str:
         what = f"{len(batch)} responses" if batch is not None else "its import"
         return (
-            f"reward: {self.part.function}: no answer within {seconds:g} s for {what} (reward.seconds); it was ended"
+            f"reward: {self.part.function}: no answer within {seconds:g} s for {what} (reward.seconds); it was killed"
             f"{_shown(batch, 0)}"
         )
 
     def _ended(self, process: subprocess.Popen[bytes], batch: Batch | None) -> str:
         code = process.wait()
-        how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         return (
             f"reward: {self.part.function}: its process {how}; the log has what it printed{_shown(batch, 0)}"
         )

@@ -161,7 +161,7 @@ def length_reward(tokens: int, full: int, zero: int) -> float:
 
 
 def overlong_punishment(tokens: int, limit: int, buffer_fraction: float, factor: float) -> float:
-    """Soft overlong punishment, 0 or negative (DAPO, arXiv 2503.14476, eq. 13; paper App. H).
+    """Soft overlong penalty, 0 or negative (DAPO, arXiv 2503.14476, eq. 13; paper App. H).
 
     Zero up to `limit - buffer` tokens, where the buffer is `buffer_fraction * limit`, then linear down to -factor at
     `limit`.

@@ -9,7 +9,6 @@ from rpg.stats.estimates import (
     crossed,
     majority_at_k,
     pass_at_k,
-    seed_interval,
     t_quantile,
 )
 from rpg.stats.power import (
@@ -46,7 +45,6 @@ __all__ = [
     "next_look",
     "pass_at_k",
     "problems_needed",
-    "seed_interval",
     "seeds_needed",
     "sentence",
     "spreads",

@@ -1,16 +1,7 @@
-"""Differences of several variants to one baseline, tested and bounded as one family. Why this test and no other:
-docs/statistics.md; how it performs: `python -m benchmarks.error_rates`.
+"""Differences of several variants to one baseline, tested and bounded as one family. Why by two routes, pooled and pairwise:
+docs/statistics.md; how they perform: `python -m benchmarks.error_rates`.
 
-A difference is the mean over the same seeds and problems. Given the spreads of the seeds of both variants it is about
-normal; what makes the test hard is that three seeds hardly show a spread. Two routes estimate it:
-
-*pooled*: every variant has a spread of its own, but a priori these resemble each other; so the spreads of all variants
-inform each (Bayes' rule on a grid). The baseline's resembles them least, because its seeds are in all differences.
-*pairwise*: only the differences of this variant to the baseline, seed by seed, as in a t test.
-
-In both, what the sampled answers alone would make seeds differ is known and spreads cannot be less. The p-value is the
-smaller of the two, each divided by a share (`_SHARES`). Everything is computed for many families at once (first axis), as
-simulations need it.
+Everything is computed for many families at once (first axis), as simulations need it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Estimates with honest intervals, from few seeds and problems. Formulas and their limits:
-docs/statistics.md.
+"""Estimates with honest intervals, from few seeds and problems. Formulas and their limits: docs/statistics.md.
 
-Scores are arrays (S, P): one row per seed, one column per problem, each entry the share of right samples.
-Several benchmarks are a list of such arrays with the same seeds ("strata"): their estimate is the plain
-mean of the benchmarks' means.
+Scores are arrays (S, P): one row per seed, one column per problem, each entry the share of right samples. Several benchmarks
+are a list of such arrays with the same seeds ("strata"): their estimate is the plain mean of the benchmarks' means.
 """
 
 import math
@@ -54,18 +52,6 @@ def majority_at_k(answers: Sequence[str | None], correct: Sequence[bool]) -> flo
     return float(np.mean([np.mean(right) for right in votes.values() if len(right) == top]))
 
 
-def seed_interval(values: ArrayLike) -> Estimate:
-    """Mean of one number per seed with Student's t interval over seeds; (S,) -> Estimate.
-
-    One seed has no interval: its bounds are NaN.
-    """
-    values = np.asarray(values, float)
-    size = len(values)
-    mean = float(values.mean()) if size else math.nan
-    error = float(values.std(ddof=1)) / math.sqrt(size) if size > 1 else math.nan
-    return _estimate(mean, error, size - 1, size, 0)
-
-
 def t_quantile(df: ArrayLike) -> np.ndarray:
     """Two-sided 95 % quantile of Student's t, NaN where df < 1."""
     df = np.asarray(df, float)
@@ -73,12 +59,8 @@ def t_quantile(df: ArrayLike) -> np.ndarray:
 
 
 def accuracy(strata: Sequence[ArrayLike]) -> Estimate:
-    """Mean accuracy of a variant over seeds and problems, both taken as samples of what could have been.
-
-    The standard error is that of `crossed`; the interval is Wilson's (1927) for as many independent trials as would
-    have that standard error, with Student's quantile: near 0 and 1 the spread that a few problems show says little,
-    and mean ± t * error covers too seldom. When every sample of every problem agrees there is no spread at all: it
-    is then Clopper and Pearson's for as many trials as there are problems.
+    """Mean accuracy of a variant, with the standard error of `crossed` and Wilson's (1927) interval for as many independent
+    trials; Clopper and Pearson's for as many trials as there are problems if all samples agree.
     """
     found = crossed(strata)
     mean, error = found.mean, found.standard_error
@@ -139,9 +121,8 @@ def components(strata: Sequence[np.ndarray]) -> Components:
 def crossed(strata: Sequence[ArrayLike]) -> Estimate:
     """Mean of benchmark means with the standard error of a two-way random-effects model, seeds x problems.
 
-    `strata` holds one (S, P_b) array per benchmark b, rows being the same seeds. With V_p the variance of
-    the mean due to problems, V_s due to seeds and V_e due to their interaction (which both contain), Var =
-    V_p + V_s - V_e, but not less than V_p or V_s; degrees of freedom after Satterthwaite (1946).
+    `strata` holds one (S, P_b) array per benchmark b, rows being the same seeds; ValueError for other shapes. Degrees of
+    freedom after Satterthwaite (1946).
     """
     arrays = [np.asarray(array, float) for array in strata]
     seeds = {array.shape[0] for array in arrays if array.ndim == 2}

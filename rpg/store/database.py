@@ -8,7 +8,6 @@ A lock file admits one builder at a time; it copies the previous version and rea
 """
 
 import contextlib
-import fcntl
 import os
 import re
 import shutil
@@ -17,6 +16,7 @@ from typing import NamedTuple
 
 import duckdb
 
+from rpg.store import locks
 from rpg.store.atomic_files import StoreError, atomic_write_text, readable
 from rpg.store.ingest import forget, ingest
 from rpg.store.ingest_files import fingerprint_beside_runs, run_sources
@@ -102,11 +102,8 @@ def open_file(path: Path, external: bool = False) -> duckdb.DuckDBPyConnection:
 def build(layout: Layout) -> Build:
     """Update the database from the run folders; if nothing has changed, the newest version stays. Raises StoreError if
     it cannot be written."""
-    with readable("write", layout.analytics):
-        layout.analytics.mkdir(parents=True, exist_ok=True)
-        with open(layout.analytics / ".lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            return _build(layout)
+    with readable("write", layout.analytics), locks.in_turn(layout.analytics / ".lock"):
+        return _build(layout)
 
 
 def _build(layout: Layout) -> Build:

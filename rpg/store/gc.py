@@ -98,7 +98,7 @@ def remove(layout: Layout, name: str) -> Path:
     members = [layout.run(sweep, run)] if run else [layout.run(sweep, member) for member in folders(path)]
     busy = [member.name for member in members if member.state() == "running"]
     if busy or (conductor.exists() and locks.held(conductor)):
-        raise StoreError(f"{name} is in use ({', '.join(busy) or 'its sweep is running'}): stop that first")
+        raise StoreError(f"{name} is in use ({', '.join(busy) or 'its sweep is running'}): stop it first")
     target = _free(layout.home / TRASH / f"{time.strftime('%Y-%m-%d')}-{name.replace('/', '-')}")
     with readable("move", path):
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -63,7 +63,8 @@ def _runs(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Rows) 
     for folder, state, fingerprint in sources:
         row: dict[str, Any] = {**run_key(folder), "state": state, "fingerprint": fingerprint}
         try:
-            if folder.path.is_dir():
+            # A run that has not begun gets its manifest a moment after its folder.
+            if folder.manifest_path.exists() or (folder.path.is_dir() and state != "pending"):
                 row |= _manifest(folder.read_manifest())
             row["benchmarks"] = row.get("benchmarks") or folder.benchmarks()
             failed, done = folder.read_failed() or {}, folder.read_done() or {}

@@ -29,7 +29,7 @@ def home(path: str | os.PathLike[str] | None = None) -> Path:
     advice = "choose another data folder with --home or RPG_HOME"
     if "?" in str(folder):
         raise StoreError(
-            f"{folder}: a path with '?' cannot be used (DuckDB takes the rest for options); {advice}"
+            f"{folder}: a path with '?' cannot be used (DuckDB would read the rest as options); {advice}"
         )
     existing = next(part for part in (folder, *folder.parents) if part.exists())
     if not existing.is_dir():

@@ -105,6 +105,20 @@ def only_one(path: Path, what: str) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def in_turn(path: Path) -> Iterator[None]:
+    """Hold the lock `path` for the block, after those of this machine who have it. Raises StoreError: as `take`."""
+    try:
+        fd = _open(path, PRIVATE)
+    except OSError as error:
+        raise StoreError(f"cannot lock {path}: {reason(error)}") from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
 def _beats_elsewhere(path: Path, fd: int) -> bool:
     if not other_machine(note(path)):
         return False

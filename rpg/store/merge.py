@@ -80,11 +80,13 @@ def _difference(ours: RunFolder, theirs: RunFolder) -> str | None:
             here, there = row[name], other[name]
             same = here == there or (here != here and there != there)  # NaN equals NaN
             if name not in _CLOCK and not name.startswith("seconds_") and not same:
-                return f"step {row['step']}: {name} is {here!r} here and {there!r} there; ours is kept"
+                return (
+                    f"step {row['step']}: {name} is {here!r} here and {there!r} there; the one here is kept"
+                )
     for benchmark in ours.benchmarks():
         for step in set(ours.eval_steps(benchmark)) & set(theirs.eval_steps(benchmark)):
             if _verdicts(ours, benchmark, step) != _verdicts(theirs, benchmark, step):
-                return f"step {step}: the samples of {benchmark} differ; ours are kept"
+                return f"step {step}: the samples of {benchmark} differ; those here are kept"
     return None
 
 

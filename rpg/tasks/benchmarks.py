@@ -297,5 +297,5 @@ def _text(row: dict[str, Any], columns: tuple[str, ...], field: str, where: str)
         if (text := text_of(row, column, where)) is not None:
             return text
     raise DataError(
-        f"{where}: no {field}: none of the columns {', '.join(columns)} is there. Found: {', '.join(map(str, row))}"
+        f"{where}: no {field}: the row has none of the columns {', '.join(columns)}. Found: {', '.join(map(str, row))}"
     )

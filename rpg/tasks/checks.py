@@ -190,7 +190,7 @@ def unanswerable(answer: str, verifier: Verifier) -> str | None:
     """Why no response can be right by this gold answer; None if one can."""
     if WORKED in answer:
         last = answer.rpartition(WORKED)[2].strip()
-        return f"holds a whole solution: only what follows {WORKED} is the answer; write {last!r}"
+        return f"contains a whole solution: only what follows {WORKED} is the answer; write {last!r}"
     if isinstance(verifier, MarkerVerifier):
         if "\n" in answer.strip():
             return "has several lines, and an answer ends with its line; write the answer alone"

@@ -66,7 +66,7 @@ def read(task: MathTask) -> Splits:
 _AS = {
     "similar": "the same as",
     "contained": "contained:",
-    "renamed": "the same, but for letters and numbers, as",
+    "renamed": "the same, except for letters and numbers, as",
 }
 
 
@@ -79,8 +79,8 @@ def _listed(kept: dict[str, Leak]) -> list[str]:
     )
     pairs = ", ".join(f"{name} ({leak.problem})" for name, leak in [*kept.items()][:_SHOWN])
     return [
-        f"{len(kept):,} training problems give away one of a benchmark ({tiers}) and stay; "
-        f"task.leaks leaves them out: {pairs}{', ...' if len(kept) > _SHOWN else ''}"
+        f"{len(kept):,} training problems give away a benchmark problem ({tiers}) and are kept; "
+        f"task.leaks can leave them out: {pairs}{', ...' if len(kept) > _SHOWN else ''}"
     ]
 
 

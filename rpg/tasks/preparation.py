@@ -9,10 +9,8 @@ extra_info {index, split, problem_id, raw_problem, demonstration}. Both back end
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
-import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -23,6 +21,7 @@ from typing import Any
 from rpg.config.identity import frozen_dump
 from rpg.config.reward import PythonReward
 from rpg.config.run_spec import RunSpec
+from rpg.store import locks
 from rpg.store.atomic_files import (
     atomic_write_json,
     atomic_write_text,
@@ -95,7 +94,9 @@ def data_notes(prepared: PreparedData) -> list[str]:
     for part in record.get("sources", []):
         leaked = part["dropped"].get("leaked", 0)
         if leaked:
-            notes.append(f"{leaked:,} training problems are in a benchmark too and were left out of training")
+            notes.append(
+                f"{leaked:,} training problems are also in a benchmark and were left out of training"
+            )
     pairs = Counter(pair["benchmark"] for pair in record.get("near_duplicates", []))
     return notes + [f"{name}: {count} pairs of problems are nearly the same" for name, count in pairs.items()]
 
@@ -110,11 +111,7 @@ def once(folder: Path) -> Iterator[Path | None]:
     if folder.is_dir():
         yield None
         return
-    with readable("write", folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder.parent / f".{folder.name}.lock", os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locks.in_turn(folder.parent / f".{folder.name}.lock"):
         if folder.is_dir():
             yield None
             return
@@ -130,8 +127,6 @@ def once(folder: Path) -> Iterator[Path | None]:
             finally:
                 shutil.rmtree(build, ignore_errors=True)
         fsync_folder(folder.parent)
-    finally:
-        os.close(lock)
 
 
 def _write_report(folder: Path, spec: RunSpec, splits: Splits, counts: dict[str, int]) -> None:

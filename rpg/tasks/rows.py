@@ -144,7 +144,7 @@ def hub_file(model: str, revision: str | None = None) -> Path:
         except (OSError, ValueError, HfHubHTTPError) as error:
             known = f"is neither a local folder nor a model on the hub ({str(error).strip().partition(chr(10))[0]})"
             away = (
-                "is no local folder, and the hub cannot be reached: copy the model's folder to this machine and give its "
+                "is not a local folder, and the hub cannot be reached: copy the model's folder to this machine and give its "
                 "path, or fetch it where there is a network (rpg model)"
             )
             raise DataError(f"model {model!r} {known if answers else away}") from None
@@ -252,12 +252,12 @@ def text_of(row: Mapping[str, Any], column: str, where: str) -> str | None:
     text = plain(value, column, where)
     if form == "boxed":
         if (boxed := last_box(text)) is None:
-            raise DataError(f"{where}: column {name}: holds no \\boxed{{...}} answer")
+            raise DataError(f"{where}: column {name}: contains no \\boxed{{...}} answer")
         text = boxed
     elif form == "after":
         _, marker, text = text.rpartition(argument)
         if not marker:
-            raise DataError(f"{where}: column {name}: holds no {argument!r}: {reprlib.repr(value)}")
+            raise DataError(f"{where}: column {name}: contains no {argument!r}: {reprlib.repr(value)}")
     elif form == "regex":
         if (match := re.search(argument, text, re.DOTALL)) is None:
             raise DataError(

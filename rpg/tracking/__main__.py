@@ -19,7 +19,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m rpg.tracking", description=__doc__)
     parser.add_argument("sweep", type=Path, help="the folder of the sweep, which holds a folder per run")
     parser.add_argument("--home", type=Path, help="the data folder (default: two levels above SWEEP_DIR)")
-    parser.add_argument("--drain", action="store_true", help="send what there is, then end")
+    parser.add_argument("--drain", action="store_true", help="send what exists, then end")
     options = parser.parse_args(arguments)
     die_with_parent()
     sweep = options.sweep.resolve()

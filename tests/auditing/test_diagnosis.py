@@ -88,7 +88,7 @@ def sentence(loss):
     (last_token_dropped, ["the last token of each response. They have no gradient"]),
     (batch_mean, ["responses of a batch affect each other", "In batches of 2: 0.5 of the reward's", "mean is subtracted"]),
     (by_length, ["divided by its length"]),
-    (detached_k2, ["1 of the reward's gradient; nothing left over", "No KL is in it: the RKL", "detached"]),
+    (detached_k2, ["1 of the reward's gradient; nothing left over", "It contains no KL: the RKL", "detached"]),
     (not_a_number, ["is NaN on finite inputs"]),
     (constant, ["The loss is a constant"]),
     (vector, ["tensor of shape (27,); one number is expected"]),

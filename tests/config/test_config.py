@@ -155,7 +155,7 @@ MISTAKES = [
     ("name: t\nbaseline: dapo\naxes: {algorithm: [grpo]}", ["baseline", "dapo", "grpo"]),
     (
         "name: t\nbaseline: grpo\naxes: {algorithm: [grpo, dapo], training.steps: [1, 2]}",
-        ["baseline", "'grpo' fits 2 variants", "grpo training.steps=1, grpo training.steps=2"],
+        ["baseline", "'grpo' matches 2 variants", "grpo training.steps=1, grpo training.steps=2"],
     ),
     (
         "name: t\nbaseline: {algorithm: grpo, training.steps: 3}\naxes: {algorithm: [grpo]}",

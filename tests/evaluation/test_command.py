@@ -58,4 +58,4 @@ def test_a_mistake_is_a_line_and_exit_code_2(arguments, words, tmp_path, monkeyp
 
 def test_a_model_that_is_none(own_benchmark, tmp_path, monkeypatch, capsys):
     code, _, err = rpg(monkeypatch, capsys, "evaluate", tmp_path, "-b", own_benchmark, "--home", tmp_path)
-    assert code == 2 and f"{tmp_path} is no Hugging Face model: config.json is missing" in err
+    assert code == 2 and f"{tmp_path} is not a Hugging Face model: config.json is missing" in err

@@ -184,7 +184,7 @@ def test_when_the_head_is_lost_its_trainings_are_lost_and_the_next_one_asks_agai
             assert lost.wait() == remote.LOST
             assert lost.answer == {"lost": "the connection to the Ray cluster was lost"}
             assert len(found) == left
-        resumed = r"no Ray cluster.*; every run goes on from its last checkpoint when the same"
+        resumed = r"no Ray cluster.*; run the same command again, and every run continues"
         with pytest.raises(ClusterGone, match=resumed):
             cluster.start(*arguments)
     finally:
@@ -227,7 +227,7 @@ def test_a_run_that_loses_its_node_is_started_again(folder, tmp_path, monkeypatc
     gone = {"lost": "its node is gone"}
     steps = [{**gone, "saves": 0}, gone, gone, {**gone, "saves": 1}, gone, gone, {"code": 0, "newest": 1}]
     left, said = trained(folder, tmp_path, monkeypatch, *steps)
-    assert left == [] and len(said) == 6 and "its node is gone; it is started again" in said[0]
+    assert left == [] and len(said) == 6 and "its node is gone; it is restarted" in said[0]
     assert folder.waiting() is None and not folder.failed_path.exists()
 
 

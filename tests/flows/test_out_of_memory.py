@@ -81,7 +81,7 @@ def test_a_run_killed_for_memory_goes_on_after_the_advised_change_to_the_same_bi
         done = rpg(tmp_path, *command, *advised, **prefect)
     assert done.returncode == 0 and not again.killed, done.stdout + done.stderr
     assert [one.path for one in layout.run_folders("hungry")] == [folder.path]
-    assert "going on after step 1 of 2" in folder.log_path.read_text()
+    assert "continuing after step 1 of 2" in folder.log_path.read_text()
 
     whole = layout.run("hungry-whole", folder.name)
     spec = json.loads(folder.manifest_path.read_text())

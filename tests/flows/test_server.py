@@ -1,9 +1,20 @@
-"""A new data folder's Prefect database is a copy of one that is kept, whatever becomes of that one."""
+"""The Prefect server of a new data folder: its first database, ten starts at once, and one that hangs."""
 
+import concurrent.futures
+import json
+import multiprocessing
 import sqlite3
+import subprocess
+import sys
+import urllib.request
 from contextlib import closing
 
+import httpx
 import pytest
+
+from flows.prefect import server
+from flows.prefect.server import ServerError, prefect_api, wait_healthy
+from tests.waiting import HANG
 
 
 @pytest.fixture
@@ -20,12 +31,6 @@ def folders(tmp_path, monkeypatch):
         yield cache / f"prefect-{__version__}.db", home / "prefect.db"
 
 
-def begin():
-    from flows.prefect.server import _copy_empty_database
-
-    _copy_empty_database()
-
-
 def written(path, text):
     with closing(sqlite3.connect(path)) as db, db:
         db.execute("CREATE TABLE said (text)")
@@ -37,40 +42,85 @@ def said(path):
         return db.execute("SELECT text FROM said").fetchone()[0]
 
 
-def test_a_new_folder_gets_a_copy_and_one_that_has_a_database_keeps_it(folders):
-    kept, database = folders
-    written(kept, "empty")
-    begin()
-    assert said(database) == "empty" and [p.name for p in database.parent.glob("*.db*")] == ["prefect.db"]
-    with closing(sqlite3.connect(database)) as db, db:
-        db.execute("UPDATE said SET text = 'mine'")
-    begin()
-    assert said(database) == "mine" and said(kept) == "empty"
-
-
-def test_what_is_no_database_is_removed_and_the_server_makes_its_own(folders):
-    kept, database = folders
-    kept.write_bytes(b"half a file" * 1000)
-    with pytest.raises(sqlite3.Error):
-        begin()
-    assert not kept.exists() and list(database.parent.iterdir()) == []
-
-
-def test_another_database_is_nothing_to_copy(folders, monkeypatch):
-    from prefect.settings import PREFECT_API_DATABASE_CONNECTION_URL, temporary_settings
-
-    kept, database = folders
-    written(kept, "empty")
-    with temporary_settings({PREFECT_API_DATABASE_CONNECTION_URL: "postgresql+asyncpg://a@127.0.0.1/b"}):
-        begin()
-    assert not database.exists()
+def tables(path):
+    with closing(sqlite3.connect(path)) as db:
+        migrated = db.execute("SELECT count(*) FROM alembic_version").fetchone()
+        return migrated, db.execute("SELECT count(*) FROM flow_run").fetchone()
 
 
 @pytest.mark.slow
-def test_the_first_one_is_made_by_prefects_migrations(folders):
+def test_the_first_one_is_made_by_prefects_migrations_and_the_next_copied(folders):
     kept, database = folders
-    begin()
-    for path in (kept, database):
-        with closing(sqlite3.connect(path)) as db:
-            assert db.execute("SELECT count(*) FROM alembic_version").fetchone() == (1,)
-            assert db.execute("SELECT count(*) FROM flow_run").fetchone() == (0,)
+    server._prepare_database()
+    assert tables(kept) == tables(database) == ((1,), (0,))
+    database.unlink()
+    written(kept, "a copy")
+    server._prepare_database()
+    assert said(database) == "a copy"
+    with closing(sqlite3.connect(database)) as db, db:
+        db.execute("UPDATE said SET text = 'mine'")
+    server._prepare_database()
+    assert said(database) == "mine" and said(kept) == "a copy"
+    database.unlink()
+    kept.write_bytes(b"half a file" * 1000)
+    server._prepare_database()
+    assert tables(database) == tables(kept), "made anew, and kept"
+
+
+def write_through_a_server_of_its_own(home):
+    with prefect_api(home) as url:
+        body = json.dumps({"name": "f"}).encode()
+        ask = urllib.request.Request(f"{url}/flows/", body, {"content-type": "application/json"})
+        with urllib.request.urlopen(ask, timeout=300) as answer:
+            return json.load(answer)["id"]
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_ten_first_starts_at_once_all_work_on_one_database(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    spawn = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(10, mp_context=spawn) as pool:
+        ids = list(pool.map(write_through_a_server_of_its_own, [tmp_path / "home"] * 10))
+    assert len(set(ids)) == 1, "all wrote the same flow"
+
+
+@pytest.mark.slow
+def test_fifty_forms_at_once_are_all_accepted_and_counted_once(tmp_path, monkeypatch):
+    """SQLite refuses a transaction when another wrote since it began to read; of these, two thirds of those sent once."""
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    hourly = {"schedule": {"interval": 3600, "anchor_date": "2026-01-01T00:00:00Z"}, "active": True}
+    with prefect_api(tmp_path) as url, httpx.Client(base_url=f"{url}/", timeout=HANG) as api:
+        flow = api.post("flows/", json={"name": "f"}).json()["id"]
+        deployment = (
+            "deployments/" + api.post("deployments/", json={"name": "d", "flow_id": flow}).json()["id"]
+        )
+        schedule = api.post(f"{deployment}/schedules", json=[hourly]).json()[0]["id"]
+
+        def submit(number):
+            if number % 2:
+                return api.patch(f"{deployment}/schedules/{schedule}", json=hourly).status_code
+            run = {"name": f"run {number}", "state": {"type": "SCHEDULED"}}
+            return api.post(f"{deployment}/create_flow_run", json=run).status_code
+
+        with concurrent.futures.ThreadPoolExecutor(50) as pool:
+            assert set(pool.map(submit, range(150))) == {201, 204}
+        runs = api.post("flow_runs/filter", json={"limit": 200}).json()
+        assert sorted(run["name"] for run in runs) == sorted(f"run {n}" for n in range(0, 150, 2))
+
+
+def test_a_server_that_does_nothing_is_given_up_with_its_last_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(server, "STILL_SECONDS", 1.0)
+    log, code = (
+        tmp_path / "server.log",
+        "import sys, time; sys.stderr.write('OSError: no way\\nbye\\n'); time.sleep(600)",
+    )
+    with log.open("wb") as output:
+        hangs = subprocess.Popen([sys.executable, "-c", code], stderr=output)
+    try:
+        with pytest.raises(ServerError, match=rf"nothing for 1 s; OSError: no way \(log: {log}"):
+            wait_healthy(hangs, "http://127.0.0.1:9/api", log)
+    finally:
+        hangs.kill()
+        hangs.wait()

@@ -51,7 +51,7 @@ def test_what_those_that_train_will_write_is_theirs(tmp_path, free):
     free["free"] = 1.5 * bytes_needed(one)
     with disk.reserve(one, threading.Event()):
         why = disk.take(two, bytes_needed(two))
-        assert "MB of it for runs that train now" in why
+        assert "MB of it reserved for running trainings" in why
     with disk.reserve(two, threading.Event()):
         assert list(disk.reserved) == [two]
 

@@ -173,7 +173,7 @@ def test_one_process_per_run_and_signals_end_it(home):
     until(lambda: len(folder.attempts()) == 2)
     child.send(signal.SIGINT)
     assert child.wait() == 130
-    assert "going on after step" in child.output()
+    assert "continuing after step" in child.output()
 
 
 @pytest.mark.parametrize("detached", [False, True])

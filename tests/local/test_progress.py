@@ -14,7 +14,8 @@ from rpg.backends.local.training_loop import train
 from rpg.backends.progress_reporter import Progress
 from rpg.models.policy import Policy
 from rpg.store.live_status import EVALUATION, TRAINING, progress_line, read_progress, write_progress
-from rpg.store.run_writer import claim_run, release_run
+from rpg.store.run_folder import RunFolder
+from rpg.store.run_writer import append_metrics, claim_run, release_run
 from tests.tiny import make_run, make_spec, numbers
 
 SPEC = {"algorithm": "dapo", "training": {"steps": 2}, "rollout": {"max_refills": 2}}
@@ -36,6 +37,22 @@ def slow(monkeypatch):
     monkeypatch.setattr(Policy, "sample", sample)
     monkeypatch.setattr(module, "WRITE_SECONDS", 0.02)
     monkeypatch.setattr(module, "SAY_SECONDS", 0.05)
+
+
+def test_a_run_is_pending_until_something_happened_to_it(tmp_path):
+    folder = RunFolder(tmp_path / "sweep" / "run")
+    folder.path.mkdir(parents=True)
+
+    def shown():
+        (view,) = Watch([folder]).views()
+        return view.state, view.error
+
+    assert shown() == ("pending", None), "its manifest comes a moment later"
+    folder.manifest_path.write_text("{")
+    assert shown()[0] == "pending" and "manifest.json" in shown()[1]
+    folder.manifest_path.unlink()
+    append_metrics(folder, 0, {"step": 1})
+    assert shown()[0] == "interrupted" and "manifest.json" in shown()[1], "it was lost"
 
 
 def test_a_long_step_tells_its_phases_and_refills_and_changes_no_number(home, tmp_path, slow, monkeypatch):

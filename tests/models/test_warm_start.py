@@ -205,7 +205,7 @@ def test_without_demonstrations_the_supervised_start_says_what_is_missing(tmp_pa
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda p: p.mkdir(), "is no Hugging Face model: config.json is missing"),
+        (lambda p: p.mkdir(), "is not a Hugging Face model: config.json is missing"),
         (lambda p: (p.mkdir(), (p / "config.json").write_text("{}")), "cannot be loaded"),
         (lambda p: None, "is neither a local folder nor a model on the hub"),
     ],

@@ -47,23 +47,10 @@ def with_these_tests(*arguments):
     return [sys.executable, "-m", "rpg.processes", *arguments]
 
 
-class Patient(httpx.HTTPTransport):
-    """Asks again after a 503, which says that SQLite was busy, as Prefect's own clients do."""
-
-    def handle_request(self, request):
-        def answered():
-            answer = super(Patient, self).handle_request(request)
-            if answer.status_code != 503:
-                return answer
-            answer.close()
-
-        return until(answered, f"an answer to {request.url}", pause=0.3)
-
-
 class Served:
     """A running `rpg serve` and its API."""
 
-    def __init__(self, root, database=None, secret=None, tree=ROOT):
+    def __init__(self, root, database=None, secret=None, tree=ROOT, public=None):
         self.home, self.root = root / "data", root
         (self.home / "configs").mkdir(parents=True)
         (self.home / "configs" / "small.yaml").write_text(SMALL)
@@ -76,10 +63,11 @@ class Served:
         self.arguments = ["--home", str(self.home), "--port", str(self.port)]
         self.arguments += ["--dashboard-port", str(self.dashboard_port)]
         self.arguments += ["--database", database] if database else []
+        self.arguments += ["--public-url", public] if public else []
         self.ui, self.dashboard = f"http://127.0.0.1:{self.port}", f"http://127.0.0.1:{self.dashboard_port}"
         self.environment |= {"RPG_AUTH": secret} if secret else {}
         auth = tuple(secret.split(":")) if secret else None
-        self.api = httpx.Client(base_url=f"{self.ui}/api", timeout=HANG, auth=auth, transport=Patient())
+        self.api = httpx.Client(base_url=f"{self.ui}/api", timeout=HANG, auth=auth)
         self.start()
 
     def start(self):

@@ -3,22 +3,28 @@
 import asyncio
 import base64
 import os
+import shutil
 import subprocess
 import sys
+import threading
+import time
 
 import httpx
 import pytest
+import uvicorn
 
 from benchmarks.browser import CHROMIUM, FLAGS
 from flows.serve.services import secret_file, secret_of
+from rpg import web
 from rpg.config.errors import ConfigError
 from rpg.store import StoreError
-from rpg.web import HEALTH, AccessControl, origins_of
+from rpg.web import HEALTH, LOGOUT, SESSION_SECONDS, AccessControl, Address
 from tests.operations.serving import ROOT, Served, free_port
 from tests.waiting import HANG, until
 
-NAMES = ("127.0.0.1", "localhost")
+PUBLIC = "https://lab.example/rpg"
 SECRET = "anna:correct horse"
+NGINX = shutil.which("nginx") or shutil.which("/usr/sbin/nginx")
 
 
 async def inner(scope, receive, send):
@@ -56,7 +62,7 @@ def basic(secret):
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
 def test_other_names_and_other_origins_are_refused_on_every_method(method):
-    guard = AccessControl(inner, NAMES, origins_of(NAMES, 4200))
+    guard = AccessControl(inner, Address(4200))
     assert ask(guard, method).status_code == 200
     assert ask(guard, method, host="localhost:9999").status_code == 200, "through a tunnel"
     for name in ("rebound.example:4200", "127.0.0.1.example", "localhost.example:4200", "", "[::1]:4200"):
@@ -67,20 +73,82 @@ def test_other_names_and_other_origins_are_refused_on_every_method(method):
         assert ask(guard, method, origin=origin).status_code == 403, origin
 
 
+def test_no_other_page_may_frame_it_or_add_what_it_loads():
+    for guard in (AccessControl(inner, Address(4200)), AccessControl(inner, Address(4200), SECRET)):
+        headers = ask(guard).headers
+        policy = dict(part.split(" ", 1) for part in headers["content-security-policy"].split("; "))
+        assert policy["frame-ancestors"] == "'self'" and headers["x-frame-options"] == "SAMEORIGIN"
+        assert not any("*" in sources or "https:" in sources for sources in policy.values())
+
+
 def test_websockets_too():
-    guard = AccessControl(inner, NAMES, origins_of(NAMES, 8501), SECRET)
-    login = ask(guard, authorization=basic(SECRET)).headers["set-cookie"]
-    cookie = login.partition(";")[0]
-    assert "HttpOnly" in login and "SameSite=Strict" in login and "horse" not in login
+    guard = AccessControl(inner, Address(8501), SECRET)
     ours = {"host": "127.0.0.1:8501", "origin": "http://127.0.0.1:8501"}
-    assert socket(guard, **ours, cookie=cookie) == ["websocket.accept"]
+    assert socket(guard, **ours, authorization=basic(SECRET)) == ["websocket.accept"]
     assert socket(guard, **ours) == ["websocket.close"]
-    assert socket(guard, **ours | {"origin": "https://evil.example"}, cookie=cookie) == ["websocket.close"]
-    assert socket(guard, **ours | {"host": "rebound.example"}, cookie=cookie) == ["websocket.close"]
+    for other in ({"origin": "https://evil.example"}, {"host": "rebound.example"}):
+        assert socket(guard, **ours | other, authorization=basic(SECRET)) == ["websocket.close"]
+
+
+def cookie_of(response):
+    made = response.headers["set-cookie"]
+    assert "HttpOnly" in made and "SameSite=Strict" in made and f"Max-Age={SESSION_SECONDS}" in made
+    assert "horse" not in made
+    return made.partition(";")[0]
+
+
+def test_a_cookie_ends_and_counts_for_one_server_only(monkeypatch):
+    """Behind a proxy with TLS, where the other end of the connection is the proxy."""
+    guard, other = (AccessControl(inner, Address(8501, public=PUBLIC), SECRET) for _ in range(2))
+    there = {"host": "lab.example", "origin": "https://lab.example"}
+    login = ask(guard, authorization=basic(SECRET), **there)
+    cookie = cookie_of(login)
+    assert cookie.startswith("__Host-rpg=") and "; Secure" in login.headers["set-cookie"]
+    assert socket(guard, **there, cookie=cookie) == ["websocket.accept"]
+    assert ask(guard, path="/rpg/", **there, cookie=cookie).status_code == 200
+    assert ask(other, path="/rpg/", **there, cookie=cookie).status_code == 401, "another server signed it"
+    assert ask(guard, path="/rpg/", cookie=cookie).status_code == 401, "not at the port itself"
+    expires, _, signature = cookie.partition("=")[2].partition("-")
+    later = f"__Host-rpg={int(expires) + 1}-{signature}"
+    assert ask(guard, path="/rpg/", **there, cookie=later).status_code == 401
+    now = time.time()
+    monkeypatch.setattr(web.time, "time", lambda: now + SESSION_SECONDS + 1)
+    assert ask(guard, path="/rpg/", **there, cookie=cookie).status_code == 401
+    monkeypatch.undo()
+    forged = {"sec-fetch-site": "cross-site"}
+    assert ask(guard, path=f"/rpg{LOGOUT}", **there, **forged).status_code == 401
+    assert ask(guard, path="/rpg/", **there, cookie=cookie).status_code == 200, "no other page logs one out"
+    assert "logged out" in ask(guard, path=f"/rpg{LOGOUT}", **there).text
+    assert ask(guard, path="/rpg/", **there, cookie=cookie).status_code == 401
+
+
+@pytest.mark.skipif(sys.platform != "linux" or os.getuid() != 0, reason="needs two users of a Linux machine")
+def test_a_cookie_that_another_user_has_got_opens_nothing():
+    """A browser sends the cookies of 127.0.0.1 to every port there, hence to servers of other users."""
+    port = free_port()
+    server = uvicorn.Server(
+        uvicorn.Config(AccessControl(inner, Address(port), SECRET), port=port, log_level="error")
+    )
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        until(lambda: server.started, "the server")
+        page = f"http://127.0.0.1:{port}/"
+        cookie = cookie_of(httpx.get(page, auth=tuple(SECRET.split(":"))))
+        assert cookie.startswith(f"rpg-{port}=")
+        assert httpx.get(page, headers={"cookie": cookie}).status_code == 200
+        asks = f"import urllib.request as u; u.urlopen(u.Request({page!r}, headers={{'cookie': {cookie!r}}}))"
+        thief = subprocess.run(
+            ["/usr/bin/env", "python3", "-c", asks], user=65534, capture_output=True, text=True, cwd="/"
+        )
+        assert "HTTP Error 401" in thief.stderr
+    finally:
+        server.should_exit = True
+        thread.join()
 
 
 def test_the_password_is_asked_for_and_nothing_else_opens():
-    guard = AccessControl(inner, NAMES, origins_of(NAMES, 8501), SECRET, ["/health"])
+    guard = AccessControl(inner, Address(8501), SECRET, ["/health"])
     refused = ask(guard)
     assert refused.status_code == 401 and refused.headers["www-authenticate"].startswith("Basic")
     assert ask(guard, path="/health").status_code == 200
@@ -88,7 +156,14 @@ def test_the_password_is_asked_for_and_nothing_else_opens():
     digest = basic(SECRET).replace("Basic", "Digest")
     for wrong in (basic("anna:wrong"), basic(""), "Basic !!!", "Bearer x", digest):
         assert ask(guard, authorization=wrong).status_code == 401, wrong
-    for cookie in ("rpg=", "rpg=0", "other=1", 'rpg="', "rpg=\xff"):
+    for cookie in (
+        "rpg-8501=",
+        "rpg-8501=0",
+        "other=1",
+        'rpg-8501="',
+        "rpg-8501=\xff",
+        "rpg-8501=9999999999-0",
+    ):
         assert ask(guard, cookie=cookie.encode("latin-1")).status_code == 401, cookie
 
 
@@ -103,7 +178,7 @@ def test_where_the_password_comes_from(tmp_path):
     assert made == secret_of(tmp_path, True, {}) and len(made) > 20
     assert secret_file(tmp_path).stat().st_mode & 0o777 == 0o600
     secret_file(tmp_path).chmod(0o644)
-    with pytest.raises(StoreError, match="others may read this password"):
+    with pytest.raises(StoreError, match="other users can read this password"):
         secret_of(tmp_path, True, {})
 
 
@@ -136,7 +211,7 @@ def test_with_auth_a_sweep_runs_and_nobody_else_gets_in(locked):
 
 @pytest.mark.slow
 def test_without_auth_it_says_what_that_means(served):
-    assert "whoever has an account on this machine can start runs here" in served.log.read_text()
+    assert "anyone with an account on this machine can start runs here" in served.log.read_text()
     pause = "/deployments/name/nightly/nightly"
     deployment = served.api.get(pause).json()["id"]
     headers = {"origin": "https://evil.example", "content-type": "text/plain"}
@@ -182,6 +257,65 @@ def test_in_a_browser_the_dashboard_asks_works_and_cannot_be_rebound(tmp_path):
     finally:
         server.kill()
         server.wait()
+
+
+@pytest.mark.long
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here (Debian: apt-get install chromium)")
+@pytest.mark.skipif(NGINX is None, reason="no nginx here (Debian: apt-get install nginx-light)")
+def test_behind_nginx_with_tls_and_a_path_both_sites_work_as_documented(tmp_path):
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    port = free_port()
+    served = Served(tmp_path / "served", secret=SECRET, public=f"https://localhost:{port}/rpg")
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+         "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True,
+    )  # fmt: skip
+    site = (ROOT / "docs/proxy/nginx.conf").read_text()
+    for documented, here in {
+        "listen 443": f"listen 127.0.0.1:{port}", "/etc/ssl/lab.example.org.pem": str(certificate),
+        "/etc/ssl/lab.example.org.key": str(key), "127.0.0.1:4200": f"127.0.0.1:{served.port}",
+        "127.0.0.1:8501": f"127.0.0.1:{served.dashboard_port}", "lab.example.org;": "localhost;",
+    }.items():  # fmt: skip
+        assert documented in site
+        site = site.replace(documented, here)
+    for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"):
+        site = f"{name}_temp_path {tmp_path}/{name};\n{site}"
+    whole = f"pid {tmp_path}/pid; error_log stderr; daemon off; events {{}} http {{ access_log off;\n{site}}}"
+    (tmp_path / "nginx.conf").write_text(whole)
+    proxy = subprocess.Popen([NGINX, "-c", str(tmp_path / "nginx.conf"), "-e", "stderr"])
+    try:
+        assert f"https://localhost:{port}/rpg/dashboard" in served.log.read_text()
+        with playwright.sync_playwright() as runner:
+            browser = runner.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+            user, password = SECRET.split(":")
+            trusting = {"ignore_https_errors": True}
+            inside = browser.new_context(
+                http_credentials={"username": user, "password": password}, **trusting
+            )
+            tab = inside.new_page()
+            tab.set_default_timeout(1000 * HANG)
+            tab.goto(f"https://localhost:{port}/rpg/dashboard/nightly")
+            tab.get_by_text("No results in").first.wait_for()  # it came by the websocket
+            assert [cookie["name"] for cookie in inside.cookies() if "rpg" in cookie["name"]] == [
+                "__Host-rpg"
+            ]
+            tab.goto(f"https://localhost:{port}/rpg/prefect/deployments")
+            tab.get_by_placeholder("admin:pass").fill(SECRET)
+            tab.get_by_role("button", name="Login").click()
+            tab.get_by_text("nightly").first.wait_for()
+            outside = browser.new_context(**trusting)
+            assert outside.request.get(f"https://localhost:{port}/rpg/prefect/api/flows/count").status in (
+                401,
+                405,
+            )
+            with pytest.raises(playwright.Error, match="ERR_INVALID_AUTH_CREDENTIALS"):
+                outside.new_page().goto(f"https://localhost:{port}/rpg/dashboard")
+            browser.close()
+    finally:
+        proxy.terminate()
+        proxy.wait()
+        served.stop()
 
 
 def _answers(url):

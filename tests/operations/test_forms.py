@@ -64,7 +64,7 @@ def test_the_form_says_how_many_runs_a_file_has_and_what_they_take(where, tmp_pa
     assert re.search(r", about 11 min, finds \d+ points$", line), line  # 21 x 15 steps x 2 s
     assert cost_line(where.own / "mine.yaml", nothing, layout).startswith("1 run, ")
     assert cost_line(where.own / "broken.yaml", nothing, layout) == "has a mistake"
-    assert "GPU hours, by arithmetic" in cost_line(SHIPPED / "paper" / "table6.yaml", nothing, layout)
+    assert "GPU hours, calculated" in cost_line(SHIPPED / "paper" / "table6.yaml", nothing, layout)
 
 
 def test_nights_are_what_ships_and_ones_own_folders_of_sweeps(where, tmp_path):

@@ -101,4 +101,4 @@ def test_a_machine_that_has_another_data_folder_is_refused(served, tmp_path):
     mounted = ["bash", "-c", mount, "bash", tmp_path / "copy", served.home]
     other = on_host(HOST, tmp_path / "boot", *map(str, mounted), *command(served, served.home))
     copy = subprocess.run(other, env=served.environment, capture_output=True, text=True, timeout=HANG)
-    assert copy.returncode == 2 and "not the same storage" in copy.stderr, copy
+    assert copy.returncode == 2 and "the storage is not the same" in copy.stderr, copy

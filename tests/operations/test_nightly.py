@@ -113,28 +113,38 @@ def test_a_night_of_several_sweeps_needs_no_server_that_somebody_else_runs(tmp_p
 def test_a_broken_loss_goes_red_and_says_which_metric_and_by_how_much(tmp_path, prefect):
     (tmp_path / "nights").mkdir()
     (tmp_path / "nights" / "tiny.yaml").write_text(TINY)
-    first = night(tmp_path, ROOT, **prefect)
+    tree = tmp_path / "tree"
+    for part in ("rpg", "flows", "configs"):
+        shutil.copytree(ROOT / part, tree / part, ignore=shutil.ignore_patterns("*.pyc.*"))
+
+    def commit(message):
+        git = ["git", "-C", str(tree), "-c", "user.name=anna", "-c", "user.email=anna@localhost"]
+        for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", message]):
+            subprocess.run([*git, *words], check=True)
+
+    commit("as it was")
+    first = night(tmp_path, tree, **prefect)
     assert first.returncode == 0, first.stdout + first.stderr
     assert "as before" in first.stdout and "none yet" in first.stdout
     place = Layout.at(tmp_path / "data").home / "nightly" / "nights"
-    again = night(tmp_path, ROOT, **prefect)
+    again = night(tmp_path, tree, **prefect)
     assert again.returncode == 0 and "already done" in again.stdout, "a night that was killed goes on"
 
-    for part in ("rpg", "flows"):
-        shutil.copytree(ROOT / part, tmp_path / "broken" / part, ignore=shutil.ignore_patterns("*.pyc.*"))
-    losses = tmp_path / "broken" / "rpg" / "losses" / "policy_loss.py"
+    losses = tree / "rpg" / "losses" / "policy_loss.py"
     text = losses.read_text()
     broken = text.replace("apply(log_prob, sums[0], slope)", "apply(log_prob, sums[0], -slope)")
     assert broken != text
     losses.write_text(broken)
-    red = night(tmp_path, tmp_path / "broken", **prefect)
+    commit("a sign is flipped")
+    red = night(tmp_path, tree, **prefect)
     assert red.returncode == 1, red.stdout
     assert "failed: bits changed since commit " in red.stderr, red.stderr
     assert (
         "1 of 1 runs, first at step 1, metric loss" in red.stderr and "changed since: the code" in red.stderr
     )
+    assert "(anna: a sign is flipped) did it: found by running tiny" in red.stderr, red.stderr
     assert "bits changed" in red.stdout and len(list(place.glob("*.md"))) == 2
-    still = night(tmp_path, tmp_path / "broken", **prefect)
+    still = night(tmp_path, tree, **prefect)
     assert still.returncode == 1, "a change stays red until somebody says that it was meant"
 
     refused = night(tmp_path, ROOT, "accept", **prefect)
@@ -144,7 +154,7 @@ def test_a_broken_loss_goes_red_and_says_which_metric_and_by_how_much(tmp_path, 
     recorded = [json.loads(path.read_text()) for path in place.glob("*.json")]
     newest = max(recorded, key=lambda night: night["started"])
     assert newest["accepted"]["why"] == "the sign is a convention" and newest["night"] in accepted.stdout
-    green = night(tmp_path, tmp_path / "broken", **prefect)
+    green = night(tmp_path, tree, **prefect)
     assert green.returncode == 0, green.stderr
     assert night(tmp_path, ROOT, **prefect).returncode == 1, "the old code is what has changed now"
     folders = Layout.at(tmp_path / "data").sweeps()
@@ -153,4 +163,4 @@ def test_a_broken_loss_goes_red_and_says_which_metric_and_by_how_much(tmp_path, 
     lock = locks.take(place / ".lock")
     left_out = night(tmp_path, ROOT, **prefect)
     lock.close()
-    assert left_out.returncode == 0 and "the night before is still running" in left_out.stdout
+    assert left_out.returncode == 0 and "the previous night is still running" in left_out.stdout

@@ -85,7 +85,7 @@ def test_flow_runs_killed_before_they_held_a_lock_are_closed_and_those_of_other_
     others = flow_run("RUNNING", folder_tag("/elsewhere"))
     said = reconcile(served.layout, f"{served.ui}/api")
     assert served.state(ours)[0] == "CRASHED" and served.state(others)[0] == "RUNNING"
-    assert len([line for line in said if "its worker was lost before it began" in line]) == 1
+    assert len([line for line in said if "its worker was lost before it started" in line]) == 1
 
     body = {"parameters": {"config": "own/small"}, "state": {"type": "PENDING"}}
     deployment = served.api.get("/deployments/name/sweep/sweep").json()["id"]

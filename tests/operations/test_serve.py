@@ -31,12 +31,12 @@ def test_a_service_that_ends_while_it_starts_is_started_again_and_given_up_in_th
         command = [sys.executable, "-c", f"import os; os.chdir({str(tmp_path)!r})\n{code}"]
         return Service(name, command, None, {}, tmp_path / name)
 
-    first, never = service("first", second), service("never", "raise SystemExit(1)")
+    first, never = service("first", second), service("never", "raise ValueError('no luck')")
     try:
-        _start([first], threading.Event())
+        _start(tmp_path, [first], threading.Event())
         assert len(first.starts) == 2 and first.ports()
-        with pytest.raises(ServerError, match="the never did not come up; its log: "):
-            _start([never], threading.Event())
+        with pytest.raises(ServerError, match=r"the never did not start; ValueError: no luck \(log: .*never"):
+            _start(tmp_path, [never], threading.Event())
         assert len(never.starts) == START_TRIES
     finally:
         first.stop(0)

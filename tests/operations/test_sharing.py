@@ -94,10 +94,10 @@ def test_with_one_slot_on_the_machine_the_others_say_what_they_wait_for(start, t
     while any(one.poll() is None for one in sweeps):
         found = []
         for one in sweeps:
-            with_children = psutil.Process(one.pid).children(recursive=True) if one.poll() is None else []
-            found += [p for p in with_children if "benchmarks.trivial.train" in words_of(p)]
-        # Those that are there still were there together; a child of a training has its words until it begins its own.
-        most = max(most, len({tuple(words_of(p)) for p in alive(found)} - {()}))
+            found += psutil.Process(one.pid).children(recursive=True) if one.poll() is None else []
+        # Those that are alive still were there together. A child of a training has its words until it begins its own.
+        words = {tuple(words_of(p)) for p in alive(found)}
+        most = max(most, sum("benchmarks.trivial.train" in those for those in words))
         said |= {f.waiting() for name in ("one", "two") for f in layout.run_folders(name)} - {None}
         time.sleep(0.1)
     assert [one.returncode for one in sweeps] == [0, 0] and most == 1

@@ -159,14 +159,14 @@ RENAMED = {
 
 # Released key -> the values it has there, and why there is nothing like it here.
 DROPPED = {
-    f"{MODEL}.override_config.attention_dropout": ((0,), "what these models have anyway"),
+    f"{MODEL}.override_config.attention_dropout": ((0,), "the value in these models anyway"),
     f"{MODEL}.override_config.embd_pdrop": ((0,), "no such setting in Qwen models"),
     f"{MODEL}.override_config.resid_pdrop": ((0,), "no such setting in Qwen models"),
     "algorithm.filter_groups.metric": (
         ("acc",),
-        "groups are judged by whether their rewards differ: with this reward, by right and wrong answers",
+        "groups are kept if their rewards differ: with this reward, if they have right and wrong answers",
     ),
-    "reward_model.reward_manager": (("rpg",), "the back end brings its own reward function"),
+    "reward_model.reward_manager": (("rpg",), "the back end has its own reward function"),
     "critic.optim.optim_type": (("adamw", "schedulefree"), "no run has a critic"),
     "data.gen_batch_size": (
         (1536, 512),
@@ -193,19 +193,23 @@ DIFFERENT = {
     "algorithm.kl_ctrl.kl_coef": (
         (0.0, 1e-4),
         0.001,  # verl's default; nothing reads it, because use_kl_in_reward stays False
-        "1e-4 in rpg_7b_rkl1e-4_rf: w (log w + 1) at w = 1, so each token costs 1e-4: a length penalty, no KL",
+        "1e-4 in rpg_7b_rkl1e-4_rf: w (log w + 1) at w = 1, so each token costs 1e-4: a length penalty, not a KL",
     ),
     "data.truncation": (
         ("left",),
         "error",
-        "verl 0.9.1 cuts a prompt at its beginning whatever this says",
+        "verl 0.9.1 cuts a prompt at its beginning regardless of this setting",
     ),
     "trainer.max_actor_ckpt_to_keep": (
         (1,),
         None,
-        "the run folder prunes: the newest, and those to be evaluated",
+        "the run folder keeps the newest, and those still to be evaluated",
     ),
-    "trainer.resume_mode": (("auto",), "disable", "the launcher names the checkpoint a run goes on from"),
+    "trainer.resume_mode": (
+        ("auto",),
+        "disable",
+        "the launcher names the checkpoint from which a run continues",
+    ),
     "trainer.total_epochs": (
         (2,),
         ENDLESS_EPOCHS,

@@ -44,7 +44,7 @@ CASES = [
     ({"kl_policy_to_ref": 20.0}, "KL(policy || the reference) was above 10 nats", "a larger beta"),
     ({"ratio_max": 5e4}, "an importance ratio was above 1000 in 8 of the last 8 steps, 5e+04", "clipping"),
     ({"entropy": 0.01}, "the entropy fell from 0.6 to 0.01 nats, 1.7%", "stopped trying"),
-    ({"loss": math.nan}, "loss is not a finite number at step 13", "the checkpoint before it is whole"),
+    ({"loss": math.nan}, "loss is not a finite number at step 13", "the previous checkpoint is intact"),
 ]  # fmt: skip
 
 

@@ -4,9 +4,13 @@ import json
 
 import pytest
 
+from benchmarks.synthetic import Shape, write_sweep
+from rpg import stats
+from rpg.report import summary, tables
 from rpg.report.nightly_bands import band, compare, judge
 from rpg.report.run_digests import compare_digests, environment, run_digest, verdict
-from rpg.store import Layout
+from rpg.report.statistics_digests import statistics
+from rpg.store import Layout, database, queries
 from rpg.store.run_writer import append_metrics, write_manifest
 from rpg.store.samples import write_eval
 
@@ -15,7 +19,14 @@ PINS = {"torch": "2.9.0", "processor": "A"}
 
 def digest(**changes):
     metrics = {"reward": "aaaaaaaabbbbbbbb", "grad_norm": "ccccccccdddddddd"}
-    same = {"spec": "s", "steps": [1, 2], "weights": "w", "samples": {"b at step 2": "x"}}
+    same = {
+        "loss": "grpo",
+        "back end": "local",
+        "spec": "s",
+        "steps": [1, 2],
+        "weights": "w",
+        "samples": {"b at step 2": "x"},
+    }
     return same | {"metrics": metrics} | changes
 
 
@@ -52,16 +63,118 @@ def test_a_change_is_red_until_it_is_accepted_or_taken_back():
     assert verdict(night("3", good, code="c2"), nights)[1]
 
 
-def test_other_pins_or_another_processor_change_bits_by_right_and_nothing_else_does():
+def test_other_pins_or_another_processor_are_named_and_excuse_no_change():
     good, bad = {"a": digest()}, {"a": digest(weights="v")}
     said, red = verdict(night("2", bad, pins=PINS | {"torch": "2.10.0"}), [night("1", good)])
-    assert not red and "torch (2.9.0 to 2.10.0)" in said and "the code" not in said
+    assert red and "torch (2.9.0 to 2.10.0)" in said and "the code" not in said
+    assert not verdict(night("2", good, pins=PINS | {"torch": "2.10.0"}), [night("1", good)])[1]
     said, red = verdict(night("2", bad), [night("1", good)])
     assert red and "not deterministic" in said
     said, red = verdict(night("2", {"a": digest(weights="v", spec="t")}), [night("1", good)])
     assert red and "the configuration" in said
     here = environment({"torch": "1", "prefect": "3"}, {"processor": "A", "host": "h"})
     assert here == {"torch": "1", "processor": "A"}
+
+
+FULL = {"s / grpo / seed 0": digest(spec="0"), "s / rloo / seed 0": digest(spec="1", loss="rloo")}
+REPORTED = {"s / table": {"p": "1", "verdict": "2"}}
+
+
+@pytest.mark.parametrize(
+    ("lost", "named"),
+    [
+        ({"digests": {"s / grpo / seed 0": digest(spec="0")}}, "no more runs: s / rloo / seed 0; no more losses: rloo"),
+        ({"digests": {f"t / {name}": digest(spec="2") for name in "ab"}}, "compared 0 of 2 runs"),
+        ({"digests": {}}, "compared 0 of 2 runs, 0 of 2 metrics, 0 of 2 losses, 0 of 1 back ends"),
+        ({"digests": {name: run | {"metrics": {"reward": run["metrics"]["reward"]}} for name, run in FULL.items()}},
+         "no more metrics: grad_norm"),
+        ({"statistics": {"s / table": {"p": "1"}}}, "no more report statistics: s / table: verdict"),
+    ],
+)  # fmt: skip
+def test_a_night_that_compares_less_is_red_and_no_reference_until_it_is_accepted(lost, named):
+    nights = [night("1", FULL, statistics=REPORTED)]
+    tonight = night("2", FULL, statistics=REPORTED) | lost
+    said, red = verdict(tonight, nights)
+    assert red and "less compared since commit 0123456789" in said and named in said
+    nights.append(tonight | {"bits": red})
+    assert verdict(night("3", FULL, statistics=REPORTED), nights)[0].startswith(
+        "bits are the same as in night 1"
+    )
+    if tonight["digests"]:
+        nights[-1]["accepted"] = {"why": "meant"}
+        assert not verdict(tonight | {"night": "3"}, nights)[1]
+
+
+def test_what_is_new_is_a_note():
+    more = {name: run | {"metrics": run["metrics"] | {"brand_new": "ffff"}} for name, run in FULL.items()}
+    more["new / grpo / seed 0"] = digest()
+    reported = {"s / table": {**REPORTED["s / table"], "new": "3"}, "new / table": {}}
+    said, red = verdict(night("2", more, statistics=reported), [night("1", FULL, statistics=REPORTED)])
+    assert not red and "2 of 2 runs, 2 of 2 metrics, 2 of 2 losses, 1 of 1 back ends, 2 of 2 report" in said
+    assert (
+        "new runs: new / grpo / seed 0; new metrics: brand_new; new report statistics: s / table: new" in said
+    )
+
+
+def test_a_report_statistic_that_changed_is_red():
+    changed = {"s / table": {"p": "X", "verdict": "2"}}
+    said, red = verdict(night("2", FULL, statistics=changed), [night("1", FULL, statistics=REPORTED)])
+    assert red and said.startswith("report statistics changed since") and "s / table: p" in said
+
+
+def test_a_sweep_whose_file_was_renamed_is_the_same_sweep_its_bands_included():
+    def named(name, sweep, reward):
+        digests = {f"{sweep} / {run.partition(' / ')[2]}": value for run, value in FULL.items()}
+        reported = {f"{sweep} / table": REPORTED["s / table"]}
+        values = {f"{sweep} / grpo / reward": reward}
+        return night(name, digests, statistics=reported, values=values)
+
+    nights = [named(str(number), "s", 0.5) for number in range(4)]
+    numbers, said, red = judge(named("4", "renamed", 0.5), nights)
+    assert not red and "compared 2 of 2 runs" in said and not any(number.red for number in numbers)
+    assert [number.red for number in judge(named("4", "renamed", 0.9), nights)[0]] == [True]
+
+
+@pytest.fixture(scope="module")
+def two_nights(tmp_path_factory):
+    """The same sweep under the names of two nights, in two data folders."""
+    shape = Shape(steps=4, eval_every=4, problems=6, samples=4, benchmarks=("easy", "hard"))
+    return [
+        write_sweep(tmp_path_factory.mktemp(name), name, ("grpo", "rpg-urkl"), (0, 1, 2), shape)
+        for name in ("monday", "tuesday")
+    ]
+
+
+FAULTS = {
+    "p-values": (stats.Family, "p_values", lambda real: lambda self, *at: real(self, *at) / 2),
+    "intervals": (stats.Family, "intervals", lambda real: lambda self, level: real(self, level / 2)),
+    "the verdict's bound": (stats, "verdict", lambda real: lambda difference, p: real(difference, p * 2)),
+    "the power of a design": (stats, "detectable", lambda real: lambda *a: real(*a) + 1e-6),
+    "mean accuracy": (stats, "accuracy", lambda real: lambda a: real(a)._replace(mean=0.5)),
+    "a curve's interval": (queries, "t_quantile", lambda real: lambda df: real(df) * 1.01),
+    "a printed number": (tables, "number", lambda real: lambda value: f"{value:.2f}"),
+    "the last checkpoint": (summary, "_checkpoint", lambda real: lambda *a: (0, real(*a)[1])),
+    "rows that are read": (database, "ingest", lambda real: lambda db, layout, runs, rest: real(db, layout, runs[1:], rest)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_in_statistics_or_store_changes_a_digest_and_the_name_of_the_night_none(
+    fault, two_nights, monkeypatch
+):
+    monday, tuesday = two_nights
+    before = statistics(monday, {"s": "monday"})
+    assert {"s / table", "s / view scores", "s / view paired", "s / curves", "s / notes"} <= set(before)
+    assert statistics(tuesday, {"s": "tuesday"}) == before
+    module, name, faulty = FAULTS[fault]
+    monkeypatch.setattr(module, name, faulty(getattr(module, name)))
+    if module is database:
+        for path in tuesday.analytics.glob("*"):
+            path.unlink()
+    assert statistics(tuesday, {"s": "tuesday"}) != before
+    if module is database:
+        for path in tuesday.analytics.glob("*"):
+            path.unlink()
 
 
 def test_a_night_whose_runs_failed_is_no_reference():

@@ -12,6 +12,7 @@ import numpy as np
 import pandas
 import pyarrow.parquet
 import pytest
+import scipy.stats
 from rich.console import Console
 
 from benchmarks.synthetic import Shape, write_run, write_sweep
@@ -147,7 +148,7 @@ def test_runs_that_did_not_finish_are_left_out_and_named(layout):
     expected = array(layout, "rpg-urkl", "easy", 8, (0, 2)) - array(layout, "grpo", "easy", 8, (0, 2))
     assert numbers["difference"] == pytest.approx(expected.mean())  # only the seeds that both have
     assert "rpg-urkl-seed1 failed at step 8: ValueError: loss is nan at step 3" in found.notes
-    assert "not begun: dapo-seed0" in found.notes
+    assert "not started: dapo-seed0" in found.notes
     assert "RPG-URKL: numbers without rpg-urkl-seed1" in found.notes
     assert "loss is nan" in shown(layout)
 
@@ -201,7 +202,7 @@ def test_nothing_at_all_yet(tmp_path):
     layout.write_sweep(
         {"name": "demo", "source": "", "baseline": "grpo", "created": 1.0, "runs": ["grpo-seed0"]}
     )
-    assert "not begun: grpo-seed0" in shown(layout)
+    assert "not started: grpo-seed0" in shown(layout)
     assert "report.png" not in {path.name for path in write_report(layout, "demo")}
 
 
@@ -217,7 +218,7 @@ def test_one_benchmark_and_no_baseline(tmp_path):
     layout.write_sweep(layout.read_sweep("demo") | {"baseline": None})
     text = shown(layout)
     assert "Accuracy on easy" in text and "Verdict" not in text and "per benchmark" not in text
-    assert "With one seed an interval speaks about other problems" in text
+    assert "With one seed, an interval covers the choice of problems" in text
 
 
 def test_labels():
@@ -296,7 +297,7 @@ def test_a_report_of_the_same_runs_is_the_same_look_and_more_seeds_are_the_next(
     [first] = layout.read_looks("demo")
     assert first["level"] == pytest.approx(0.05) and first["planned"] == 6
     write_sweep(tmp_path, "demo", ("grpo", "rpg-urkl"), (0, 1, 2, 3), SHAPE)
-    assert "This is look 2 at these differences, with 8 runs of 6 first planned" in shown(layout)
+    assert "This is look 2 at these differences, with 8 runs of 6 planned at first" in shown(layout)
     assert shown(layout).count("This is look 2") == 1
     assert [look["number"] for look in layout.read_looks("demo")] == [1, 2]
     assert layout.read_looks("demo")[1]["level"] == pytest.approx(0.01 * (1 - 6 / 8))
@@ -421,7 +422,8 @@ def test_a_point_without_common_problems_keeps_the_interval_over_seeds(layout):
     with connect(layout) as db:
         curves = score_curves(db, [queries.Series("demo", "rpg-urkl")], ["easy"])
     last = curves[curves["step"] == 8].iloc[0]
-    expected = stats.seed_interval([array(layout, "rpg-urkl", "easy", 8, [n]).mean() for n in range(3)])
+    seeds = [array(layout, "rpg-urkl", "easy", 8, [n]).mean() for n in range(3)]
+    expected = scipy.stats.ttest_1samp(seeds, 0).confidence_interval(0.95)
     assert (last["low"], last["high"]) == pytest.approx((expected.low, expected.high))
 
 
@@ -518,7 +520,7 @@ def test_a_figure_says_which_differences_are_real():
         )
 
     assert said() == ""
-    assert said(("X", 0.1, "within noise")).endswith("no difference is real.")
+    assert said(("X", 0.1, "within noise")).endswith("no difference is significant.")
     found = said(("A", 0.1, "better"), ("B", 0.2, "better"), ("C", -0.3, "worse"), ("D", 0.5, "within noise"))
     assert "against GRPO" in found and found.endswith("better: B +0.200, A +0.100; worse: C −0.300.")
 

@@ -79,7 +79,7 @@ def test_a_function_that_raises_is_told_with_the_response_it_raised_on():
     with pytest.raises(BadReward, match=raised) as error:
         call(score, "m:f", BATCH)
     assert error.value.row == 1
-    asked = "the function asks for completion_ids, and there are: answer, completions, "
+    asked = "no argument for parameter completion_ids; there are: answer, completions, "
     with pytest.raises(BadReward, match=asked):
         call(lambda completion_ids: [], "m:f", BATCH)
 

@@ -1,4 +1,4 @@
-"""Grading by marker, and the overlong punishment."""
+"""Grading by marker, and the overlong penalty."""
 
 from fractions import Fraction
 

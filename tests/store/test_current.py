@@ -97,7 +97,7 @@ def test_the_files_of_the_report_hold_no_superseded_run(twice):
     assert "0.0001" not in (files / "table.csv").read_text()
     assert len((files / "table.csv").read_text().splitlines()) == 1 + 2 * 3
     assert set(pandas.read_csv(files / "curves.csv")["seeds"]) == {2}
-    assert f"4 older runs of this sweep superseded, and in no number here: {WHY}" in (
+    assert f"4 older runs of this sweep superseded, and not included here: {WHY}" in (
         files / "table.md"
     ).read_text().replace("\\", "")
 
@@ -223,7 +223,7 @@ def test_a_run_deleted_by_hand_is_pending_in_every_view(twice):
     view = next(view for view in Watch(current_runs(twice, "demo")).views() if view.name == gone.name)
     assert gone.state() == view.state == "pending" and view.error is None
     assert state == [("pending", None)] and counted == [[1, 0]]
-    assert f"not begun: {gone.name}" in notes
+    assert f"not started: {gone.name}" in notes
 
 
 def test_without_a_readable_file_of_the_sweep_all_its_runs_are_current(twice):

@@ -238,6 +238,9 @@ def test_states_and_promised_runs(layout):
         ("rpg-urkl-seed1", why, old, "done", None, 6, 6, 1),
     ]
     assert query(layout, "SELECT runs, superseded FROM sweeps") == [(3, 2)]
+    layout.run("demo", "not begun").path.mkdir()  # a sweep that begins: the manifest comes a moment later
+    assert query(layout, "SELECT state FROM runs WHERE run = 'not begun'") == [("pending",)]
+    assert query(layout, "SELECT * FROM warnings") == []
     interrupted = layout.run("demo", "rpg-urkl-seed0")
     interrupted.done_path.unlink()
     assert query(layout, "SELECT state FROM runs WHERE run = 'rpg-urkl-seed0'") == [("interrupted",)]

@@ -141,8 +141,8 @@ def test_answers_in_a_box_and_corrections(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "text", "message"),
     [
-        ([{"problem": "a"}], None, "own.jsonl: line 1: no answer: none of the columns answer, final_answer is there. Found"),
-        ([{"answer": "1"}], None, "no problem: none of the columns problem, question, prompt is there"),
+        ([{"problem": "a"}], None, "line 1: no answer: the row has none of the columns answer, final_answer. Found"),
+        ([{"answer": "1"}], None, "no problem: the row has none of the columns problem, question, prompt"),
         ([{"problem": "a", "answer": {"x": 1}}], None, "line 1: column answer: expected text, got dict"),
         ([{"problem": " ", "answer": "1"}], None, "column problem: the text is empty"),
         ([], None, "own.jsonl: no rows"),
@@ -151,7 +151,7 @@ def test_answers_in_a_box_and_corrections(tmp_path):
         ([{"problem": "a", "answer": "1"}], "problems: 2\n", "1 distinct problems in 1 rows; own has 2"),
         ([{"problem": "a", "answer": "1"}], "problems: [2, 3]\n", "own has 2 or 3"),
         ([{"problem": "a", "answer": "\ud800"}], None, "column answer: not valid Unicode"),
-        ([{"problem": "a", "s": "no box"}], "columns: {answer: [boxed(s)]}\n", "column s: holds no"),
+        ([{"problem": "a", "s": "no box"}], "columns: {answer: [boxed(s)]}\n", "column s: contains no"),
     ],
 )  # fmt: skip
 def test_rows_that_cannot_be_used(tmp_path, rows, text, message):
@@ -336,5 +336,5 @@ def test_mathematics_as_a_task(tmp_path):
         "a changed file is noticed by a process that has read it before"
     )
     assert data_notes(prepared) == [
-        "1 training problems are in a benchmark too and were left out of training"
+        "1 training problems are also in a benchmark and were left out of training"
     ]

@@ -238,7 +238,7 @@ def test_a_mistake_names_field_and_what_would_be_accepted(tmp_path, fields, word
 @pytest.mark.parametrize(
     ("row", "columns", "words"),
     [
-        ({"prompt": "a", "answer": "b"}, {"answer": "after('#', answer)"}, "column answer: holds no '#': 'b'"),
+        ({"prompt": "a", "answer": "b"}, {"answer": "after('#', answer)"}, "column answer: contains no '#': 'b'"),
         ({"prompt": "a", "answer": "b"}, {"answer": "regex('x', answer)"}, "the pattern 'x' is not in 'b'"),
         ({"prompt": "a", "answer": "b"}, {"answer": "gold"}, "task.columns.answer: field gold is missing"),
         ({"prompt": [{"role": "bot", "content": "a"}], "answer": "b"}, {}, "role 'bot'; accepted: system, user, assistant"),

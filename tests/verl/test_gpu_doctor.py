@@ -120,7 +120,7 @@ def test_the_command(capsys, monkeypatch, tmp_path):
     out = capsys.readouterr().out
     here = facts()
     assert here.cores >= 1 and here.loopback is None and "torch" in here.versions
-    for text in ("ok  verl 0.9.1", "Ray is told the number that verl reserves", "rpg-lab-verl-cpu"):
+    for text in ("ok  verl 0.9.1", "Ray is given the number that verl reserves", "rpg-lab-verl-cpu"):
         assert text in out
     monkeypatch.setattr(sys, "argv", ["rpg", "doctor", "--backend", "slurm"])
     with pytest.raises(SystemExit) as end:

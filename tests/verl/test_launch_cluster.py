@@ -117,7 +117,7 @@ def test_a_cluster_that_goes_is_said_and_another_goes_on(home, cluster, monkeypa
     said = []
     set_stand_in(folder, "")
     Launcher().train(folder, home, said.append)
-    assert said[0].startswith("going on after step 2 of 3") and said[-1] == "trained: 3 of 3 steps"
+    assert said[0].startswith("continuing after step 2 of 3") and said[-1] == "trained: 3 of 3 steps"
 
 
 def set_stand_in(folder, what):

@@ -112,7 +112,7 @@ def test_a_driver_that_dies_says_why_and_is_gone_on_with(home, monkeypatch, how,
     assert "\n" not in str(error.value) and error.value.log == folder.path / "verl" / "log-1.txt"
     monkeypatch.delenv("STAND_IN")
     said = train(folder, home)
-    assert said[0].startswith("going on after step 2 of 4")
+    assert said[0].startswith("continuing after step 2 of 4")
     assert steps(folder) == [(1, 1), (2, 1), (3, 2), (4, 2)]
 
 
@@ -124,7 +124,7 @@ def test_a_hang_is_ended_and_said(home, monkeypatch):
     assert error.value.tail == ["all is well"]
     assert marked(folder) == [], "nothing it started is left"
     monkeypatch.delenv("STAND_IN")
-    assert "going on after step 1 of 3" in train(folder, home)[0]
+    assert "continuing after step 1 of 3" in train(folder, home)[0]
 
 
 def start(folder, home, what):
@@ -143,7 +143,7 @@ def test_an_end_from_outside_ends_everything_and_loses_nothing(home, number, cod
     if number == signal.SIGTERM:
         assert marked(folder) == [] and folder.state() == "interrupted"
     said = train(folder, home)  # what kill -9 left is ended first
-    assert "going on after step 2 of 4" in said[0] and marked(folder) == []
+    assert "continuing after step 2 of 4" in said[0] and marked(folder) == []
     assert steps(folder) == [(1, 1), (2, 1), (3, 2), (4, 2)]
 
 
@@ -159,7 +159,7 @@ def test_what_an_attempt_wrote_while_nobody_followed_is_taken_in(home, monkeypat
     folder.metrics_path(1).write_text("".join(lines[:1]))  # killed before it read the second line
     monkeypatch.delenv("STAND_IN")
     said = train(folder, home)
-    assert any(line.startswith("going on after step 2 of 4") for line in said)
+    assert any(line.startswith("continuing after step 2 of 4") for line in said)
     assert steps(folder) == [(1, 1), (2, 1), (3, 2), (4, 2)]
 
 
@@ -209,7 +209,9 @@ def test_mistakes_are_said_in_one_line(home, monkeypatch, name):
 def test_a_folder_that_is_no_model_is_said(home, tmp_path):
     value = {**spec().model_dump(mode="json"), "model": {"type": "pretrained", "path": str(tmp_path)}}
     folder = make_run(home, "empty-model", RunSpec.model_validate(value))
-    with pytest.raises(ConfigError, match=r"model.path: .* is no Hugging Face model: config.json is missing"):
+    with pytest.raises(
+        ConfigError, match=r"model.path: .* is not a Hugging Face model: config.json is missing"
+    ):
         train(folder, home)
 
 
@@ -247,7 +249,7 @@ def test_other_workers_than_those_of_the_checkpoint_go_on(home):
     more = spec(4, gpus_per_node=2)
     manifest = folder.read_manifest() | {"spec": more.model_dump(mode="json"), "steps": 4}
     write_manifest(folder, manifest | {"eval_steps": list(more.eval_steps())})
-    assert "going on after step 2 of 4" in train(folder, home)[0]
+    assert "continuing after step 2 of 4" in train(folder, home)[0]
 
 
 def test_with_fsdp_they_are_refused(tmp_path):

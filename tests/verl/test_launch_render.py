@@ -44,11 +44,11 @@ def test_json_holds_the_same(capsys, monkeypatch, tmp_path):
 MISTAKES = [
     (
         ("runs/chain.yaml",),
-        "backend.type: 'local', and only a run on verl is rendered; try: --set backend.type=verl",
+        "backend.type: 'local'; only runs on verl can be rendered; try: --set backend.type=verl",
     ),
     (("sweeps/verl-ci.yaml",), "has 9 runs; choose one with --run. There are: grpo-backend-local"),
-    (("sweeps/verl-ci.yaml", "--run", "rpg-ufkl"), "--run 'rpg-ufkl' fits 2 of its runs"),
-    (("sweeps/verl-ci.yaml", "--run", "dapo"), "--run 'dapo' fits none of its runs"),
+    (("sweeps/verl-ci.yaml", "--run", "rpg-ufkl"), "--run 'rpg-ufkl' matches 2 of its runs"),
+    (("sweeps/verl-ci.yaml", "--run", "dapo"), "--run 'dapo' matches none of its runs"),
     (("runs/chain.yaml", "--set", "backend.type=verl", "--set", "backend.device=gpu"), "backend.device"),
     (("runs/chain.yaml", "--set", "backend.type=verll"), "did you mean 'verl'?"),
 ]

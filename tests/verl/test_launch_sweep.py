@@ -123,7 +123,7 @@ def test_a_sweep_on_both_back_ends_survives_kills(home, prefect):
     process = sweep(home, prefect)
     assert process.wait(SECONDS) == 0, (home / "sweep.log").read_text()[-3000:]
     for folder in (adapters, stale):
-        assert "going on after step" in folder.log_path.read_text()
+        assert "continuing after step" in folder.log_path.read_text()
     assert adapters.attempts() == stale.attempts() == [1, 2] and plain.attempts()[-1] == 2
 
     for (back_end, _), folder in runs(home).items():

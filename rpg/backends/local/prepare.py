@@ -25,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m rpg.backends.local.prepare", description=__doc__)
     parser.add_argument("sweep", type=Path, help="the sweep's folder, with a folder per run")
     parser.add_argument("--home", type=Path, help="the data folder (default: two levels above SWEEP_DIR)")
-    parser.add_argument("--detached", action="store_true", help="go on when the parent process ends")
+    parser.add_argument("--detached", action="store_true", help="keep running when the parent process ends")
     options = parser.parse_args(arguments)
     if not options.detached:
         die_with_parent()

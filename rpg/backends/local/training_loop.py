@@ -86,7 +86,7 @@ def _begin(folder: RunFolder, spec: RunSpec, home: Path, say: Say) -> tuple[Trai
         _save(checkpoints, 0, trainer)
         return trainer, checkpoints, 0
     trainer, done = _resumed(spec, newest, home, roller, say)
-    say(f"going on after step {done} of {spec.training.steps}")
+    say(f"continuing after step {done} of {spec.training.steps}")
     return trainer, checkpoints, done
 
 

@@ -123,7 +123,7 @@ class Launcher:
             if isinstance(ray, RayAddress):
                 jobs.require_reachable(ray)
             self._job = jobs.ProcessJob(launch, log, str(folder.path))
-        start = f"going on after step {done} of" if done else "starting verl for"
+        start = f"continuing after step {done} of" if done else "starting verl for"
         run.say(f"{start} {spec.training.steps} steps; verl's output: {attempt.log}")
         return attempt
 
@@ -237,9 +237,9 @@ def require_readable(spec: RunSpec, step: int, resume: Path | None) -> None:
     workers, then = backend.nodes * backend.gpus_per_node, State.read(resume).world_size
     if workers != then:
         raise ConfigError(
-            f"backend.nodes x gpus_per_node = {workers}, but the checkpoint of step {step} that this run goes on from was "
-            f"written by {then} workers, and with strategy fsdp verl can only read it with as many: choose {then} again, or "
-            "begin another run (another seed, or rpg rm SWEEP/RUN); with strategy fsdp2 any number can go on"
+            f"backend.nodes x gpus_per_node = {workers}, but the checkpoint of step {step} from which this run continues "
+            f"was written by {then} workers, and with strategy fsdp verl can only read it with as many: choose {then}, or "
+            "start another run (another seed, or rpg rm SWEEP/RUN); with strategy fsdp2 any number can continue"
         )
 
 
@@ -270,7 +270,7 @@ def initial_model(spec: RunSpec, home: Path, say: Say) -> Path:
     if folder.exists():
         for name in ("config.json", "tokenizer_config.json"):
             if not (folder / name).is_file():
-                raise ConfigError(f"model.path: {folder} is no Hugging Face model: {name} is missing")
+                raise ConfigError(f"model.path: {folder} is not a Hugging Face model: {name} is missing")
         return folder_with_chat_template(spec, home, folder.resolve())
     snapshot = _from_hub(spec.model)
     if not (isinstance(spec.backend, VerlBackend) and isinstance(spec.backend.ray, LocalRay)):

@@ -101,7 +101,7 @@ class Prefetch:
         if not self.settings.staleness:
             return
         if not (folder / REST).is_file():
-            raise UserError(f"{folder}: the rollouts that wait are not in it: {REST} is missing")
+            raise UserError(f"{folder}: the rollouts drawn ahead are not in it: {REST} is missing")
         record, flat = read_json_object(folder / REST), load_file(folder / TENSORS)
         keys, tags, fields = record["keys"], record["tags"], {}
         for name in (name for name in flat if not name.endswith(".lengths")):

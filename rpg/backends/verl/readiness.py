@@ -156,7 +156,7 @@ def _packages(backend: VerlBackend, f: Facts) -> Iterator[Finding]:
 
 
 def _machine(f: Facts) -> Iterator[Finding]:
-    yield _ok(f"{f.cores} cores (Ray is told the number that verl reserves, not this one)")
+    yield _ok(f"{f.cores} cores (Ray is given the number that verl reserves instead)")
     if f.temporary_free < RAY_FULL:
         yield _wrong(
             f"{f.temporary} is {1 - f.temporary_free:.0%} full. Ray keeps its files there and refuses to work above 95 %: "
@@ -165,7 +165,9 @@ def _machine(f: Facts) -> Iterator[Finding]:
     if f.open_files < OPEN_FILES:
         yield _note(f"only {f.open_files} open files are allowed; Ray needs more: ulimit -n 65536")
     if f.loopback:
-        yield _wrong(f"no port can be opened on 127.0.0.1 ({f.loopback}), over which Ray's parts talk")
+        yield _wrong(
+            f"no port can be opened on 127.0.0.1 ({f.loopback}), over which Ray's processes communicate"
+        )
 
 
 def _attention(backend: VerlBackend, f: Facts) -> Finding:
@@ -201,10 +203,10 @@ def _network(f: Facts) -> Finding:
     if named := f.environment.get("NCCL_SOCKET_IFNAME"):
         prefixes = tuple(part.lstrip("=") for part in named.lstrip("^").split(","))
         if named.startswith("^") or any(interface.startswith(prefixes) for interface in f.interfaces):
-            return _ok(f"NCCL talks over {named}")
+            return _ok(f"NCCL uses {named}")
         return _wrong(f"NCCL_SOCKET_IFNAME={named}: no such network interface; there are: {existing}")
     if not f.interfaces:
-        return _wrong("no network interface besides loopback, but several nodes have to talk to each other")
+        return _wrong("no network interface besides loopback, but several nodes have to communicate")
     if len(f.interfaces) == 1:
         return _ok(f"one network interface, {existing}")
     return _note(f"network interfaces {existing}: NCCL chooses one; NCCL_SOCKET_IFNAME names another")

@@ -1,0 +1,147 @@
+"""Nights of other code, each in a folder of its own: of commits, to find the one that changed the bits."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rpg.errors import UserError
+from rpg.processes import owner_mark, python_module
+from rpg.report.run_digests import ledger, named_as
+from rpg.store.atomic_files import read_json_object
+
+Record = dict[str, Any]
+NightOf = Callable[[Path, Sequence[str]], Record]
+"""The record of a night with the code of a folder, of the sweeps of these labels."""
+
+
+class NoNight(UserError):
+    """The code of a folder has run no whole night."""
+
+
+def night_of(
+    tree: Path, labels: Sequence[str], module: str, folder: Path, cache: Path, overrides: Mapping[str, Any]
+) -> Record:
+    """Run `python -m module nightly` with the code in `tree`; its data folder shares only the cache. Raises NoNight."""
+    root = Path(__file__).resolve().parents[1]
+    if folder.resolve().is_relative_to(root):
+        folder = tree / folder.resolve().relative_to(root)
+    ours = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "RPG_FLOW_RUN"))
+    }
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="rpg-night-") as home:
+        (Path(home) / "cache").symlink_to(cache)
+        options = [f"--only={label}" for label in labels]
+        options += [f"--set={name}={json.dumps(value)}" for name, value in overrides.items()]
+        done = subprocess.run(
+            python_module(module, "nightly", folder, "--home", home, *options),
+            env={**ours, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1", **owner_mark()},
+            stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        )  # fmt: skip
+        record = next(iter((Path(home) / "nightly").rglob("*.json")), None)
+        night = (
+            read_json_object(record) if record else {"failed": {"": (done.stderr.splitlines() or ["?"])[-1]}}
+        )
+    if failed := night["failed"]:
+        raise NoNight(
+            f"{len(failed)} runs failed, {' '.join(next(iter(failed.items()))).strip()}"
+            if record
+            else failed[""]
+        )
+    return night
+
+
+def blame(tonight: Record, before: Mapping[str, Any], root: Path, night: NightOf | None) -> tuple[str, bool]:
+    """(what changed the numbers since the night `before`, whether that excuses them: today's environment, which is another
+    one, gives them with that night's commit, too). Runs that commit and those after it; where there is none to run, the
+    cause stays unknown.
+    """
+    before = named_as(tonight, before)
+    commit = str(before.get("revision") or "")
+    if _same(tonight, before):
+        return "what both nights have is equal", False
+    if night is None or not (root / ".git").exists():
+        return f"cause unknown: {root} is no git checkout whose earlier code could be run", False
+    if not commit or commit.endswith("+"):
+        return f"cause unknown: night {before['night']} had no committed code that could be run again", False
+    try:
+        with _worktree(root, commit) as tree:
+            settled = night(tree, _changed(tonight, before))
+            if _same(tonight, settled):
+                other = tonight["environment"] != before["environment"] and not ledger(tonight, before).gone
+                return (
+                    f"commit {commit[:10]} gives the same here: the environment did it, not the code",
+                    other,
+                )
+            too = "" if _same(settled, before) else "; the environment changes numbers, too"
+            return _commit(tonight, settled, commit, tree, night) + too, False
+    except subprocess.CalledProcessError as error:
+        why = [*str(error.stderr or error.stdout).strip().splitlines(), str(error)][0]
+        return f"cause unknown: git: {why}", False
+    except (NoNight, OSError) as error:
+        return f"cause unknown: commit {commit[:10]} does not run here: {error}", False
+
+
+def _commit(tonight: Record, settled: Record, commit: str, tree: Path, night: NightOf) -> str:
+    """Which commit since `commit`, whose night is `settled`, made the numbers of tonight."""
+    head, labels = str(tonight.get("revision") or ""), _changed(tonight, settled)[:1]
+    if head == commit:
+        return f"commit {commit[:10]} gives other numbers when it is run again: not deterministic"
+
+    def is_good() -> bool:
+        return _same(night(tree, labels), settled)
+
+    if head.endswith("+"):
+        _git(tree, "checkout", "-q", head.rstrip("+"))
+        if is_good():
+            return "changes that are not committed did it"
+    said = _git(tree, "bisect", "start", head.rstrip("+"), commit)
+    while "is the first bad commit" not in said:
+        try:
+            verdict = "good" if is_good() else "bad"
+        except NoNight:
+            verdict = "skip"
+        said = _git(tree, "bisect", verdict)
+    first = _git(tree, "show", "-s", "--format=%h (%an: %s)", said.split()[0]).strip()
+    return f"commit {first} did it: found by running {labels[0]} at the commits between"
+
+
+def _same(record: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    found = ledger(record, other)
+    return not found.change and not found.reported
+
+
+def _changed(tonight: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
+    """The sweeps that differ between two nights, the smallest first; the smallest of all if it is none of them."""
+    sizes = Counter(name.partition(" / ")[0] for name in tonight["digests"])
+    found = ledger(tonight, before)
+    runs = [run for run, now in tonight["digests"].items() if now != before["digests"].get(run, now)]
+    labels = {name.partition(" / ")[0] for name in (*runs, *found.reported)}
+    smallest = sorted(sizes, key=lambda label: (sizes[label], label))
+    return [label for label in smallest if label in labels] or smallest[:1]
+
+
+@contextmanager
+def _worktree(root: Path, commit: str) -> Iterator[Path]:
+    """The files of a commit in a folder of their own, which git forgets afterwards."""
+    with tempfile.TemporaryDirectory(prefix="rpg-commit-") as folder:
+        tree = Path(folder) / "tree"
+        _git(root, "worktree", "prune")
+        _git(root, "worktree", "add", "-q", "--detach", str(tree), commit)
+        try:
+            yield tree
+        finally:
+            _git(root, "worktree", "remove", "--force", str(tree))
+
+
+def _git(folder: Path, *words: str) -> str:
+    done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=True)
+    return done.stdout

@@ -1,0 +1,155 @@
+"""Digests of what a night reports: functions of rpg.stats, and of each sweep the tables, tests, curves and database rows.
+
+A fault in a test, a view or a table changes no bit of any run. Numbers are digested to nine digits, as a database adds
+up in any order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas
+
+from rpg import stats
+from rpg.report import tables
+from rpg.report.summary import summarise
+from rpg.report.sweep_report import sweep_curves
+from rpg.store import Layout, StoreError, queries
+from rpg.store.database import build, connect
+from rpg.store.schema import TABLES, VIEWS
+
+CLOCK = ("time", "attempt", "tokens_per_second")
+"""Measured with a clock, like every seconds_*, and therefore never equal."""
+
+Statistics = dict[str, dict[str, str]]
+"""Name of a statistic -> part (a column, a metric, a function) -> digest."""
+
+_KEYS = (
+    "run",
+    "variant",
+    "label",
+    "seed",
+    "benchmark",
+    "name",
+    "metric",
+    "step",
+    "problem_id",
+    "sample",
+    "direction",
+)
+"""By what rows are put in order."""
+_OF_A_NIGHT = {
+    *CLOCK, "sweep", "run_id", "code", "outdated", "git_revision", "versions", "machine", "axes", "spec", "identity",
+    "source", "log", "created", "finished", "attempts", "begun", "fingerprint",
+}  # fmt: skip
+"""Columns that no two nights have in common: names with the date, times, and what runs were computed with."""
+
+
+def statistics(layout: Layout, sweeps: Mapping[str, str]) -> Statistics:
+    """Of finished sweeps (label -> name), after bringing the database up to date; nothing of one that it cannot report.
+    Raises StoreError: the database cannot be written.
+    """
+    build(layout)
+    found = {"functions of rpg.stats": _functions()}
+    with connect(layout) as db:
+        for label, sweep in sweeps.items():
+            with suppress(StoreError):
+                found |= {f"{label} / {name}": parts for name, parts in _of_sweep(db, sweep).items()}
+    return found
+
+
+def digest(value: Any) -> str:
+    """8 hexadecimal digits of a number, a text, or any nesting of them; numbers to nine digits."""
+    return hashlib.sha256("\n".join(_texts(value)).encode()).hexdigest()[:8]
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        value = list(value.items())
+    if isinstance(value, list | tuple | np.ndarray | pandas.Series):
+        for part in value:
+            yield from _texts(part)
+    elif isinstance(value, float | np.floating):
+        yield f"{0.0 if abs(float(value)) < 1e-12 else value:.9g}"
+    else:
+        yield str(value)
+
+
+def _of_sweep(db: duckdb.DuckDBPyConnection, sweep: str) -> Statistics:
+    summary = summarise(db, sweep)
+    runs = {row.run: f"{row.variant} / seed {row.seed}" for row in queries.runs(db, sweep).itertuples()}
+    notes = " ".join([summary.spending, *summary.notes, *tables.caption(summary)])
+    for run, name in runs.items():
+        notes = notes.replace(run, name)
+    found = {
+        "table": _parts(summary.table, runs),
+        "printed tables": {
+            f"{grid.key}: {name}": digest([row[place] for row in grid.rows])
+            for grid in tables.grids(summary)
+            for place, name in enumerate(grid.header)
+            if name != "Seconds"
+        },
+        "notes": {"text": digest(notes)},
+        "curves": _parts(sweep_curves(db, summary), runs),
+        "references": {
+            variant: digest(name) for (_, variant), name in queries.references(db, [sweep]).items()
+        },
+    }
+    for equal in summary.equal:
+        if equal.axis != "seconds":
+            found[f"equal {equal.axis}"] = _parts(equal.table, runs)
+    for name in (*TABLES, *VIEWS):
+        columns = [column for column, *_ in db.execute(f"DESCRIBE {name}").fetchall()]
+        if "sweep" in columns and name != "attempts":
+            rows = queries.frame(db, f"SELECT * FROM {name} WHERE sweep = ?", [sweep])
+            found[f"{'view' if name in VIEWS else 'table'} {name}"] = _parts(rows, runs)
+    return found
+
+
+def _parts(frame: pandas.DataFrame, runs: Mapping[str, str]) -> dict[str, str]:
+    """Of each column; where rows are those of one metric each, of each metric. `runs`: folder -> variant and seed."""
+    if "run" in frame:
+        frame = frame.assign(run=frame["run"].map(runs))
+    kept = [name for name in frame if name not in _OF_A_NIGHT and not str(name).startswith("seconds")]
+    frame = frame[kept].sort_values([name for name in _KEYS if name in kept])
+    by = next((name for name in ("metric", "name") if name in kept), None)
+    if by is None:
+        return {str(name): digest(frame[name]) for name in frame}
+    return {
+        str(name): digest([part[column] for column in part])
+        for name, part in frame.groupby(by)
+        if name not in CLOCK and not str(name).startswith("seconds")
+    }
+
+
+def _functions() -> dict[str, str]:
+    """On made-up accuracies, because the sweeps of a set need not have enough seeds for every test."""
+    scores = np.round(2 + 2 * np.sin(np.arange(180.0) ** 1.5)).reshape(3, 5, 12) / 4
+    scores[2] = np.maximum(scores[2], 0.5)
+    strata = [scores[..., :8], scores[..., 8:]]
+    sizes = ((3, 5), (2, 3), (2, 1))
+    families = [stats.family([part[None, :v, :s] for part in strata]) for v, s in sizes]
+    spread, runs = stats.spreads(strata, 4), [f"run {number}" for number in range(15)]
+    designs = [stats.Design(variants, seeds, (8, 4), 4) for variants, seeds in (*sizes, (8, 20))]
+    look = stats.Look("here", runs[:6], 15, 1, 0.01, ["one"], spread, {})
+    votes = (["1", "2", "2", None], [False, True, True, False]), (["1", "2"], [False, True])
+    values = {
+        "family": [[one.difference, *one.intervals(0.05), one.p_values()] for one in families],
+        "holm": stats.holm(np.array([0.04, 0.01, np.nan, 0.02])),
+        "verdict": [stats.verdict(sign * 0.1, p) for sign in (-1, 1) for p in (0.01, 0.05, 0.06)],
+        "accuracy": [stats.accuracy([part[0, :seeds] for part in strata]) for seeds in (5, 1)],
+        "crossed": stats.crossed([scores[1] - scores[0]]),
+        "pass_at_k": stats.pass_at_k([4, 4, 8], [0, 1, 3], 2),
+        "majority_at_k": [stats.majority_at_k(*each) for each in votes],
+        "detectable": [
+            stats.detectable(design, each) for design in designs for each in (spread, stats.ASSUMED)
+        ],
+        "sentence": [stats.sentence(design, stats.ASSUMED, 0.02) for design in designs],
+        "next_look": [stats.next_look(looks, "here", runs, 12)[1:] for looks in ([], [look])],
+    }
+    return {name: digest(value) for name, value in values.items()}

@@ -1,0 +1,121 @@
+"""What changed the bits of a night is found by running other commits: real git, and nights that read bits from a file."""
+
+import subprocess
+
+import pytest
+
+from flows.other_code import NoNight, blame
+
+A, B = {"numpy": "2.4.6"}, {"numpy": "2.4.7"}
+
+
+def record(bits, revision="", environment=A, labels=("small", "large")):
+    run = {"loss": "grpo", "back end": "local", "spec": "s", "steps": [1], "metrics": {}, "samples": {}}
+    names = {"small": 1, "large": 3}
+    digests = {
+        f"{label} / v / seed {i}": run | {"weights": bits} for label in labels for i in range(names[label])
+    }
+    return {"night": "n", "revision": revision, "environment": environment, "digests": digests}
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A repository; `commit` writes what a night of it computes (`broken`: nothing) and returns the commit."""
+    root = tmp_path / "source"
+    root.mkdir()
+
+    def git(*words):
+        names = ["-c", "user.name=anna", "-c", "user.email=anna@localhost"]
+        done = subprocess.run(
+            ["git", "-C", str(root), *names, *words], check=True, capture_output=True, text=True
+        )
+        return done.stdout.strip()
+
+    def commit(bits, message="a change"):
+        (root / "bits").write_text(bits)
+        (root / "notes").write_text(message)
+        git("add", "-A")
+        git("commit", "-qm", message)
+        return git("rev-parse", "HEAD")
+
+    git("init", "-q")
+    return root, commit
+
+
+def nights(of, ran):
+    """Nights whose bits are `of` what stands in the file, and whose commits and sweeps are noted in `ran`."""
+
+    def night(tree, labels):
+        bits = (tree / "bits").read_text()
+        ran.append((bits, tuple(labels)))
+        if bits == "broken":
+            raise NoNight("1 runs failed")
+        return record(of(bits), labels=labels)
+
+    return night
+
+
+def test_the_commit_is_named_among_others_by_the_smallest_sweep_and_the_checkout_stays_as_it_is(checkout):
+    root, commit = checkout
+    first = commit("old")
+    for number in range(5):
+        commit("old", f"harmless {number}")
+    commit("broken", "does not run")
+    commit("old", "mended")
+    guilty = commit("new", "a sign is flipped")
+    for number in range(3):
+        head = commit("new", f"harmless, too {number}")
+    ran = []
+    said, excused = blame(record("new", head), record("old", first), root, nights(str, ran))
+    assert (
+        not excused and said.startswith(f"commit {guilty[:7]}") and "(anna: a sign is flipped) did it" in said
+    )
+    assert ran[0] == ("old", ("small", "large")) and {labels for _, labels in ran[1:]} == {("small",)}
+    assert len(ran) < 8, "it halves"
+    listed = subprocess.run(
+        ["git", "-C", str(root), "worktree", "list"], capture_output=True, text=True
+    ).stdout
+    assert len(listed.splitlines()) == 1 and (root / "bits").read_text() == "new"
+
+
+def test_another_environment_excuses_what_the_settled_commit_does_in_it_too_and_nothing_else(checkout):
+    root, commit = checkout
+    first = commit("1.0")
+    before, rounded = record("1.0", first), lambda bits: bits + " rounded"
+    head = commit("1.0", "harmless")
+    said, excused = blame(record("1.0 rounded", head, B), before, root, nights(rounded, []))
+    assert excused and "the environment did it, not the code" in said
+    assert not blame(record("1.0 rounded", head), before, root, nights(rounded, []))[1], (
+        "nothing that is known changed"
+    )
+    fewer = record("1.0 rounded", head, B, labels=("small",))
+    assert not blame(fewer, before, root, nights(rounded, []))[1], "runs are missing, too"
+    guilty = commit("2.0", "another loss")
+    said, excused = blame(record("2.0 rounded", guilty, B), before, root, nights(rounded, []))
+    assert not excused and "another loss" in said and "the environment changes numbers, too" in said
+
+
+def test_where_no_commit_can_be_run_the_cause_stays_unknown(checkout, tmp_path):
+    root, commit = checkout
+    first = commit("old")
+    night = nights(str, [])
+    for before, place, why in (
+        (record("old", first), tmp_path, "is no git checkout"),
+        (record("old", first + "+"), root, "had no committed code"),
+        (record("old", ""), root, "had no committed code"),
+        (record("old", "0" * 40), root, "git: fatal"),
+        (record("old", commit("broken")), root, "does not run here: 1 runs failed"),
+    ):
+        said, excused = blame(record("new", first, B), before, place, night)
+        assert not excused and said.startswith("cause unknown: ") and why in said
+    assert "not deterministic" in blame(record("new", first), record("old", first), root, night)[0]
+
+
+def test_what_is_not_committed_is_told_from_commits(checkout):
+    root, commit = checkout
+    first, head = commit("old"), commit("old", "harmless")
+    assert blame(record("new", head + "+"), record("old", first), root, nights(str, []))[0].startswith(
+        "changes that are not"
+    )
+    guilty = commit("new")
+    assert guilty[:7] in blame(record("new", guilty + "+"), record("old", first), root, nights(str, []))[0]
