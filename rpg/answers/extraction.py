@@ -49,7 +49,7 @@ _NAMES = lexicon.SUBJECT | lexicon.RETRACTING | lexicon.NUMBERED
 _CALLED = re.compile(r"[^\n.!?:;|>,*#<]*\Z")
 """What the answer is called, before the marker: `final`; an `initial` one is not known to be it."""
 _IN_TEXT = re.compile(r"\\(?:text|textbf|mathbf|mathrm)\s*\{[^{}]{0,20}$")
-_QUOTED = re.compile(r"^\s*\n\s*[>*](?=\s)|^\s*```\w*\s*\n")
+_QUOTED = re.compile(r"^[ \t\r]*\n\s*[>*](?=\s)|^\s*```\w*\s*\n")
 _LEADS_ON = re.compile(r":[ \t*_]*$")
 _GOES_ON = re.compile(
     r"\n\s*\(?(?:or|alternatively)\b|\n[ \t]*(?=[-*+\u2022][ \t]|\(?\d{1,2}[.)][ \t]"  # a list
@@ -62,9 +62,10 @@ def _finally(line: str, behind: str) -> str:
     """What is stated in the end: the answer line and the statements behind it, or only those after a sentence that takes
     it back or is not known to be harmless. Where nothing is stated after that one, the reader finds it.
     """
-    first, *more = _TAKES_BACK.split(line)
-    worded = not _formal(_TYPESET.sub("", line))
-    own = {*words(_TYPESET.sub("", line))} if worded else set()
+    first, *more = _TAKES_BACK.split(line) if len(line) < 2 * _BEHIND else [line]
+    beginning = _TYPESET.sub("", line[:_WORDED])
+    worded = not _formal(beginning)
+    own = {*words(beginning)} if worded else set()
     stated, unclear = [first], ""
     for sentence in [*more, *_sentences(behind)]:
         said = words(sentence)
@@ -80,8 +81,9 @@ def _finally(line: str, behind: str) -> str:
 
 def _corrected(sentence: str) -> str | None:
     """What a sentence states that takes another statement back (`Wait, it should be 43`); None for any other."""
-    before = _UP_TO_A_SIGN.findall(sentence)[0]
-    rest = sentence[len(before) :]
+    words_only = re.split(r"[\d$\\]", sentence, maxsplit=1)[0]
+    end = max(words_only.rfind(sign) for sign in ",:;—–-") + 1
+    before, rest = sentence[:end], sentence[end:]
     first, then = ({*words(part)} - lexicon.REASONING for part in (before, rest))
     takes_back = first or then or words(before) == ["no"]
     if not takes_back or not first <= lexicon.RETRACTING or not then <= lexicon.CORRECTING:
@@ -90,7 +92,6 @@ def _corrected(sentence: str) -> str | None:
     return _WORD.sub(lambda word: "" if word[0].lower() in then else word[0], lead) + "".join(formula)
 
 
-_UP_TO_A_SIGN = re.compile(r"(?:[^\d$\\]*[,:;—–-](?!\d))?")
 _TYPESET = re.compile(r"\\(?:text\w*|boxed|fbox|math\w+)|\$")
 _TAKES_BACK = re.compile(
     r"(?<=[.!?;…])\s+(?=(?:wait|no|actually|hmm+|oops|sorry|correction|scratch|i mean)\b)", re.IGNORECASE
@@ -101,7 +102,7 @@ _MARKS = f" \t.,;:!()[]{{}}*_#>|`\"'’“”-–—…=~\ufe0f\r{lexicon.MARKS}
 """Signs that say nothing in a sentence without a formula."""
 _STRUCTURE = re.compile(
     rf"{lexicon.END_TOKENS}|</?\w{{1,10}}\s*/?>|^\s*```\w*|\bQ\.\s?E\.\s?D\b\.?|\\(?:blacksquare|square|qed|Box)(?![a-z])"
-    r"|^\s*(?:(?:\\[\])]|\$\$?|\\\\|\\end\{\w+\*?\})[\s.]*)+$"
+    r"|^(?:\\[\])]|\$|\\\\|\\end\{\w{1,20}\*?\}|[ .])+$"
     rf"|\b(?:{'|'.join(lexicon.NUMBERED)}) \(?\d{{1,3}}(?:\.\d{{1,3}})*\)?(?=[\s.,;:)]|$)"
     r"|^\s*(?:[-*+>\u2022#]+|\d{1,2}[.)])\s",
     re.IGNORECASE | re.MULTILINE,
@@ -124,6 +125,8 @@ def _sentences(text: str) -> list[str]:
 
 
 _BEHIND = 1_500
+_WORDED = 300
+"""Characters of an answer that say whether it is a word."""
 
 
 def words(sentence: str) -> list[str]:
@@ -186,16 +189,16 @@ def boxed_answer(text: str) -> str | None:
         if box.end < start and _JOINS.fullmatch(text, box.end + 1, start):
             start = box.begin
             earlier.append(rf"\boxed{{{_content(text, box)}}}")
-    sentence = text[max(0, start - 300) : start]
-    before = _SENTENCE_END.split(sentence)[-1]
+    before = _SENTENCE_END.split(text[max(0, start - 300) : start])[-1]
     formula = "" if earlier else _BEFORE_BOX.split(_UNEQUAL.sub(r"\g<0>{}", before))[-1].strip("*")
     end = _line_end(text, last.end + 1)
-    boxed = f"{formula}\\boxed{{{_content(text, last)}}}{text[last.end + 1 : end]}"
-    boxed = f"${boxed}" if before.count("$") % 2 else boxed
-    return _finally(
-        " or ".join([*dict.fromkeys(earlier), _lead(before[: len(before) - len(formula)]) + boxed]),
-        text[end:],
-    )
+    content, rest = _content(text, last), text[last.end + 1 : end]
+    lead = _lead(before[: len(before) - len(formula)])
+    signs = _WORD.sub("", lead) + rest
+    if formula or not lexicon.CONCLUDING.issuperset(words(lead)) or signs.strip(_MARKS + "$\\"):
+        opened = "$" * (before.count("$") % 2)
+        content = f"{lead}{opened}{formula}\\boxed{{{content}}}{rest}"
+    return _finally(" or ".join([*dict.fromkeys(earlier), content]), text[end:])
 
 
 def _lead(before: str) -> str:
