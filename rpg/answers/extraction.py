@@ -195,7 +195,7 @@ def boxed_answer(text: str) -> str | None:
     content, rest = _content(text, last), text[last.end + 1 : end]
     lead = _lead(before[: len(before) - len(formula)])
     signs = _WORD.sub("", lead) + rest
-    if formula or not lexicon.CONCLUDING.issuperset(words(lead)) or signs.strip(_MARKS + "$\\"):
+    if formula or not lexicon.CONCLUDING.issuperset(words(lead)) or signs.strip(" \t.$\\)]"):
         opened = "$" * (before.count("$") % 2)
         content = f"{lead}{opened}{formula}\\boxed{{{content}}}{rest}"
     return _finally(" or ".join([*dict.fromkeys(earlier), content]), text[end:])
