@@ -42,7 +42,7 @@ class Found(NamedTuple):
 
 
 def spending(summary: Summary) -> str:
-    """How unequally the variants have spent, and which verdicts change where each has drawn as many tokens."""
+    """How unequally the variants have spent, and which verdicts change at equal tokens."""
     equal = next((one for one in summary.equal if one.axis == "tokens"), None)
     if equal is None:
         return f"\n{summary.spending}" if summary.spending else ""
@@ -52,10 +52,10 @@ def spending(summary: Summary) -> str:
         for row in equal.table.itertuples()
         if row.verdict and row.verdict != wanted[row.variant]
     ]
-    but = f" are the same but for {', '.join(changed)}" if changed else " are all the same"
+    but = f" are the same except for {', '.join(changed)}" if changed else " are all the same"
     if len(changed) > 4:
-        but = f" of {len(changed)} of {(equal.table['verdict'] != '').sum()} variants are others"
-    return f"\n{summary.spending} Where each has drawn {equal.budget:,.0f}, the verdicts{but}."
+        but = f" of {len(changed)} of {(equal.table['verdict'] != '').sum()} variants change"
+    return f"\n{summary.spending} At {equal.budget:,.0f} tokens each, the verdicts{but}."
 
 
 def judged(db: duckdb.DuckDBPyConnection, sweep: str) -> pandas.DataFrame:

@@ -10,6 +10,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # Streamlit adds o
 
 from dashboard import (
     compare_page,
+    evaluations_page,
     frontier_page,
     grid_page,
     nightly_page,
@@ -32,6 +33,7 @@ PAGES = {
     "why": ("Why", why_page.page),
     "paper": ("Paper", paper_page.page),
     "run": ("Run", run_page.page),
+    "evaluations": ("Evaluations", evaluations_page.page),
     "nightly": ("Nightly runs", nightly_page.page),
 }
 

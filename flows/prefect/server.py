@@ -38,7 +38,7 @@ EPHEMERAL = {"PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
 
 
 class ServerError(UserError):
-    """The private Prefect server did not come up; the message names its log."""
+    """The private Prefect server did not start; the message names its log."""
 
 
 def quiet_environment(home: Path) -> dict[str, str]:

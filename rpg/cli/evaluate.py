@@ -141,6 +141,7 @@ def evaluate(
     from rpg.evaluation.standalone import evaluate as evaluate_model
     from rpg.models.model_cache import pretrained_folder
     from rpg.models.truncated_sampling import Restriction
+    from rpg.store.database import build
 
     results = evaluate_model(
         pretrained_folder(checkpoint, layout.home, complain),
@@ -160,9 +161,11 @@ def evaluate(
         device=device,
         bfloat16=dtype == "bfloat16",
         revision=revision,
+        home=layout.home,
         say=complain,
     )
     _show_results(results)
+    build(layout)
 
 
 def _require(option: str, value: str, accepted: tuple[str, ...]) -> None:

@@ -70,8 +70,8 @@ def serve(
     public_url: Annotated[
         str,
         typer.Option(
-            help="Where a proxy with TLS offers both, e.g. https://lab.example.org/rpg (docs/operations.md). Asks for a "
-            "password unless --no-auth is given.",
+            help="Address at which a TLS proxy serves both, e.g. https://lab.example.org/rpg (docs/operations.md). Asks for "
+            "a password unless --no-auth is given.",
             show_default=False,
         ),
     ] = "",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 import time
 import zlib
 from collections.abc import Callable
@@ -14,30 +13,29 @@ from typing import Any
 
 from rpg.backends.manifest import spec_of
 from rpg.config.evaluation import ThisMachine
-from rpg.config.identity import evaluation_identity
 from rpg.config.model import bfloat16
 from rpg.config.run_spec import RunSpec
-from rpg.config.task import RewardVerifier, chat_of
+from rpg.config.task import chat_of
 from rpg.errors import UserError
 from rpg.evaluation.engines.factory import start_engine
 from rpg.evaluation.engines.local import LocalEngine
 from rpg.evaluation.engines.protocol import Engine, EngineError, Sampling
-from rpg.evaluation.graded_samples import Partial, Progress, evaluate_problems, graded_again
+from rpg.evaluation.graded_samples import Progress, evaluate_problems, sample_settings
 from rpg.evaluation.kl_to_initial import DriftMeter
 from rpg.evaluation.resource_limits import explained, strictest
 from rpg.models.device import configure_device
 from rpg.models.reward_models import scorer_of
 from rpg.models.truncated_sampling import evaluation_restriction
-from rpg.rewards import grader_for
 from rpg.rewards.graders import rules_name
 from rpg.rewards.scoring import Scorer
-from rpg.store.atomic_files import StoreError, atomic_path, atomic_write_json
+from rpg.store.atomic_files import StoreError, atomic_write_json, read_json_object
 from rpg.store.checkpoints import damaged, model_digest
 from rpg.store.current import current_runs
+from rpg.store.draws import Draws, digest
 from rpg.store.layout import Layout
 from rpg.store.live_status import EVALUATION, WRITE_SECONDS, clear_progress, write_progress
 from rpg.store.run_folder import RunFolder, pending_evaluations, step_name
-from rpg.store.samples import drift_path, graded_by, read_samples, write_eval
+from rpg.store.samples import drift_path, read_samples, write_eval
 from rpg.tasks import verifier_of
 from rpg.tasks.preparation import data_digest, prepare_data, read_problems
 
@@ -48,7 +46,7 @@ SAY_SECONDS = 15.0
 
 @dataclass
 class Evaluator:
-    """Runs the pending evaluations of a sweep; equal checkpoints with equal settings are evaluated once and copied."""
+    """Runs the pending evaluations of a sweep; equal checkpoints with equal settings are sampled once."""
 
     layout: Layout
     sweep: str
@@ -58,7 +56,6 @@ class Evaluator:
     share: tuple[int, int] = (1, 1)
     """(i, n): this process does the i-th of n parts of the work; processes on other GPUs do the rest."""
     _specs: dict[str, RunSpec] = field(default_factory=dict)
-    _done: dict[str, Path] = field(default_factory=dict)
     _engines: dict[str, Engine] = field(default_factory=dict)
     _loaded: dict[str, str] = field(default_factory=dict)
     _scorers: dict[str, Scorer] = field(default_factory=dict)
@@ -92,7 +89,7 @@ class Evaluator:
         began = time.perf_counter()
         try:
             target = folder.eval_path(benchmark, step)
-            copied = self._fill(folder, benchmark, step, target)
+            stored = self._fill(folder, benchmark, step, target)
             (target.parent / f"{step_name(step)}.error.json").unlink(missing_ok=True)
         except Exception as error:  # noqa: BLE001 (one that cannot be evaluated must not stop the others)
             if not folder.checkpoint(step).exists():
@@ -105,51 +102,48 @@ class Evaluator:
             record = {"error": line, "kind": type(error).__name__, "time": time.time()}
             atomic_write_json(target.parent / f"{step_name(step)}.error.json", record)
             return False
-        how = "copied" if copied else f"{time.perf_counter() - began:.2f} s"
+        how = "from stored samples" if stored else f"{time.perf_counter() - began:.2f} s"
         self.say(f"{folder.name}: step {step} on {benchmark}, {how}")
         return True
 
     def _fill(self, folder: RunFolder, benchmark: str, step: int, target: Path) -> bool:
-        """Write the samples; True if they were copied from an equal evaluation."""
+        """Write the samples; True if they were all stored already."""
         checkpoint, spec = folder.checkpoint(step), self._spec(folder)
         if damage := damaged(checkpoint):
             raise StoreError(f"{damage}; run the sweep again to rebuild it")
-        weights = model_digest(checkpoint)
-        drawn = json.dumps([weights, data_digest(spec), benchmark, _sampling_settings(spec)], sort_keys=True)
-        same = f"{spec.evaluation.samples_per_problem} {drawn}"
-        earlier = self._done.get(same)
-        if earlier is not None and earlier.exists():
-            for source, copy in ((drift_path(earlier), drift_path(target)), (earlier, target)):
-                if source.exists():
-                    with atomic_path(copy) as temporary:
-                        shutil.copyfile(source, temporary)
-            return True
-        parquet = prepare_data(spec, self.layout.home).benchmarks[benchmark]
-        rules = rules_name(verifier_of(spec.task))
-        partial = Partial(target.with_suffix(".partial.jsonl"), f"{rules} {drawn}")
+        draws, used = draws_of(spec, self.layout.home, checkpoint), list[Engine]()
         fewer = folder.fewer_path(benchmark, step)
-        if fewer.exists():
-            partial.know(_fewer_samples(fewer, spec, rules))
-        engine, problems = self._engine(spec, checkpoint, weights), read_problems(parquet)
-        if isinstance(engine, LocalEngine):
-            engine.keeps_samples = True
+        problems = read_problems(prepare_data(spec, self.layout.home).benchmarks[benchmark])
+
+        def engine() -> Engine:
+            used.append(self._engine(spec, checkpoint, model_digest(checkpoint)))
+            if isinstance(used[-1], LocalEngine):
+                used[-1].keeps_samples = True
+            return used[-1]
+
         rows = evaluate_problems(
             engine,
             problems,
-            samples_per_problem=spec.evaluation.samples_per_problem,
+            samples_per_problem=samples_of(spec),
             seed=spec.seed,
             scorer=self._scorer(folder, spec),
-            partial=partial,
+            draws=draws,
+            known=read_samples(fewer).to_pylist() if fewer.exists() else (),
             progress=self._report_progress(folder, step, benchmark),
         )
-        drift = self._drift.measure(spec, engine, benchmark, problems, step)
-        if drift is not None:  # before the samples, whose file says that the evaluation is complete
-            atomic_write_json(drift_path(target), drift)
+        same = draws.folder / f"drift-{digest(_drifts(spec, benchmark))}.json"  # of an equal evaluation
+        drift = self._drift.measure(spec, used[-1], benchmark, problems, step) if used else None
+        if drift is not None:
+            atomic_write_json(same, drift)
+        if same.exists():  # before the samples, whose file says that the evaluation is complete
+            atomic_write_json(drift_path(target), read_json_object(same))
         clear_progress(folder.path / EVALUATION)
-        self._done[same] = write_eval(folder, benchmark, step, rows, rules)
-        partial.remove()
+        rules = rules_name(verifier_of(spec.task))
+        write_eval(
+            folder, benchmark, step, rows, rules, {"engine": spec.evaluation.engine.type, "draws": draws.key}
+        )
         fewer.unlink(missing_ok=True)
-        return False
+        return not used
 
     def _engine(self, spec: RunSpec, checkpoint: Path, weights: str) -> Engine:
         """The engine for these settings with this checkpoint loaded; engines are started once per settings."""
@@ -241,27 +235,28 @@ def sampling_of(spec: RunSpec) -> Sampling:
     return Sampling(temperature, rollout.max_prompt_tokens, rollout.max_response_tokens, restriction)
 
 
-def _sampling_settings(spec: RunSpec) -> dict[str, Any]:
-    """What samples depend on besides weights and problems, and not on their number or on how the engine operates."""
-    settings = {
-        "evaluation": evaluation_identity(spec),
-        "seed": spec.seed,
-        "sampling": sampling_of(spec).record(),
-        "device": spec.backend.device,
-        "bfloat16": bfloat16(spec.model),
-    }
-    if spec.reward != RunSpec.model_fields["reward"].default:  # the samples' files contain the rewards
-        settings["reward"] = [part.model_dump(mode="json") for part in spec.reward]
-    return settings
+def samples_of(spec: RunSpec) -> int:
+    """Samples per problem; greedy sampling takes one."""
+    return 1 if spec.evaluation.temperature == 0 else spec.evaluation.samples_per_problem
 
 
-def _fewer_samples(path: Path, spec: RunSpec, rules: str) -> list[dict[str, Any]]:
-    """Samples of the same run, weights and settings from when the run had fewer per problem, graded by today's rules."""
-    rows: list[dict[str, Any]] = read_samples(path).to_pylist()
-    if graded_by(path) == rules:
-        return rows
-    verifier = verifier_of(spec.task)
-    if isinstance(verifier, RewardVerifier):
-        return []  # under another threshold or reward, their rewards are unknown
-    with grader_for(verifier) as grader:
-        return graded_again(rows, grader)
+def draws_of(spec: RunSpec, home: Path, checkpoint: str | Path, revision: str | None = None) -> Draws:
+    """The stored samples of a checkpoint that is evaluated as a run says."""
+    settings = sample_settings(
+        checkpoint,
+        revision,
+        home,
+        spec.evaluation.engine,
+        spec.evaluation.place,
+        sampling_of(spec),
+        seed=spec.seed,
+        device=spec.backend.device,
+        bfloat16=bfloat16(spec.model),
+    )
+    return Draws(home, settings, checkpoint)
+
+
+def _drifts(spec: RunSpec, benchmark: str) -> list[Any]:
+    """What the KL to the initial model depends on besides the samples' settings."""
+    parts = spec.model_dump(mode="json", include={"task", "model"})
+    return [parts, data_digest(spec), benchmark, spec.evaluation.samples_per_problem]

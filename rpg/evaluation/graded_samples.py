@@ -1,25 +1,28 @@
-"""Sampling and grading one checkpoint's responses to one benchmark, with any engine; a kill loses no graded sample."""
+"""One checkpoint's responses to one benchmark: those that are stored, and those that are still to be drawn; then graded."""
 
 from __future__ import annotations
 
 import json
-import os
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rpg.evaluation.engines.protocol import Completion, Engine, Request
-from rpg.rewards import Grading, Item
+from rpg.config.evaluation import EngineSpec, OnRay, Place
+from rpg.config.identity import leaves
+from rpg.config.section import EVALUATES
+from rpg.evaluation.engines.protocol import Engine, Request, Sampling
 from rpg.rewards.scoring import Answered, Scorer
-from rpg.store.atomic_files import readable
-from rpg.store.samples import EVAL_COLUMNS, REWARD_COLUMNS
+from rpg.store.checkpoints import model_files_digest
+from rpg.store.draws import Draw, Draws, Key, digest
 from rpg.tasks import Problem
 
 _FLUSH_ROWS = 64
 _FLUSH_SECONDS = 10.0
-"""Samples are graded and written to disk in batches of this size, or after this time."""
+"""Samples are written to disk in batches of this size, or after this time."""
+_WAIT_SECONDS = 1.0
+"""How often an evaluation that waits for another one's samples looks for them."""
 _SAY_SECONDS = 10.0
 
 
@@ -65,150 +68,143 @@ def progress_lines(name: str, say: Callable[[str], None]) -> Callable[[Progress]
 
 
 def evaluate_problems(
-    engine: Engine,
+    engine: Callable[[], Engine],
     problems: Sequence[Problem],
     *,
     samples_per_problem: int,
     seed: int,
     scorer: Scorer,
-    partial: Partial | None = None,
+    draws: Draws,
+    known: Iterable[Mapping[str, Any]] = (),
     progress: Callable[[Progress], None] | None = None,
 ) -> list[dict[str, Any]]:
-    """One row per sample, with the columns of rpg.store.run_folder.EVAL_COLUMNS, in the order of problems and samples.
+    """One row per sample, with the columns of rpg.store.samples.EVAL_COLUMNS, in the order of problems and samples.
 
-    The engine must have a model. Greedy sampling (temperature 0) takes one sample per problem. Sample k of a problem
-    depends only on the seed, the problem's id and k: a rerun, another order of problems or more samples per problem give
-    the same ones. Samples in `partial` are not drawn again. Raises DataError: a prompt is too long; GradingError,
-    RewardError: answers cannot be graded; StoreError: `partial` cannot be written.
+    Samples in `draws` are not drawn again, nor those that an older version stored among the graded rows `known`; what is
+    missing is added there before it is graded. `engine` gives one that has the model, and is not called if nothing is
+    missing. Sample k of a problem depends only on the seed, the problem's id and k: another order of problems or more
+    samples per problem give the same ones. Raises DataError: a prompt is too long; GradingError, RewardError: answers
+    cannot be graded; StoreError: samples cannot be read or written.
     """
-    count = 1 if engine.sampling.temperature == 0 else samples_per_problem
-    samples = [(problem, k) for problem in problems for k in range(count)]
-    rows = {} if partial is None else dict(partial.rows)
-    missing = [(p, k) for p, k in samples if (p.id, k) not in rows]
-    requests = [request(problem, k, seed) for problem, k in missing]
-    began = flushed = time.monotonic()
-    tokens = 0
-    ungraded: list[tuple[int, Completion]] = []
+    wanted = [(problem, k) for problem in problems for k in range(samples_per_problem)]
+    prompts = {problem.id: _prompt(problem) for problem in problems}
+    keys = {(problem.id, k): Key(problem.id, prompts[problem.id], k) for problem, k in wanted}
+    older = {
+        key: Draw(row["response"].removeprefix(scorer.prefix), row["tokens"], row["truncated"])
+        for row in known
+        if (key := keys.get((row["problem_id"], row["sample"]))) and key not in draws.read()
+    }
+    if older:
+        draws.add(older)
+    drawn = _drawn(engine, {keys[p.id, k]: request(p, k, seed) for p, k in wanted}, draws, progress)
+    return _grade([(problem, k, drawn[keys[problem.id, k]]) for problem, k in wanted], scorer)
+
+
+def _drawn(
+    engine: Callable[[], Engine],
+    wanted: Mapping[Key, Request],
+    draws: Draws,
+    progress: Callable[[Progress], None] | None,
+) -> Mapping[Key, Draw]:
+    """Everything that is wanted: what is stored, what is drawn here, and what other processes draw meanwhile."""
+    began, tokens, fresh = time.monotonic(), 0, 0
 
     def tell() -> None:
         if progress is not None:
-            fresh = len(missing) - sum((p.id, k) not in rows for p, k in missing)
-            done = len(samples) - len(missing) + fresh
-            progress(Progress(done, len(samples), tokens, time.monotonic() - began, fresh))
+            done = sum(key in there for key in wanted)
+            progress(Progress(done, len(wanted), tokens, time.monotonic() - began, fresh))
 
-    def flush() -> None:
-        graded = _grade([(*missing[i], completion) for i, completion in ungraded], scorer)
-        if partial is not None:
-            partial.add(graded)
-        rows.update({(row["problem_id"], row["sample"]): row for row in graded})
-        ungraded.clear()
+    def keep(batch: dict[Key, Draw]) -> None:
+        nonlocal tokens, fresh
+        draws.add(batch)
+        tokens, fresh = tokens + sum(draw.tokens for draw in batch.values()), fresh + len(batch)
+        batch.clear()
         tell()
 
+    there = draws.read()
     tell()
-    for finished in engine.complete(requests) if requests else ():
-        ungraded += finished
-        tokens += sum(len(completion.ids) for _, completion in finished)
-        if len(ungraded) >= _FLUSH_ROWS or time.monotonic() - flushed > _FLUSH_SECONDS:
-            flush()
+    while missing := [key for key in wanted if key not in there]:
+        with draws.claimed({key.problem for key in missing}) as ours:
+            there = draws.read()  # with what another process had finished before it gave up its claim
+            missing = [key for key in missing if key not in there and key.problem in ours]
+            batch: dict[Key, Draw] = {}
             flushed = time.monotonic()
-    if ungraded:
-        flush()
-    return [rows[problem.id, k] for problem, k in samples]
+            for finished in engine().complete([wanted[key] for key in missing]) if missing else ():
+                batch |= {missing[index]: Draw(c.text, len(c.ids), c.truncated) for index, c in finished}
+                if len(batch) >= _FLUSH_ROWS or time.monotonic() - flushed > _FLUSH_SECONDS:
+                    keep(batch)
+                    flushed = time.monotonic()
+            if batch:
+                keep(batch)
+        if not missing:  # other processes draw the rest
+            time.sleep(_WAIT_SECONDS)
+            there = draws.read()
+            tell()
+    return there
 
 
-def graded_again(rows: Sequence[dict[str, Any]], grader: Grading) -> list[dict[str, Any]]:
-    """Stored samples with the grades of this grader. Raises GradingError: answers cannot be graded."""
-    grades = grader.grade([Item(row["response"], row["answer"], row["truncated"]) for row in rows])
-    return [{**row, **asdict(grade)} for row, grade in zip(rows, grades, strict=True)]
+def sample_settings(
+    checkpoint: str | Path,
+    revision: str | None,
+    home: Path,
+    engine: EngineSpec,
+    place: Place | None,
+    sampling: Sampling,
+    *,
+    seed: int,
+    device: str,
+    bfloat16: bool,
+) -> dict[str, Any]:
+    """All that a response depends on besides its problem, prompt and number, as plain data (rpg.store.draws).
+
+    A model is known by the digest of its files, and one of the hub by its commit (`revision`), never by a name alone: the
+    digest covers the tokenizer, and with it the chat template.
+    """
+    folder = Path(checkpoint).expanduser()
+    record = sampling.record()
+    del record["max_prompt_tokens"]  # a longer prompt is an error
+    return {
+        "model": model_files_digest(folder, home) if folder.is_dir() else f"{checkpoint}@{revision}",
+        "engine": {
+            "type": engine.type,
+            **{x.dotted: x.value for x in leaves(engine, kind=EVALUATES) if x.kind is EVALUATES},
+        },
+        "sampling": record,
+        "seed": seed,
+        "device": ("cuda" if place.gpus else "cpu") if isinstance(place, OnRay) else device,
+        "bfloat16": bfloat16,
+    }
+
+
+def _prompt(problem: Problem) -> str:
+    given = problem.given()
+    return digest(given if isinstance(given, str) else [dict(message) for message in given])
 
 
 def request(problem: Problem, k: int, seed: int) -> Request:
     return Request(problem.given(), (seed, "evaluation", problem.id, k))
 
 
-def _grade(samples: Sequence[tuple[Problem, int, Completion]], scorer: Scorer) -> list[dict[str, Any]]:
+def _grade(samples: Sequence[tuple[Problem, int, Draw]], scorer: Scorer) -> list[dict[str, Any]]:
     answered = [
-        Answered(text, len(ids), truncated, problem.answer, problem.asked(), problem.columns)
-        for problem, _, (text, ids, truncated) in samples
+        Answered(text, tokens, truncated, problem.answer, problem.asked(), problem.columns)
+        for problem, _, (text, tokens, truncated) in samples
     ]
     rows = []
-    for (problem, sample, completion), scored in zip(samples, scorer.score(answered), strict=True):
+    for (problem, sample, draw), scored in zip(samples, scorer.score(answered), strict=True):
         row = {
             "problem_id": problem.id,
             "sample": sample,
             "problem": problem.text,
             "answer": problem.answer,
-            "response": scorer.turn(completion.text).encode("utf-8", "replace").decode("utf-8"),
+            "response": scorer.turn(draw.response).encode("utf-8", "replace").decode("utf-8"),
             "extracted": scored.grade.extracted,
             "correct": scored.grade.correct,
             "reason": scored.grade.reason,
-            "tokens": len(completion.ids),
-            "truncated": completion.truncated,
+            "tokens": draw.tokens,
+            "truncated": draw.truncated,
         }
         if not scorer.plain:
             row |= {"reward": scored.reward, "rewards": json.dumps(scored.parts)}
         rows.append(row)
     return rows
-
-
-Key = tuple[str, int]
-"""(problem id, sample)."""
-
-
-class Partial:
-    """A file of JSON lines: the evaluation's `identity`, then a row per graded sample, flushed to disk. `rows` are
-    those that were there when it was opened.
-
-    Rows of another identity (other weights, problems or settings) are discarded; a torn last line is ignored.
-    """
-
-    def __init__(self, path: Path, identity: str):
-        self.path = path
-        self.rows: dict[Key, dict[str, Any]] = {}
-        with readable("read", path):
-            keep = self._read(identity)
-        with readable("write", path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if not keep:
-                path.write_text(json.dumps({"identity": identity}) + "\n", encoding="ascii")
-
-    def _read(self, identity: str) -> bool:
-        """Read the existing rows; False if the file must start anew."""
-        if not self.path.exists():
-            return False
-        lines = self.path.read_bytes().split(b"\n")
-        if _object(lines[0]) != {"identity": identity}:
-            return False
-        for line in lines[1:]:
-            row = _object(line)
-            if row is not None and set(row) - set(REWARD_COLUMNS) == set(EVAL_COLUMNS):
-                self.rows[row["problem_id"], row["sample"]] = row
-        if lines[-1]:  # torn: the next row must start on a new line
-            with open(self.path, "ab") as handle:
-                handle.write(b"\n")
-        return True
-
-    def add(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Append graded samples; when this returns they are on disk."""
-        text = "".join(json.dumps(row) + "\n" for row in rows)
-        with readable("write", self.path), open(self.path, "ab") as handle:
-            handle.write(text.encode("ascii"))
-            handle.flush()
-            os.fsync(handle.fileno())
-
-    def know(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Add samples that are stored elsewhere and need not be drawn again."""
-        for row in rows:
-            self.rows.setdefault((row["problem_id"], row["sample"]), row)
-
-    def remove(self) -> None:
-        """Delete the file, when the evaluation is finished and its samples are stored."""
-        self.path.unlink(missing_ok=True)
-
-
-def _object(line: bytes) -> dict[str, Any] | None:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 from rpg.backends.manifest import spec_of
 from rpg.config.task import chat_of
 from rpg.errors import UserError
-from rpg.evaluation.evaluator import engine_of
+from rpg.evaluation.engines.protocol import Engine
+from rpg.evaluation.evaluator import draws_of, engine_of, samples_of
 from rpg.evaluation.graded_samples import evaluate_problems, progress_lines
 from rpg.models.device import configure_device
 from rpg.models.reward_models import scorer_of
@@ -26,6 +29,7 @@ from rpg.store.run_writer import write_manifest
 from rpg.store.samples import write_eval
 from rpg.tasks import verifier_of
 from rpg.tasks.preparation import prepare_data, read_problems
+from rpg.tasks.rows import hub_commit
 
 
 class JoinError(UserError):
@@ -67,23 +71,32 @@ def join(
         )
     configure_device(spec.backend.device)
     prepared = prepare_data(spec, layout.home)
-    engine, written = engine_of(spec, say), {}
-    try:
-        engine.load(checkpoint, revision)
-        with scorer_of(spec, model_run.read_manifest().get("rewards") or {}) as scorer:
-            for benchmark in spec.benchmarks():
-                rows = evaluate_problems(
-                    engine,
-                    read_problems(prepared.benchmarks[benchmark]),
-                    samples_per_problem=spec.evaluation.samples_per_problem,
-                    seed=spec.seed,
-                    scorer=scorer,
-                    progress=progress_lines(benchmark, say),
-                )
-                rules = rules_name(verifier_of(spec.task))
-                written[benchmark] = write_eval(folder, benchmark, step, rows, rules)
-    finally:
-        engine.close()
+    if not Path(checkpoint).expanduser().is_dir():
+        revision = hub_commit(str(checkpoint), revision)
+    draws = draws_of(spec, layout.home, checkpoint, revision)
+    rules, written = rules_name(verifier_of(spec.task)), {}
+    about = {"model": str(checkpoint), "engine": spec.evaluation.engine.type, "draws": draws.key}
+    with ExitStack() as at_end:
+
+        @cache
+        def engine() -> Engine:
+            started = engine_of(spec, say)
+            at_end.callback(started.close)
+            started.load(checkpoint, revision)
+            return started
+
+        scorer = at_end.enter_context(scorer_of(spec, model_run.read_manifest().get("rewards") or {}))
+        for benchmark in spec.benchmarks():
+            rows = evaluate_problems(
+                engine,
+                read_problems(prepared.benchmarks[benchmark]),
+                samples_per_problem=samples_of(spec),
+                seed=spec.seed,
+                scorer=scorer,
+                draws=draws,
+                progress=progress_lines(benchmark, say),
+            )
+            written[benchmark] = write_eval(folder, benchmark, step, rows, rules, about)
     benchmarks = [*manifest["benchmarks"], *(b for b in written if b not in manifest["benchmarks"])]
     write_manifest(folder, {k: v for k, v in manifest.items() if k != "format"} | {"benchmarks": benchmarks})
     return written

@@ -19,7 +19,7 @@ from rpg.evaluation.standalone import RECORD
 from rpg.rewards import Item, grader_for
 from rpg.rewards.graders import rules_name, with_rules
 from rpg.store.atomic_files import atomic_write_json, read_json_object
-from rpg.store.locks import only_one
+from rpg.store.locks import in_turn
 from rpg.store.run_folder import RunFolder
 from rpg.store.samples import graded_by, grades_path, read_grades, read_samples, write_grades
 from rpg.tasks import verifier_of
@@ -132,7 +132,7 @@ def _record(
     folder = stored.path.parent
     if not (folder / RECORD).is_file():
         return
-    with only_one(folder / ".lock", f"{folder}: an evaluation is already running here,"):
+    with in_turn(folder / ".lock"):
         record = read_json_object(folder / RECORD)
         entry = record[stored.path.stem]
         merged = [{**row, **grade} for row, grade in zip(rows, grades, strict=True)]

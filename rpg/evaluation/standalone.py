@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections import Counter
@@ -9,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import cache
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from rpg.config.evaluation import EngineSpec, OnRay
 from rpg.evaluation.benchmark_summary import Summary, summarise
 from rpg.evaluation.engines.factory import start_engine
 from rpg.evaluation.engines.protocol import Engine, Sampling
-from rpg.evaluation.graded_samples import Partial, evaluate_problems, progress_lines
+from rpg.evaluation.graded_samples import evaluate_problems, progress_lines, sample_settings
 from rpg.models.model_cache import pretrained_folder
 from rpg.models.truncated_sampling import WHOLE, Restriction
 from rpg.models.warm_start_cache import local_files
@@ -28,9 +30,10 @@ from rpg.rewards.grades import UNREAD_SHARE, unread_form
 from rpg.rewards.scoring import Scorer
 from rpg.store.atomic_files import atomic_write_json, read_json_object
 from rpg.store.checkpoints import model_digest
-from rpg.store.layout import home
-from rpg.store.locks import only_one
-from rpg.store.samples import graded_by, read_samples, write_samples
+from rpg.store.draws import Draws, digest
+from rpg.store.layout import Layout
+from rpg.store.locks import in_turn
+from rpg.store.samples import graded_by, gradings, read_samples, write_samples
 from rpg.tasks.benchmarks import Benchmark, LoadedBenchmark, benchmark, check, load_benchmark
 from rpg.tasks.checks import Checks
 from rpg.tasks.rows import hub_commit, hub_file
@@ -73,6 +76,7 @@ def evaluate(
     device: str = "cpu",
     bfloat16: bool = False,
     revision: str | None = None,
+    home: Path | None = None,
     grading_workers: int = 1,
     say: Callable[[str], None] = print,
 ) -> list[Result]:
@@ -92,18 +96,21 @@ def evaluate(
         max_response_tokens: default: what the model has room for behind the longest prompt, at most 32,768.
         restriction: which tokens can be sampled, and stop strings.
         limit: the number of problems to take from each benchmark, to try things out.
+        home: the data folder, whose samples/ has every response (default: $RPG_HOME, then ./rpg-data).
 
-    Raises ConfigError, DataError, ModelError, EngineError, GradingError, StoreError: each with one readable line. If two
-    calls use one folder at the same time, the second gets Busy, a StoreError.
+    Calls at the same time draw nothing twice: each draws what no other is drawing, and waits for the rest.
+
+    Raises ConfigError, DataError, ModelError, EngineError, GradingError, StoreError: each with one readable line.
     """
-    checkpoint = pretrained_folder(str(checkpoint), home(), say)
+    layout = Layout.at(home)
+    checkpoint = pretrained_folder(str(checkpoint), layout.home, say)
     spec, where, named = _section(EngineSpec, engine, "engine"), _place(place), _distinct(benchmarks)
     if not Path(checkpoint).expanduser().is_dir():
         revision = hub_commit(str(checkpoint), revision)  # before the benchmarks: it may not be there
     loaded_benchmarks = [load_benchmark(chosen, folder=data) for chosen in named]
     train = None if training is None else load_training(training_set(training), data)
     training_data = (train.problems, train.source) if train else ()
-    folder = Path(out) if out is not None else default_folder(checkpoint, home())
+    folder = Path(out) if out is not None else default_folder(checkpoint, layout.home)
     limit_tokens = max_response_tokens or _room(checkpoint, revision, max_prompt_tokens)
     sampling = Sampling(temperature, max_prompt_tokens, limit_tokens, restriction)
     common = {
@@ -114,11 +121,14 @@ def evaluate(
         "device": device,
         "bfloat16": bfloat16,
     }
+    settings = sample_settings(
+        checkpoint, revision, layout.home, spec, where, sampling, seed=seed, device=device, bfloat16=bfloat16
+    )
+    draws = Draws(layout.home, settings, checkpoint)
+    model = str(checkpoint) if revision is None else f"{checkpoint}@{revision}"
+    about = {"model": model, "engine": spec.type, "draws": draws.key}
     results = []
-    with (
-        only_one(folder / ".lock", f"{folder}: an evaluation is already running here,"),
-        ExitStack() as at_end,
-    ):
+    with ExitStack() as at_end:
 
         @cache
         def engine_with_model() -> Engine:
@@ -127,7 +137,6 @@ def evaluate(
             started.load(checkpoint, revision)
             return started
 
-        record = read_json_object(folder / RECORD) if (folder / RECORD).exists() else {}
         for loaded in loaded_benchmarks:
             if limit is not None:  # the digest stays that of the whole benchmark
                 loaded = replace(loaded, problems=loaded.problems[:limit])
@@ -137,8 +146,7 @@ def evaluate(
             if limit is not None:
                 identity["limit"] = limit
             path = folder / f"{name}.parquet"
-            partial_path = folder / f"{name}.partial.jsonl"
-            entry = record.get(name, {})
+            entry = _record(folder).get(name, {})
             done = entry.get("identity") == identity and path.exists()
             if done:
                 rows = read_samples(path).to_pylist()
@@ -146,22 +154,84 @@ def evaluate(
             else:
                 with Scorer(verifier, workers=grading_workers) as scorer:
                     rows = evaluate_problems(
-                        engine_with_model(),
+                        engine_with_model,
                         loaded.problems,
                         samples_per_problem=k,
                         seed=seed,
                         scorer=scorer,
-                        partial=Partial(partial_path, json.dumps(identity, sort_keys=True)),
+                        draws=draws,
+                        known=_older(folder, name, identity),
                         progress=progress_lines(name, say),
                     )
-                write_samples(path, rows, rules_name(verifier))
-            result = _result(loaded, rows, path, check(loaded, *training_data))
-            regraded = {"regraded": entry["regraded"]} if done and "regraded" in entry else {}
-            record[name] = {"identity": identity, "source": loaded.source, **_as_json(result), **regraded}
-            atomic_write_json(folder / RECORD, record)
-            partial_path.unlink(missing_ok=True)
+            with in_turn(folder / ".lock"):
+                record = _record(folder)
+                if not done:
+                    _set_aside(folder, record, name, identity, draws.key)
+                    write_samples(path, rows, rules_name(verifier), about)
+                result = _result(loaded, rows, path, check(loaded, *training_data))
+                regraded = {"regraded": entry["regraded"]} if done and "regraded" in entry else {}
+                drawn = {"identity": identity, "draws": draws.key, "source": loaded.source}
+                record[name] = {**drawn, **_as_json(result), **regraded}
+                atomic_write_json(folder / RECORD, record)
             results.append(result)
+    _list(folder, layout)
     return results
+
+
+def _record(folder: Path) -> dict[str, Any]:
+    return read_json_object(folder / RECORD) if (folder / RECORD).exists() else {}
+
+
+def _older(folder: Path, name: str, identity: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Graded samples of a benchmark that were drawn under the same settings, in the folder or set aside in it."""
+    rows = []
+    for record in (folder / RECORD, *sorted(folder.glob(f"*/{RECORD}"))):
+        entry, path = _record(record.parent).get(name, {}), record.with_name(f"{name}.parquet")
+        if path.exists() and _same(
+            entry.get("identity", {}), identity, ("samples_per_problem", "limit", "verifier")
+        ):
+            rows += read_samples(path).to_pylist()
+    return rows
+
+
+_BENCHMARK = ("samples_per_problem", "limit", "verifier", "prompt", "problems")
+"""The parts of an evaluation's identity that say nothing about how responses are drawn."""
+
+
+def _same(one: Mapping[str, Any], other: Mapping[str, Any], but: Sequence[str]) -> bool:
+    return all(one.get(name) == other.get(name) for name in {*one, *other} - {*but})
+
+
+def _set_aside(
+    folder: Path, record: dict[str, Any], name: str, identity: Mapping[str, Any], draws: str
+) -> None:
+    """Move what an earlier call has written to a folder of its own, unless the new samples contain it."""
+    before, path = record.pop(name, {}), folder / f"{name}.parquet"
+    (folder / digest(identity)[:8] / path.name).unlink(
+        missing_ok=True
+    )  # the same evaluation, which comes back
+    old = before.get("identity")
+    if old is None or not path.exists():
+        return
+    most = [(each["samples_per_problem"], each.get("limit") or inf) for each in (old, identity)]
+    same = before["draws"] == draws if "draws" in before else _same(old, identity, _BENCHMARK)
+    alike = same and all(old.get(part) == identity[part] for part in ("prompt", "problems", "verifier"))
+    if alike and all(a <= b for a, b in zip(*most, strict=True)):
+        return
+    aside = folder / digest(old)[:8]
+    atomic_write_json(aside / RECORD, {**_record(aside), name: before})
+    for file in (*gradings(path).values(), path):
+        file.rename(aside / file.name)
+
+
+def _list(folder: Path, layout: Layout) -> None:
+    """Have the database read a folder of results that is elsewhere: by a link to it."""
+    place = layout.evaluations
+    if not folder.absolute().is_relative_to(place):
+        name = f"{folder.name}-{digest(str(folder.absolute()))[:8]}"
+        with contextlib.suppress(OSError):
+            place.mkdir(parents=True, exist_ok=True)
+            (place / name).symlink_to(folder.absolute())
 
 
 def _room(checkpoint: str | Path, revision: str | None, prompt: int) -> int:

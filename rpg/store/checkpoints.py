@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-from rpg.store.atomic_files import StoreError, fsync_folder, fsync_tree, read_json_object
+from rpg.store.atomic_files import StoreError, atomic_write_json, fsync_folder, fsync_tree, read_json_object
 from rpg.store.run_folder import RunFolder, pending_evaluations
 from rpg.store.run_writer import clear_waiting, note_removed, write_waiting
 from rpg.store.samples import read_eval
@@ -183,6 +183,21 @@ def model_digest(checkpoint: Path) -> str:
     files = read_json_object(checkpoint / "checkpoint.json")["files"]
     weights = [file["sha256"] for name, file in sorted(files.items()) if name.endswith(WEIGHTS)]
     return weights[0] if len(weights) == 1 else hashlib.sha256("".join(weights).encode()).hexdigest()
+
+
+def model_files_digest(folder: Path, home: Path) -> str:
+    """Digest of a model's weights, configuration and tokenizer: as its checkpoint recorded them, or of the files (once per
+    state of the folder, since large ones take a while)."""
+    record = folder / "checkpoint.json"
+    if not record.is_file():
+        seen = [(p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in folder.iterdir() if p.is_file()]
+        state = hashlib.sha256(repr((str(folder.resolve()), sorted(seen))).encode()).hexdigest()
+        record = home / "cache" / "digests" / f"{state[:32]}.json"
+        if not record.is_file():
+            atomic_write_json(record, {"files": digests(folder)})
+    files = read_json_object(record)["files"]
+    parts = sorted((name, file["sha256"]) for name, file in files.items() if name != "README.md")
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
 def _damage(folder: Path, record: Path) -> str | None:

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rpg.store import locks
-from rpg.store.atomic_files import StoreError, readable
-from rpg.store.checkpoints import checkpoints_of, discard
+from rpg.store.atomic_files import StoreError, read_json_object, readable
+from rpg.store.checkpoints import checkpoints_of, discard, model_files_digest
+from rpg.store.draws import SETTINGS
 from rpg.store.layout import Layout
 from rpg.store.run_folder import RunFolder, folders
 from rpg.store.run_writer import note_removed
@@ -35,12 +36,33 @@ class Item:
 def garbage(layout: Layout) -> list[Item]:
     """Everything that is no longer needed. Running runs are left alone."""
     items = [_item(path, "trash") for path in _entries(layout.home / TRASH)]
+    items += [
+        _item(path, "samples of a checkpoint that is gone (its evaluations keep them)")
+        for path in _unused(layout)
+    ]
     for sweep in layout.sweeps():
         for name in folders(layout.sweep_folder(sweep)):
             folder = layout.run(sweep, name)
             if folder.manifest_path.exists() and folder.state() != "running":
                 items += _of_run(folder)
     return [item for item in items if item.size]
+
+
+def _unused(layout: Layout) -> Iterator[Path]:
+    """Stored samples to which none can be added: of checkpoints of runs that are on disk no more. Those of models outside of
+    this folder stay."""
+    there = {
+        model_files_digest(run.checkpoint(step), layout.home)
+        for sweep in layout.sweeps()
+        for run in layout.run_folders(sweep)
+        for step in run.checkpoint_steps()
+        if (run.checkpoint(step) / "checkpoint.json").is_file()
+    }
+    for path in _entries(layout.samples):
+        settings = read_json_object(path / SETTINGS) if (path / SETTINGS).is_file() else {}
+        of_run = str(settings.get("of", "")).startswith(f"{layout.runs.name}/")
+        if of_run and settings.get("model") not in there:
+            yield path
 
 
 def collect(items: list[Item]) -> None:

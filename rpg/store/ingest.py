@@ -12,6 +12,7 @@ from rpg.store.current import OUTDATED, current_runs, superseded_runs, supersede
 from rpg.store.ingest_files import (
     Rows,
     Source,
+    by_hand,
     ingest_drift,
     ingest_metrics,
     ingest_samples,
@@ -23,21 +24,26 @@ from rpg.store.ingest_files import (
 from rpg.store.layout import Layout
 from rpg.store.notes import FILE as NOTES
 from rpg.store.notes import notes_and_tags
-from rpg.store.run_folder import IMPORTED
+from rpg.store.run_folder import IMPORTED, step_name
 from rpg.store.schema import KEYS, VERSION, create_views
 
 
 def ingest(db: duckdb.DuckDBPyConnection, layout: Layout, sources: list[Source], rest: str) -> None:
-    """Replace the rows of these runs by what their folders contain now, and all rows of sweeps and audits.
+    """Replace the rows of these runs by what their folders contain now, and all rows of sweeps, audits and evaluations by
+    hand.
 
     `rest` is the fingerprint of the files that belong to no run.
     """
-    forget(db, [(source.folder.sweep, source.folder.name) for source in sources])
+    for table in ("samples", "evals", "warnings"):
+        db.execute(f"DELETE FROM {table} WHERE sweep = ''")
+    hand = by_hand(layout)
+    runs = [(source.folder.sweep, source.folder.name) for source in sources]
+    forget(db, [*runs, *{("", file["run"]): None for file in hand}])
     warnings: Rows = []
     _runs(db, sources, warnings)
     ingest_metrics(db, sources, warnings)
     _attempts(db, sources, warnings)
-    ingest_samples(db, sources, warnings)
+    ingest_samples(db, sources, hand, warnings)
     summarise_evaluations(db)
     ingest_drift(db, sources, warnings)
     _scores(db, sources, warnings)
@@ -143,6 +149,7 @@ def _scores(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Rows
             for benchmark, scores in read_json_object(path)["scores"].items():
                 rows += [
                     {**run_key(folder), "benchmark": benchmark, "step": int(step), "accuracy": float(value)}
+                    | {"origin": "imported", "model": f"{folder.sweep}/{folder.name}/{step_name(int(step))}"}
                     for step, value in scores.items()
                     if not folder.eval_path(benchmark, int(step)).exists()  # its samples have more
                 ]

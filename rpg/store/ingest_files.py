@@ -14,7 +14,7 @@ import pyarrow
 from rpg.store.layout import Layout
 from rpg.store.notes import FILE as NOTES
 from rpg.store.run_folder import RunFolder
-from rpg.store.samples import EVAL_COLUMNS, drift_path
+from rpg.store.samples import EVAL_COLUMNS, MARK, drift_path
 from rpg.store.schema import KEYS, TABLES, quote
 
 
@@ -56,17 +56,35 @@ def _digest(lines: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
+Rows = list[dict[str, Any]]
+
+
 def fingerprint_beside_runs(layout: Layout) -> str:
-    """A fingerprint of the files that belong to no run: sweep files and audits."""
+    """A fingerprint of the files that belong to no run: sweep files, audits and evaluations by hand."""
     paths = [
         *layout.runs.glob("*/sweep.json"),
         *layout.runs.glob(f"*/{NOTES}"),
         *layout.audits.glob("*.json"),
+        *(Path(file["filename"]) for file in by_hand(layout)),
     ]
     return _digest(sorted(_signature(str(path), path) for path in paths))
 
 
-Rows = list[dict[str, Any]]
+def by_hand(layout: Layout) -> Rows:
+    """The files of graded samples that belong to no run (rpg evaluate)."""
+    paths = [*layout.evaluations.glob("*/*.parquet"), *layout.evaluations.glob("*/*/*.parquet")]
+    return [
+        {
+            "filename": str(path),
+            "sweep": "",
+            "run": path.parent.relative_to(layout.evaluations).as_posix(),
+            "benchmark": path.stem,
+            "step": 0,
+        }
+        for path in sorted(paths)
+        if not path.name.startswith(".") and MARK not in path.name
+    ]
+
 
 _ARROW = {
     "VARCHAR": pyarrow.string(),
@@ -209,19 +227,21 @@ def _measurements(db: duckdb.DuckDBPyConnection, files: Rows, warnings: Rows) ->
     return files, names
 
 
-def ingest_samples(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Rows) -> None:
-    files = [
+def ingest_samples(db: duckdb.DuckDBPyConnection, sources: list[Source], hand: Rows, warnings: Rows) -> None:
+    files = hand + [
         {"filename": str(folder.eval_path(name, step)), "benchmark": name, "step": step, **run_key(folder)}
         for folder, _, _ in sources
         for name in folder.benchmarks()
         for step in folder.eval_steps(name)
     ]
+    key = ("sweep", "run", "benchmark", "step")
     db.execute(
-        "CREATE OR REPLACE TEMP TABLE graded (sweep VARCHAR, run VARCHAR, benchmark VARCHAR, step BIGINT, rules VARCHAR)"
+        "CREATE OR REPLACE TEMP TABLE graded (sweep VARCHAR, run VARCHAR, benchmark VARCHAR, step BIGINT, rules VARCHAR, "
+        "model VARCHAR, engine VARCHAR, draws VARCHAR)"
     )
     if not files:
         return
-    temporary_table(db, "files", files, ("filename", "sweep", "run", "benchmark", "step"))
+    temporary_table(db, "files", files, ("filename", *key))
     rewarded = set(db.execute(_REWARDED).fetchall())
     readable: Rows = []
     for extra in (("reward",), ()):
@@ -236,9 +256,13 @@ def ingest_samples(db: duckdb.DuckDBPyConnection, sources: list[Source], warning
         if part:
             readable += each_readable(part, read, warnings)
     if readable:
+        named = ", ".join(
+            f"max(decode(m.value)) FILTER (decode(m.key) = '{name}')"
+            for name in ("rules", "model", "engine", "draws")
+        )
         db.execute(
-            """INSERT INTO graded SELECT f.sweep, f.run, f.benchmark, f.step, decode(m.value)
-               FROM parquet_kv_metadata(?) m JOIN files f ON f.filename = m.file_name WHERE decode(m.key) = 'rules'""",
+            f"""INSERT INTO graded SELECT {", ".join(f"f.{name}" for name in key)}, {named}
+               FROM parquet_kv_metadata(?) m JOIN files f ON f.filename = m.file_name GROUP BY ALL""",
             [patterns(readable)],
         )
 
@@ -267,9 +291,15 @@ def summarise_evaluations(db: duckdb.DuckDBPyConnection) -> None:
                                       'product')) AS pass_at_k,
                avg(coalesce(majority, 0)) AS maj_at_k, sum(tokens) / sum(n) AS tokens,
                sum(truncated) / sum(n) AS truncated, avg(reward) AS reward, any_value(rules) AS rules,
-               sum(unread) / sum(n) AS unread
+               sum(unread) / sum(n) AS unread,
+               CASE WHEN sweep = '' THEN 'hand' WHEN any_value(imported) IS NULL THEN 'sweep' ELSE 'joined' END AS origin,
+               coalesce(any_value(model), CASE WHEN sweep = '' THEN run
+                 ELSE format('{}/{}/step-{:06d}', sweep, run, step) END) AS model,
+               coalesce(any_value(engine), any_value(spec->>'$.evaluation.engine.type')) AS engine,
+               any_value(draws) AS draws
         FROM k LEFT JOIN majority USING (sweep, run, benchmark, step, problem_id)
         LEFT JOIN graded USING (sweep, run, benchmark, step)
+        LEFT JOIN (SELECT sweep, run, imported, spec FROM runs) USING (sweep, run)
         GROUP BY sweep, run, benchmark, step ORDER BY sweep, run, benchmark, step"""
     )
 

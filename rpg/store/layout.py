@@ -4,6 +4,7 @@
               runs/<sweep>/<run>/manifest.json, metrics-<attempt>.jsonl, lease.json, log.txt,
                                  checkpoints/step-000040/, evals/<benchmark>/step-000040.parquet,
                                  DONE.json | FAILED.json
+              samples/<key>/   evaluations/<model>/<benchmark>.parquet
               analytics/   reports/<sweep>/   audits/   cache/
 
 The folder of a run is the source of truth: its state, what it still needs and every number in the database are
@@ -67,6 +68,14 @@ class Layout:
     @property
     def cache(self) -> Path:
         return self.home / "cache"
+
+    @property
+    def samples(self) -> Path:
+        return self.home / "samples"
+
+    @property
+    def evaluations(self) -> Path:
+        return self.home / "evaluations"
 
     def reports(self, sweep: str) -> Path:
         return self.home / "reports" / folder_name(sweep, "sweep")

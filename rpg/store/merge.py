@@ -6,11 +6,12 @@ import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from rpg.store.atomic_files import StoreError, folder_aside, fsync_tree, readable
+from rpg.store.atomic_files import StoreError, atomic_path, folder_aside, fsync_tree, readable
 from rpg.store.gc import remove
 from rpg.store.layout import Layout
-from rpg.store.run_folder import RunFolder
+from rpg.store.run_folder import RunFolder, folders
 from rpg.store.samples import read_eval
 
 _CLOCK = ("time", "attempt", "tokens_per_second")
@@ -33,13 +34,27 @@ def merge(layout: Layout, other: Layout) -> Merged:
     read or written."""
     if other.home.resolve() == layout.home.resolve():
         raise StoreError(f"{other.home}: this is the data folder itself")
-    if not other.sweeps():
+    if not other.sweeps() and not folders(other.evaluations):
         raise StoreError(f"{other.home}: contains no sweeps; expected a data folder (with runs/ in it)")
     merged = Merged()
     for sweep in other.sweeps():
         taken = [folder.name for folder in _runs(other, sweep) if _take(layout, folder, merged)]
         _join(layout, other, sweep, taken)
+    _samples(layout, other)
     return merged
+
+
+def _samples(layout: Layout, other: Layout) -> None:
+    """Copy stored samples, whose files have a name for each process that drew some, and evaluations by hand of models that
+    have none here."""
+    for path in sorted(other.samples.glob("*/*.json*")):
+        target = layout.samples / path.relative_to(other.samples)
+        if not target.exists():
+            with atomic_path(target) as temporary:
+                shutil.copyfile(path, temporary)
+    for name in folders(other.evaluations):
+        if not (layout.evaluations / name).exists():
+            _copy(other.evaluations / name, layout.evaluations / name)
 
 
 def _runs(layout: Layout, sweep: str) -> Iterator[RunFolder]:
@@ -53,7 +68,7 @@ def _take(layout: Layout, theirs: RunFolder, merged: Merged) -> bool:
         merged.left[name] = "it is still running there"
         return False
     if not ours.manifest_path.exists():
-        _copy(theirs, ours)
+        _copy(theirs.path, ours.path)
         merged.copied.append(name)
         return True
     if ours.read_manifest()["run_id"] != theirs.read_manifest()["run_id"]:
@@ -64,7 +79,7 @@ def _take(layout: Layout, theirs: RunFolder, merged: Merged) -> bool:
         return True
     if theirs.state() == "done" and ours.state() not in ("done", "running"):
         remove(layout, name)
-        _copy(theirs, ours)
+        _copy(theirs.path, ours.path)
         merged.replaced.append(name)
     else:
         merged.same.append(name)
@@ -95,16 +110,15 @@ def _verdicts(folder: RunFolder, benchmark: str, step: int) -> dict[tuple[str, i
     return {(row["problem_id"], row["sample"]): row["correct"] for row in rows}
 
 
-def _copy(theirs: RunFolder, ours: RunFolder) -> None:
-    """Copy to a temporary folder and rename it, so that a kill leaves no incomplete run."""
-    with readable("write", ours.path):
-        ours.path.parent.mkdir(parents=True, exist_ok=True)
-        build = folder_aside(ours.path)
+def _copy(theirs: Path, ours: Path) -> None:
+    """Copy to a temporary folder and rename it, so that a kill leaves no incomplete one."""
+    with readable("write", ours):
+        build = folder_aside(ours)
         try:
             leftover = shutil.ignore_patterns(".*", "lease.json", "waiting.json")
-            shutil.copytree(theirs.path, build, dirs_exist_ok=True, ignore=leftover)
+            shutil.copytree(theirs, build, dirs_exist_ok=True, ignore=leftover)
             fsync_tree(build)
-            build.replace(ours.path)
+            build.replace(ours)
         finally:
             shutil.rmtree(build, ignore_errors=True)
 

@@ -353,6 +353,16 @@ def run_evals(db: duckdb.DuckDBPyConnection, sweep: str, name: str) -> pandas.Da
     )
 
 
+def evaluations(db: duckdb.DuckDBPyConnection) -> pandas.DataFrame:
+    """Every evaluation with where it comes from, those by hand first."""
+    return frame(
+        db,
+        """SELECT model, benchmark, origin, k, problems, accuracy, standard_error, pass_at_k, maj_at_k, tokens, truncated,
+                  unread, engine, rules, draws
+           FROM evals ORDER BY origin = 'sweep', origin, model, benchmark, k""",
+    )
+
+
 def health_metrics(
     db: duckdb.DuckDBPyConnection, sweep: str, first: int, last: int
 ) -> dict[str, list[dict[str, Any]]]:

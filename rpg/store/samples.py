@@ -34,13 +34,17 @@ GRADE_COLUMNS = {
     "correct": "bool",
     "reason": "string",
 }
-_MARK = ".grades-"
+MARK = ".grades-"
+"""In the name of a file of grades, which stands beside the samples."""
 
 
-def write_samples(path: Path, rows: Iterable[Mapping[str, Any]], rules: str | None = None) -> None:
+def write_samples(
+    path: Path, rows: Iterable[Mapping[str, Any]], rules: str | None = None, about: Mapping[str, str] = {}
+) -> None:
     """Write graded samples, atomically; every row has the keys of EVAL_COLUMNS, or also of REWARD_COLUMNS.
 
-    `rules` names the rules by which they were graded (rpg.rewards.graders); it is stored as metadata of the file.
+    `rules` names the rules by which they were graded (rpg.rewards.graders), `about` where they come from: the `model`, its
+    `engine`, and the key of the samples' `draws` (rpg.store.draws). All of it is stored as metadata of the file.
     """
     rows = list(rows)
     columns = EVAL_COLUMNS | (REWARD_COLUMNS if rows and "reward" in rows[0] else {})
@@ -55,8 +59,9 @@ def write_samples(path: Path, rows: Iterable[Mapping[str, Any]], rules: str | No
         table = pyarrow.Table.from_pylist([dict(row) for row in rows], schema)
     except (pyarrow.ArrowException, UnicodeError) as error:
         raise StoreError(f"cannot write {path}: {error}") from error
-    if rules is not None:
-        table = table.replace_schema_metadata({"rules": rules})
+    metadata = {**about, **({} if rules is None else {"rules": rules})}
+    if metadata:
+        table = table.replace_schema_metadata(metadata)
     with atomic_path(path) as temporary:
         pyarrow.parquet.write_table(table, temporary, compression="zstd")
 
@@ -69,11 +74,16 @@ def read_samples(path: Path) -> pyarrow.Table:
 
 
 def write_eval(
-    folder: RunFolder, benchmark: str, step: int, rows: Iterable[Mapping[str, Any]], rules: str | None = None
+    folder: RunFolder,
+    benchmark: str,
+    step: int,
+    rows: Iterable[Mapping[str, Any]],
+    rules: str | None = None,
+    about: Mapping[str, str] = {},
 ) -> Path:
     """Write the graded samples of one checkpoint; see write_samples."""
     path = folder.eval_path(benchmark, step)
-    write_samples(path, rows, rules)
+    write_samples(path, rows, rules, about)
     return path
 
 
@@ -89,14 +99,14 @@ def drift_path(samples: Path) -> Path:
 
 def grades_path(samples: Path, rules: str) -> Path:
     """`step-000040.grades-math_dapo-0.9.1.parquet` beside `step-000040.parquet`."""
-    return samples.with_name(f"{samples.stem}{_MARK}{rules}.parquet")
+    return samples.with_name(f"{samples.stem}{MARK}{rules}.parquet")
 
 
 def gradings(samples: Path) -> dict[str, Path]:
     """Rules by which these samples were graded again -> the file with the grades."""
-    paths = samples.parent.glob(f"{samples.stem}{_MARK}*.parquet")
+    paths = samples.parent.glob(f"{samples.stem}{MARK}*.parquet")
     return {
-        path.name.removeprefix(samples.stem + _MARK).removesuffix(".parquet"): path for path in sorted(paths)
+        path.name.removeprefix(samples.stem + MARK).removesuffix(".parquet"): path for path in sorted(paths)
     }
 
 

@@ -76,10 +76,10 @@ CREATE TABLE sources (
 );
 
 CREATE TABLE samples (
-    sweep VARCHAR,  -- sweep of the run
-    run VARCHAR,  -- run
+    sweep VARCHAR,  -- sweep of the run; empty for an evaluation by hand (rpg evaluate)
+    run VARCHAR,  -- run; by hand: the folder of the results under evaluations/
     benchmark VARCHAR,  -- benchmark
-    step BIGINT,  -- training step of the checkpoint
+    step BIGINT,  -- training step of the checkpoint; 0 by hand
     problem_id VARCHAR,  -- problem
     sample INTEGER,  -- number of the sample, from 0
     correct BOOLEAN,  -- whether the verifier accepted the answer
@@ -91,10 +91,10 @@ CREATE TABLE samples (
 );
 
 CREATE TABLE evals (
-    sweep VARCHAR,  -- sweep of the run
-    run VARCHAR,  -- run
+    sweep VARCHAR,  -- sweep of the run; empty for an evaluation by hand (rpg evaluate)
+    run VARCHAR,  -- run; by hand: the folder of the results under evaluations/
     benchmark VARCHAR,  -- benchmark
-    step BIGINT,  -- training step of the checkpoint
+    step BIGINT,  -- training step of the checkpoint; 0 by hand
     problems INTEGER,  -- number of evaluated problems
     k INTEGER,  -- samples per problem (the minimum over problems)
     accuracy DOUBLE,  -- mean@k: mean over problems of the share of correct samples
@@ -105,7 +105,11 @@ CREATE TABLE evals (
     truncated DOUBLE,  -- share of responses that hit the length limit
     unread DOUBLE,  -- share of answers that could not be read; they count as wrong (docs/grading.md)
     reward DOUBLE,  -- mean over problems of the samples' reward; null if that is the verifier's verdict alone
-    rules VARCHAR  -- rules by which answers were graded (docs/grading.md); null for old files
+    rules VARCHAR,  -- rules by which answers were graded (docs/grading.md); null for old files
+    origin VARCHAR,  -- sweep, joined (rpg evaluate --join), imported (a score without samples) or hand (rpg evaluate)
+    model VARCHAR,  -- what was evaluated: the checkpoint of a run, or the model as named, with its commit on the hub
+    engine VARCHAR,  -- what produced the responses: local, huggingface or vllm; null if not recorded
+    draws VARCHAR  -- folder of the responses under samples/; null for old files
 );
 
 CREATE TABLE marks (

@@ -19,10 +19,22 @@ from rpg.report.tables import plus_minus
 from rpg.store import Layout, atomic_write_json, queries
 from rpg.store.database import build, connect
 from rpg.store.run_writer import append_metrics, claim_run, write_failed, write_waiting
-from rpg.store.samples import drift_path, grades_path, read_eval, write_eval, write_grades
+from rpg.store.samples import drift_path, grades_path, read_eval, write_eval, write_grades, write_samples
 from tests.waiting import HANG
 
-PAGES = ("overview", "compare", "table", "frontier", "grid", "problems", "why", "paper", "run", "nightly")
+PAGES = (
+    "overview",
+    "compare",
+    "table",
+    "frontier",
+    "grid",
+    "problems",
+    "why",
+    "paper",
+    "run",
+    "nightly",
+    "evaluations",
+)
 SHAPE = Shape(steps=6, eval_every=3, problems=5, samples=3, benchmarks=("easy", "hard"))
 HOSTILE = "<img src=x onerror=window.pwned=1> **[a](http://evil)** $x$ :red[b] '); DROP TABLE runs;--🙂"
 
@@ -404,6 +416,21 @@ def test_run_shows_per_problem_where_two_gradings_differ(demo):
     assert table["right by math_dapo-0.9.1"].tolist() == [3 - sum(some) for some in chosen]
     app.selectbox(key="show").set_value("changed").run()
     assert any(text.startswith("6 of 15 samples") for text in texts(app))
+
+
+def test_evaluations_by_hand_stand_beside_those_of_sweeps(demo):
+    rows = read_eval(demo.run("demo", "grpo-seed0"), "easy", 6).to_pylist()
+    about = {"model": HOSTILE, "engine": "vllm", "draws": "key"}
+    write_samples(demo.evaluations / "model" / "easy.parquet", rows, "lines-2", about)
+    build(demo)
+    app = show("evaluations")
+    [row] = app.dataframe[0].value.to_dict("records")
+    assert (row["model"], row["origin"], row["engine"]) == (HOSTILE, "hand", "vllm")
+    assert HOSTILE not in markup(app)
+    app.multiselect(key="origin").set_value(["hand", "sweep"]).run()
+    both = app.dataframe[0].value
+    of_run = both[(both["model"] == "demo/grpo-seed0/step-000006") & (both["benchmark"] == "easy")]
+    assert of_run["accuracy"].tolist() == [row["accuracy"]] and of_run["origin"].tolist() == ["sweep"]
 
 
 def test_ten_megabytes_of_text_are_cut_and_can_be_saved(demo):

@@ -38,6 +38,12 @@ def checkpoints(tmp_path_factory):
     return [folder.checkpoint(0), folder.checkpoint(1)]
 
 
+@pytest.fixture(autouse=True)
+def data_folder(tmp_path, monkeypatch):
+    """Samples of one test are none of another's."""
+    monkeypatch.setenv("RPG_HOME", str(tmp_path / "rpg-data"))
+
+
 @pytest.fixture
 def own_benchmark(tmp_path, problems):
     """A benchmark of one's own: a YAML file and a JSON-lines file."""

@@ -3,6 +3,7 @@
 import time
 
 from rpg.config.run_spec import RunSpec
+from rpg.store.draws import _unpacked
 from rpg.store.run_writer import write_manifest
 from rpg.store.samples import read_eval
 from tests.evaluation.small_model import SPEC
@@ -30,3 +31,12 @@ def register(layout, run, checkpoints, engine="local", seed=0, **evaluation):
 def rows(folder, step):
     """The graded samples of one checkpoint."""
     return read_eval(folder, "chain-easy", step).to_pylist()
+
+
+def sample_lines(path):
+    """The lines of the whole batches in a file of stored samples."""
+    lines, left = [], path.read_bytes()
+    while left and (batch := _unpacked(left)):
+        lines += batch[0].decode().splitlines()
+        left = batch[1]
+    return lines

@@ -29,10 +29,9 @@ def test_every_engine_fills_the_same_files(layout, checkpoints):
         assert rows(one, step) == rows(other, step) and len(rows(one, step)) == 2 * 64
     assert rows(one, 0) != rows(one, 1)
     assert len(evaluator._engines) == 2, "one engine per kind, not one per checkpoint"
-    assert not list(layout.home.rglob("*.partial.jsonl"))
 
 
-def test_samples_graded_before_an_end_are_kept(layout, checkpoints, monkeypatch):
+def test_samples_drawn_before_an_end_are_kept(layout, checkpoints, monkeypatch):
     folder = register(layout, "one", checkpoints[:1], "local")
     monkeypatch.setattr(samples, "_FLUSH_ROWS", 16)
     drawn = []
@@ -50,7 +49,7 @@ def test_samples_graded_before_an_end_are_kept(layout, checkpoints, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         Evaluator(layout, "sweep", lambda line: None).pass_over()
     assert Evaluator(layout, "sweep", lambda line: None).pass_over() == 1
-    assert sum(drawn) == 2 * 64 + 16, "only what was drawn and not graded is drawn again"
+    assert sum(drawn) == 2 * 64 + 16, "only what was drawn and not stored is drawn again"
     whole = register(Layout.at(layout.home / "w"), "one", checkpoints[:1], "local")
     monkeypatch.setattr(LocalEngine, "complete", real)
     assert Evaluator(Layout.at(layout.home / "w"), "sweep", lambda line: None).pass_over() == 1
@@ -77,13 +76,14 @@ def test_an_engine_that_broke_is_replaced_and_its_checkpoint_reported(layout, ch
     assert Evaluator(layout, "sweep", said.append).pass_over() == 1 and not record.exists()
 
 
-def test_by_hand_a_checkpoint_gives_the_samples_of_its_sweep(layout, checkpoints, tmp_path):
+def test_by_hand_a_checkpoint_gives_the_samples_of_its_sweep(layout, checkpoints, tmp_path, monkeypatch):
     folder = register(layout, "one", checkpoints)
     assert Evaluator(layout, "sweep", lambda line: None).pass_over() == 2
+    monkeypatch.setattr(LocalEngine, "load", lambda *_: pytest.fail("the samples are there"))
     own = tmp_path / "chain-easy.yaml"
     own.write_text(
         "source: {chain: {tiers: {easy: 2}, train_problems: 2000}}\nverifier: {type: marker, marker: '#'}\n"
     )
     how = {"samples_per_problem": 2, "max_prompt_tokens": 64, "max_response_tokens": 42}
-    [result] = evaluate(folder.checkpoint(1), [own], out=tmp_path / "out", say=str, **how)
+    [result] = evaluate(folder.checkpoint(1), [own], home=layout.home, say=str, **how)
     assert read_samples(result.samples).to_pylist() == rows(folder, 1)

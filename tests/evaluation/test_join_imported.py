@@ -54,6 +54,12 @@ def test_a_joined_checkpoint_has_the_samples_of_our_own_and_is_paired_with_them(
     assert theirs["verdict"] == "too few seeds", "the single one is paired, problem by problem"
     assert theirs["difference"] == pytest.approx(theirs["last"] - ours["last"])
     assert not any("no paired test" in note for note in found.notes)
+    with connect(layout) as db:
+        origins = db.execute(
+            "SELECT DISTINCT origin, model, draws IS NOT NULL FROM evals ORDER BY ALL"
+        ).fetchall()
+    own_checkpoints = [("sweep", f"sweep/own/step-00000{step}", True) for step in (0, 1)]
+    assert origins == [("joined", str(checkpoints[0]), True), *own_checkpoints]
     assert any("trained elsewhere" in note for note in found.notes)
 
 

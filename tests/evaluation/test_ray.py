@@ -21,7 +21,7 @@ from rpg.fork_server import ForkServer
 from rpg.processes import owner_mark
 from rpg.store.layout import Layout
 from tests.evaluation.ray_head import ray_head
-from tests.evaluation.runs import register, rows
+from tests.evaluation.runs import register, rows, sample_lines
 from tests.evaluation.small_model import requests_for
 from tests.waiting import until
 
@@ -125,17 +125,20 @@ def test_the_loop_runs_on_the_cluster_and_a_kill_loses_nothing(address, workers,
     fork_server = ForkServer(tmp_path / "fork-server.log", {EVALUATOR: FORKED[EVALUATOR]}, owner_mark())
     command = ("rpg.evaluation", layout.sweep_folder("sweep"), "--drain")
     children, log = Children(fork_server), tmp_path / "evaluation.log"
-    partial = there.eval_path("chain-easy", 0).with_suffix(".partial.jsonl")
+
+    def stored():
+        return [line for path in layout.samples.glob("*/*.jsonl.gz") for line in sample_lines(path)]
+
     child = children.start(*command, log=log)
     until(
-        lambda: partial.exists() and len(partial.read_bytes().splitlines()) > 64,
+        lambda: len(stored()) > 64,
         "some samples",
         lambda: child.poll() is not None,
         pause=0.005,
     )
     os.kill(child.pid, signal.SIGKILL)
     child.wait()
-    kept = [json.loads(line) for line in partial.read_text().splitlines()[1:] if line.endswith("}")]
+    kept = [json.loads(line) for line in stored()]
     assert 64 <= len(kept) < 64 * 12, "the kill came in the middle"
     available = sys.modules["ray"].available_resources
     until(lambda: available().get("CPU", 0) == 1, "the leaving of the killed process's worker")
@@ -144,4 +147,5 @@ def test_the_loop_runs_on_the_cluster_and_a_kill_loses_nothing(address, workers,
     assert Evaluator(plain, "sweep", lambda line: None).pass_over() == 2
     for step in (0, 1):
         assert rows(there, step) == rows(here, step)
-    assert all(row in rows(there, 0) for row in kept)
+    drawn = {(row["problem_id"], row["sample"]): row["response"] for row in rows(there, 0)}
+    assert all(drawn[row["problem"], row["sample"]] == row["response"] for row in kept)

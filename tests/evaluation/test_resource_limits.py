@@ -1,6 +1,6 @@
 """The evaluator beside trainings: what it may take, and that a kill in the middle loses nothing."""
 
-import json
+import gzip
 import os
 import signal
 import subprocess
@@ -20,7 +20,7 @@ from rpg.evaluation.resource_limits import LimitError, explained, strictest
 from rpg.fork_server import ForkServer
 from rpg.processes import owner_mark
 from rpg.store.layout import Layout
-from tests.evaluation.runs import register, rows
+from tests.evaluation.runs import register, rows, sample_lines
 from tests.forked_commands import Child
 from tests.waiting import HANG, until
 
@@ -28,13 +28,19 @@ LONG = {"engine": {"type": "local", "rows": 16}, "samples_per_problem": 12}
 slow = pytest.mark.slow
 
 
+def stored(layout):
+    """The stored samples of step 0, as lines."""
+    files = {path: sample_lines(path) for path in layout.samples.glob("*/*.jsonl.gz")}
+    return [line for lines in files.values() for line in lines]
+
+
 def evaluator(layout):
     return Child("evaluate", layout.sweep_folder("sweep"), "--drain")
 
 
-def wait_for_samples(partial, count, child=None):
+def wait_for_samples(layout, count, child=None):
     until(
-        lambda: partial.exists() and len(partial.read_bytes().splitlines()) > count,
+        lambda: len(stored(layout)) > count,
         "that many samples",
         lambda: child is not None and not child.alive(),
         pause=0.002,
@@ -83,7 +89,7 @@ def test_the_process_is_under_its_limits_and_a_second_one_is_told(checkpoints, t
         layout, "one", checkpoints, **LONG, place={"niceness": 7, "memory_gib": 60, "threads": 1}
     )
     first = evaluator(layout)
-    wait_for_samples(folder.eval_path("chain-easy", 0).with_suffix(".partial.jsonl"), 0, first)
+    wait_for_samples(layout, 0, first)
     first.send(signal.SIGSTOP)  # it is still there when the second comes
     process = psutil.Process(first.pid)
     assert process.nice() == min(19, os.nice(0) + 7)
@@ -139,27 +145,25 @@ def test_a_killed_evaluation_goes_on_where_it_was(checkpoints, tmp_path):
     """kill -9 of the sweep's evaluation process, in the middle and between two samples."""
     layout, whole_layout = Layout.at(tmp_path / "killed"), Layout.at(tmp_path / "whole")
     folder, whole = (register(one, "one", checkpoints, **LONG) for one in (layout, whole_layout))
-    partial = folder.eval_path("chain-easy", 0).with_suffix(".partial.jsonl")
     kept = 0
     for more in (1, 64):
         child = evaluator(layout)
-        wait_for_samples(partial, kept + more, child)
+        wait_for_samples(layout, kept + more, child)
         child.send(signal.SIGKILL)
         child.wait()
-        lines = partial.read_text().splitlines()
-        before, kept = kept, len(lines) - 1
+        before, kept = kept, len(stored(layout))
         assert before < kept < 64 * 12, "the kill came in the middle"
-    # A mark that only rows of the file can have shows that they are taken over and not drawn again.
-    graded = [json.loads(line) for line in lines[1:]]
-    partial.write_text("\n".join(lines).replace('"reason": "wrong"', '"reason": "wrong, from before"') + "\n")
-    marks = sum(row["reason"] == "wrong" for row in graded)
+    # A mark that only stored samples can have shows that they are not drawn again.
+    for path in layout.samples.glob("*/*.jsonl.gz"):
+        marked = "\n".join(sample_lines(path)).replace('"tokens": ', '"tokens": 1000')
+        path.write_bytes(gzip.compress(marked.encode()))
     done = evaluator(layout)
     assert done.wait() == 0, done.output()
     assert Evaluator(whole_layout, "sweep", lambda line: None).pass_over() == 2
     found = rows(folder, 0)
-    assert sum(row["reason"] == "wrong, from before" for row in found) == marks > 0
-    assert [{**r, "reason": r["reason"].removesuffix(", from before")} for r in found] == rows(whole, 0)
-    assert rows(folder, 1) == rows(whole, 1) and not partial.exists()
+    assert sum(row["tokens"] >= 1000 for row in found) == kept
+    plain = [{**row, "tokens": int(str(row["tokens"]).removeprefix("1000"))} for row in found]
+    assert plain == rows(whole, 0) and rows(folder, 1) == rows(whole, 1)
 
 
 @slow
@@ -167,7 +171,6 @@ def test_the_sweep_starts_a_killed_evaluation_again(checkpoints, tmp_path):
     """As a sweep runs it: trainings go on, the evaluation process is killed, its successor finishes."""
     layout = Layout.at(tmp_path)
     folder = register(layout, "one", checkpoints, **LONG)
-    partial = folder.eval_path("chain-easy", 0).with_suffix(".partial.jsonl")
     fork_server = ForkServer(tmp_path / "fork-server.log", {EVALUATOR: FORKED[EVALUATOR]}, owner_mark())
     over, children = threading.Event(), Children(fork_server)
     task = threading.Thread(
@@ -175,7 +178,7 @@ def test_the_sweep_starts_a_killed_evaluation_again(checkpoints, tmp_path):
     )
     task.start()
     try:
-        wait_for_samples(partial, 1)
+        wait_for_samples(layout, 1)
         [victim] = children._running
         os.kill(victim.pid, signal.SIGKILL)
         victim.wait()

@@ -1,10 +1,6 @@
 """`rpg.evaluation.evaluate`: any model on any benchmark, nothing lost by a kill, nothing done twice."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
 
 import huggingface_hub.constants
@@ -13,10 +9,9 @@ import pytest
 from rpg.config.errors import ConfigError
 from rpg.errors import UserError
 from rpg.evaluation import evaluate, graded_samples
-from rpg.evaluation.graded_samples import Partial, Progress
+from rpg.evaluation.graded_samples import Progress
 from rpg.evaluation.standalone import _said
 from rpg.models.truncated_sampling import Restriction
-from rpg.store.locks import Busy, only_one
 from rpg.store.samples import EVAL_COLUMNS, read_samples
 from rpg.tasks import DataError
 from tests.evaluation.small_model import VLLM
@@ -87,51 +82,6 @@ def test_greedy_results_do_not_depend_on_the_engine(kind, checkpoints, own_bench
     assert found[0] == found[1] and found[0][1].k == 1
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-import rpg.evaluation.graded_samples as samples
-samples._FLUSH_ROWS = 8
-real = samples.Partial.add
-count = 0
-def add(self, rows):
-    global count
-    real(self, rows)
-    count += 1
-    if count == 3:
-        os.kill(os.getpid(), signal.SIGKILL)
-samples.Partial.add = add
-from rpg.evaluation import evaluate
-evaluate(sys.argv[1], [sys.argv[2]], out=Path(sys.argv[3]), engine={"type": "local", "rows": 8},
-         max_prompt_tokens=64, max_response_tokens=32)
-"""
-
-
-def test_a_kill_loses_no_graded_sample(checkpoints, own_benchmark, tmp_path):
-    out = tmp_path / "killed"
-    child = subprocess.run([sys.executable, "-c", KILLED, checkpoints[0], own_benchmark, out])
-    assert child.returncode == -signal.SIGKILL
-    partial = out / "mine.partial.jsonl"
-    kept = [json.loads(line) for line in partial.read_text().splitlines()[1:]]
-    assert len(kept) == 24
-    with open(partial, "a") as handle:
-        handle.write('{"problem_id": "torn')
-    # A mark that only rows from the file can have shows that they are taken over and not drawn again.
-    text = partial.read_text().replace('"reason": "wrong"', '"reason": "wrong, from before"', 5)
-    partial.write_text(text)
-    engine = {"type": "local", "rows": 8}
-    lines = []
-    [resumed] = evaluate(checkpoints[0], [own_benchmark], out=out, engine=engine, say=lines.append, **LIMITS)
-    assert next(line for line in lines if "samples" in line) == "mine: 24/96 samples"
-    assert any(line.startswith("mine: 96/96 samples, ") for line in lines)
-    [whole] = evaluate(checkpoints[0], [own_benchmark], out=tmp_path / "w", engine=engine, say=str, **LIMITS)
-    marked = [row for row in samples(resumed) if row["reason"] == "wrong, from before"]
-    assert len(marked) == 5
-    plain = [{**row, "reason": row["reason"].removesuffix(", from before")} for row in samples(resumed)]
-    assert plain == samples(whole)
-    assert not partial.exists()
-
-
 def test_progress_in_words():
     progress = Progress(done=50, total=200, tokens=900, seconds=30.0, fresh=10)
     assert str(progress) == "50/200 samples, 30 tokens/s, 7:30 left"
@@ -146,35 +96,6 @@ def test_progress_is_said_from_time_to_time_and_at_the_end(monkeypatch):
     for done, clock[0] in enumerate((100.0, 109.0, 110.5, 111.0, 112.0)):
         report(Progress(done, 4, 0, 0.0, 0))
     assert lines == ["mine: 0/4 samples", "mine: 2/4 samples", "mine: 4/4 samples"]
-
-
-def test_samples_of_other_settings_are_not_mixed_in(tmp_path):
-    row = dict.fromkeys(EVAL_COLUMNS) | {"problem_id": "a", "sample": 0}
-    Partial(tmp_path / "p.jsonl", "one").add([row])
-    assert Partial(tmp_path / "p.jsonl", "one").rows == {("a", 0): row}
-    assert Partial(tmp_path / "p.jsonl", "two").rows == {}
-    assert Partial(tmp_path / "p.jsonl", "one").rows == {}
-
-
-def test_a_torn_or_corrupt_line_costs_itself_only(tmp_path):
-    path = tmp_path / "p.jsonl"
-    rows = [
-        dict.fromkeys(EVAL_COLUMNS) | {"problem_id": "a", "sample": k, "response": "\ud800"} for k in range(3)
-    ]
-    Partial(path, "x").add(rows)
-    lines = path.read_bytes().split(b"\n")
-    path.write_bytes(b"\n".join([*lines[:2], b"\x00garbage", *lines[2:4]])[:-20])
-    partial = Partial(path, "x")
-    assert sorted(partial.rows) == [("a", 0), ("a", 1)]
-    partial.add(rows[2:])
-    assert sorted(Partial(path, "x").rows) == [("a", 0), ("a", 1), ("a", 2)]
-
-
-def test_two_at_once_into_one_folder_the_second_is_told(checkpoints, own_benchmark, tmp_path):
-    busy = rf"{tmp_path}: an evaluation is already running here, by process {os.getpid()}"
-    with only_one(tmp_path / ".lock", "a lock"), pytest.raises(Busy, match=busy):
-        evaluate(checkpoints[0], [own_benchmark], out=tmp_path, say=str, **LIMITS)
-    assert evaluate(checkpoints[0], [own_benchmark], out=tmp_path, say=str, **LIMITS)
 
 
 def test_leaks_and_duplicates_are_reported_with_the_numbers(checkpoints, tmp_path):

@@ -77,7 +77,7 @@ def test_a_sweep_asks_a_cluster_for_all_its_runs_and_this_machine_for_one_per_co
 def test_a_node_with_other_packages_is_refused(folder):
     write_waiting(folder, "a node")
     versions = provenance.embedded() | {"torch": "1.0", "sympy": "0.1"}
-    other = r"cluster node .* other packages.*: torch \S+ instead of 1\.0, sympy"
+    other = r"cluster node .* other versions of packages.*: torch \S+ instead of 1\.0, sympy"
     with pytest.raises(UserError, match=other):
         train_here(order(folder, versions=versions))
 

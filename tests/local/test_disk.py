@@ -144,16 +144,16 @@ def test_more_samples_go_on_from_those_that_are_drawn(copy, home, monkeypatch, r
         wrong = [{**row, "correct": not row["correct"], "reason": "?"} for row in before]
         write_samples(folder.fewer_path("chain-one", 4), wrong, "other-1")
     said, asked = [], []
-    import rpg.evaluation.evaluator as worker
+    from rpg.evaluation.engines.local import LocalEngine
 
-    real = worker.evaluate_problems
+    real = LocalEngine.complete
 
-    def counted(engine, problems, **options):
-        asked.append(len(problems) * options["samples_per_problem"] - len(options["partial"].rows))
-        return real(engine, problems, **options)
+    def counted(engine, requests):
+        asked.append(len(requests))
+        return real(engine, requests)
 
-    monkeypatch.setattr(worker, "evaluate_problems", counted)
+    monkeypatch.setattr(LocalEngine, "complete", counted)
     assert Evaluator(layout, "sweep", said.append).pass_over() == 1, said
     after = read_eval(folder, "chain-one", 4).to_pylist()
-    assert asked == [8 * (5 - 2)] and len(after) == 8 * 5 and not folder.fewer_path("chain-one", 4).exists()
+    assert asked[0] == 8 * (5 - 2) and len(after) == 8 * 5 and not folder.fewer_path("chain-one", 4).exists()
     assert [row for row in after if row["sample"] < 2] == before

@@ -1,4 +1,4 @@
-"""A second machine that works for `rpg serve` with `rpg worker`; its host is made of namespaces, the disk is shared."""
+"""A second machine that works for `rpg serve` with `rpg worker`; its host is simulated with namespaces, its disk shared."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""What `rpg show` foretells of a training's memory, against what tensors take."""
+"""What `rpg show` estimates for a training's memory, compared with what tensors take."""
 
 import pytest
 

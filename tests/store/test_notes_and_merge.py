@@ -7,10 +7,14 @@ import pytest
 
 from benchmarks.synthetic import write_sweep
 from rpg.store import Layout, StoreError, queries
+from rpg.store.checkpoints import digests, model_files_digest
 from rpg.store.database import build, connect
+from rpg.store.draws import Draw, Draws, Key
+from rpg.store.gc import collect, garbage
 from rpg.store.merge import merge
 from rpg.store.model_card import model_card
 from rpg.store.notes import add_note, change_tags, notes_and_tags, place
+from rpg.store.samples import write_samples
 
 
 @pytest.fixture
@@ -65,6 +69,34 @@ def test_two_machines_results_become_one_and_every_run_counts_once(layout, tmp_p
         with connect(each) as db:
             counts.append(db.execute("SELECT count(*), sum(accuracy) FROM evals").fetchone())
     assert counts[0] == counts[1]
+
+
+def test_stored_samples_and_evaluations_by_hand_are_merged_and_only_unusable_ones_are_garbage(
+    layout, tmp_path
+):
+    """Both have drawn from one model; what was drawn from a checkpoint of a run goes when the checkpoint is gone."""
+    other = half(layout, tmp_path / "other", [])
+    keys = [Key("problem", "prompt", number) for number in (0, 1)]
+    for number, home in enumerate((layout, other)):
+        Draws(home.home, {"model": "hub/model@1"}, "hub/model").add({keys[number]: Draw("?", 1, False)})
+    row = {"problem_id": "a", "problem": "?", "answer": "1", "response": "", "reason": "", "extracted": "1"}
+    row |= {"sample": 0, "correct": True, "tokens": 8, "truncated": False}
+    write_samples(other.evaluations / "hub--model" / "b.parquet", [row], "lines-2", {"model": "hub/model@1"})
+    merge(layout, other)
+    assert set(Draws(layout.home, {"model": "hub/model@1"}, "hub/model").read()) == set(keys)
+    build(layout)
+    with connect(layout) as db:
+        sql = "SELECT run, benchmark, origin, model, accuracy, rules FROM evals WHERE origin <> 'sweep'"
+        assert db.execute(sql).fetchall() == [("hub--model", "b", "hand", "hub/model@1", 1, "lines-2")]
+    checkpoint = layout.run_folders("quickstart")[0].checkpoint(4)
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "checkpoint.json").write_text(json.dumps({"files": digests(checkpoint)}))
+    of_run = Draws(layout.home, {"model": model_files_digest(checkpoint, layout.home)}, checkpoint)
+    of_run.add({keys[0]: Draw("?", 1, False)})
+    assert not [item for item in garbage(layout) if "samples" in item.why]
+    shutil.rmtree(checkpoint)
+    collect(garbage(layout))
+    assert not of_run.folder.exists() and len(list(layout.samples.iterdir())) == 1
 
 
 def test_what_contradicts_is_named_and_ours_stays(layout, tmp_path):

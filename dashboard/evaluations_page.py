@@ -1,0 +1,39 @@
+"""Every evaluation beside the others: those of sweeps, of checkpoints trained elsewhere, and by hand (rpg evaluate)."""
+
+import streamlit as st
+
+from dashboard.view import View
+from dashboard.widgets import choose_many
+from rpg.next_steps import command
+
+SHARES = {"accuracy": "mean@k", "pass_at_k": "pass@k", "maj_at_k": "maj@k", "truncated": "cut off"}
+
+
+def page(view: View) -> None:
+    table = view.ask("evaluations")
+    if table.empty:
+        st.text(
+            f"Nothing has been evaluated yet. By hand: {command('evaluate', 'MODEL', layout=view.layout)}"
+        )
+        return
+    left, right = st.columns(2)
+    origins = sorted(table["origin"].unique())
+    chosen = choose_many(
+        "Origin", origins, "origin", [o for o in origins if o != "sweep"] or origins, column=left
+    )
+    benchmarks = sorted(table["benchmark"].unique())
+    on = choose_many("Benchmarks", benchmarks, "benchmarks", benchmarks, column=right)
+    table = table[table["origin"].isin(chosen) & table["benchmark"].isin(on)]
+    shares = {name: st.column_config.NumberColumn(label, format="percent") for name, label in SHARES.items()}
+    unread = st.column_config.NumberColumn("unread", format="percent")
+    names = {"standard_error": "± (s.e.)", "rules": "graded by", "draws": "samples/"}
+    st.dataframe(
+        table,
+        hide_index=True,
+        column_config={**shares, **names, "unread": unread},
+        height=min(38 + 35 * len(table), 700),
+    )
+    st.text(
+        f"{len(table)} evaluations. The error is that of mean@k over problems. The samples of evaluations with the same "
+        "folder under samples/ are the same."
+    )

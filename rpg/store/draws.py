@@ -1,0 +1,148 @@
+"""The store of samples: every response that was drawn, once, whatever it was drawn for.
+
+    samples/<key>/settings.json              model, engine, sampling, precision, device, seed: the key is their digest
+                  <time>-<process>.jsonl.gz  a line per response; a process only appends to a file of its own, in batches
+                  .claims                    locks on its bytes say from which problems a process draws
+
+Samples of one key are known by their problem, prompt and number. How many a problem has, which problems a benchmark has and
+how they are graded is a matter of the files that are made from them (rpg.store.samples).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import gzip
+import hashlib
+import json
+import os
+import time
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rpg.store.atomic_files import atomic_write_json, readable
+
+SETTINGS = "settings.json"
+
+
+class Key(NamedTuple):
+    """A sample among those of the same settings."""
+
+    problem: str
+    prompt: str
+    """Digest of what the model was given, before its tokenizer puts the chat template around it."""
+    sample: int
+
+
+class Draw(NamedTuple):
+    """A response; `tokens` is its length, `truncated`: the length limit ended it."""
+
+    response: str
+    tokens: int
+    truncated: bool
+
+
+def digest(value: Any) -> str:
+    """32 hexadecimal digits for plain data."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+class Draws:
+    """The samples of one model under one set of settings. Several processes may read and add at the same time.
+
+    Methods raise StoreError: a file cannot be read or written.
+    """
+
+    def __init__(self, home: Path, settings: Mapping[str, Any], model: str | Path):
+        """`settings` is all that a response depends on besides problem, prompt and number; `model` says in words what was
+        sampled from, which is no part of the key."""
+        self.key = digest(settings)
+        self.folder = home / "samples" / self.key
+        self._settings = {**settings, "of": _relative(model, home)}
+        self._own = self.folder / f"{time.time_ns()}-{os.getpid()}.jsonl.gz"
+        self._rows: dict[Key, Draw] = {}
+        self._read: dict[str, int] = {}
+
+    def read(self) -> dict[Key, Draw]:
+        """All samples so far. A batch that another process is still writing, or that a kill has torn, is left out."""
+        with readable("read", self.folder):
+            for path in sorted(self.folder.glob("*.jsonl.gz")):
+                with open(path, "rb") as file:
+                    file.seek(self._read.get(path.name, 0))
+                    left = file.read()
+                    while left and (batch := _unpacked(left)) is not None:
+                        left = batch[1]
+                        self._know(row for line in batch[0].splitlines() if (row := _row(line)))
+                    self._read[path.name] = file.tell() - len(left)
+        return self._rows
+
+    def add(self, draws: Mapping[Key, Draw]) -> None:
+        """Append samples; when this returns they are on disk."""
+        rows = [{**key._asdict(), **draw._asdict()} for key, draw in draws.items()]
+        text = "".join(json.dumps(row) + "\n" for row in rows).encode("ascii")
+        self._begin()
+        try:
+            with readable("write", self._own), open(self._own, "ab") as file:
+                file.write(gzip.compress(text, mtime=0))
+                file.flush()
+                os.fsync(file.fileno())
+        except BaseException:  # a torn batch stays the last of its file
+            self._own = self._own.with_name(f"{time.time_ns()}-{os.getpid()}.jsonl.gz")
+            raise
+        self._know(draws.items())
+
+    @contextlib.contextmanager
+    def claimed(self, problems: Iterable[str]) -> Iterator[set[str]]:
+        """Those of the problems from whose samples no other process draws; they are this one's until the block or the
+        process ends. Read again after this: another process may just have finished some."""
+        self._begin()
+        with readable("lock", self.folder):
+            file = open(self.folder / ".claims", "ab")  # noqa: SIM115 (errors of the block are not this file's)
+        with file:
+            yield {problem for problem in problems if _lock(file.fileno(), problem)}
+
+    def _know(self, draws: Iterable[tuple[Key, Draw]]) -> None:
+        for key, draw in draws:
+            self._rows.setdefault(key, draw)
+
+    def _begin(self) -> None:
+        if not (self.folder / SETTINGS).exists():
+            atomic_write_json(self.folder / SETTINGS, self._settings)
+
+
+def _relative(model: str | Path, home: Path) -> str:
+    path = Path(model).expanduser().absolute()
+    if not path.is_dir():
+        return str(model)
+    return str(path.relative_to(home) if path.is_relative_to(home) else path)
+
+
+def _unpacked(data: bytes) -> tuple[bytes, bytes] | None:
+    """The lines of the first batch, and what follows it; None if the batch is not whole."""
+    stream = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    try:
+        lines = stream.decompress(data)
+    except zlib.error:
+        return None
+    return (lines, stream.unused_data) if stream.eof else None
+
+
+def _row(line: bytes) -> tuple[Key, Draw] | None:
+    try:
+        row = json.loads(line)
+        return Key(*(row[name] for name in Key._fields)), Draw(*(row[name] for name in Draw._fields))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _lock(fd: int, problem: str) -> bool:
+    """A lock on the one byte that stands for a problem; the kernel releases it however its holder ends."""
+    byte = int(digest(problem)[:15], 16)
+    try:
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
+    except (BlockingIOError, PermissionError):
+        return False
+    return True

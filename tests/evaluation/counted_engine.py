@@ -1,0 +1,53 @@
+"""python -m tests.evaluation.counted_engine LOG KILL TOGETHER ARGUMENTS...: `rpg` with a log of every sample that its
+engine draws.
+
+In the batch with the number KILL (0: never) the process kills itself. It begins to draw, slowly, when TOGETHER processes are
+there.
+"""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from rpg.evaluation import graded_samples
+from rpg.evaluation.engines.local import LocalEngine
+from tests.waiting import until
+
+ROWS = 8
+
+
+def count(log, kill=0, together=0, patch=setattr):
+    """Have engines append a line per sample to `log` before they draw it, and draw and store few samples at a time."""
+    complete, decode, batches = LocalEngine.complete, LocalEngine._decode, []
+
+    def few(self, requests):
+        self.rows = ROWS
+        return complete(self, requests)
+
+    def counted(self, requests):
+        batches.append(len(requests))
+        with open(log, "a") as file:
+            file.write("".join(f"{request.key[2]} {request.key[3]}\n" for request in requests))
+        if len(batches) == kill:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if together:
+            until(lambda: len(list(log.parent.glob(f"{log.name}.*"))) >= together, "the other process")
+            time.sleep(0.3)
+        return decode(self, requests)
+
+    patch(LocalEngine, "complete", few)
+    patch(LocalEngine, "_decode", counted)
+    patch(graded_samples, "_FLUSH_ROWS", ROWS)
+
+
+if __name__ == "__main__":
+    from rpg.cli import main
+
+    log, kill, together, *arguments = sys.argv[1:]
+    count(Path(log), int(kill), int(together))
+    if int(together):
+        Path(f"{log}.{os.getpid()}").touch()
+    sys.argv = ["rpg", *arguments]
+    main()

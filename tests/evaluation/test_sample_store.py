@@ -1,0 +1,116 @@
+"""Every sample is drawn once, whatever it is drawn for, and all of them are in the database."""
+
+import math
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from rpg.evaluation.engines.local import LocalEngine
+from rpg.store.database import build, connect
+from rpg.store.draws import Draw, Draws, Key
+from rpg.store.layout import Layout
+from tests.evaluation.counted_engine import ROWS, count
+from tests.waiting import HANG
+
+LENGTHS = ("--max-prompt-tokens", 64, "--max-response-tokens", 32)
+
+
+def by_hand(samples):
+    """mean@k, pass@k and maj@k of (problem, correct, extracted), from their definitions."""
+    problems = {}
+    for problem, correct, extracted in samples:
+        problems.setdefault(problem, []).append((correct, extracted))
+    means, passes, majorities = [], [], []
+    for tries in problems.values():
+        n, right = len(tries), sum(correct for correct, _ in tries)
+        means.append(right / n)
+        passes.append(1 - math.comb(n - right, n) / math.comb(n, n))
+        votes = Counter(extracted for _, extracted in tries if extracted is not None)
+        top = [answer for answer, count in votes.items() if count == max(votes.values())]
+        of_top = [[correct for correct, extracted in tries if extracted == answer] for answer in top]
+        majorities.append(sum(sum(each) / len(each) for each in of_top) / len(top) if top else 0)
+    return len(problems), *(sum(each) / len(problems) for each in (means, passes, majorities))
+
+
+def test_every_sample_is_drawn_once_whatever_happens(checkpoints, own_benchmark, tmp_path, monkeypatch):
+    """k of 4, 8 and 16, more problems, a kill -9 in the middle, two at once, another verifier."""
+    home, log = tmp_path / "home", tmp_path / "drawn.txt"
+
+    def command(k, *more, model=checkpoints[0], home=home):
+        arguments = ("evaluate", model, "-b", own_benchmark, *LENGTHS, "--home", home, "--k", k, *more)
+        return [str(argument) for argument in arguments]
+
+    def begin(kill, together, *arguments):
+        program = [sys.executable, "-m", "tests.evaluation.counted_engine", log, str(kill), str(together)]
+        return subprocess.Popen([*program, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def here(*arguments):
+        from rpg.cli import main
+
+        monkeypatch.setattr(sys, "argv", ["rpg", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert not ended.value.code
+
+    def drawn():
+        return Counter(log.read_text().splitlines()) if log.exists() else Counter()
+
+    count(log, patch=monkeypatch.setattr)
+    here(*command(4, "--limit", 6))
+    assert drawn() == Counter({f"{p} {k}": 1 for p in {key.split()[0] for key in drawn()} for k in range(4)})
+    assert len(drawn()) == 6 * 4
+    killed = begin(3, 0, *command(8))
+    assert killed.wait(HANG) == -signal.SIGKILL
+    lost = log.read_text().splitlines()[-ROWS:]  # the batch in flight is all that a kill costs
+    two = [begin(0, 2, *command(8)), begin(0, 2, *command(8, "--out", tmp_path / "other"))]
+    assert [each.wait(HANG) for each in two] == [0, 0]
+    here(*command(16))
+    expected = drawn()
+    expected.subtract(lost)
+    assert len(expected) == 24 * 16 and set(expected.values()) == {1}
+
+    own_benchmark.write_text(own_benchmark.read_text().replace("marker: '#'", "marker: '='"))
+    monkeypatch.setattr(LocalEngine, "load", lambda *_: pytest.fail("the model is not needed"))
+    here(*command(16))
+    layout = Layout.at(home)
+    build(layout)
+    with connect(layout) as db:
+        found = db.execute(
+            """SELECT run, benchmark, k, problems, accuracy, pass_at_k, maj_at_k, origin, engine, draws FROM evals
+               ORDER BY k, run"""
+        ).fetchall()
+        assert [row[2:4] for row in found] == [(8, 24), (16, 24), (16, 24)]
+        assert {row[7:9] for row in found} == {("hand", "local")}
+        assert [path.name for path in layout.samples.iterdir()] == [found[0][9]]
+        for run, benchmark, k, *numbers in found:
+            samples = db.execute(
+                "SELECT problem_id, correct, extracted FROM samples WHERE run = ? AND benchmark = ?",
+                [run, benchmark],
+            ).fetchall()
+            assert len(samples) == k * 24 and numbers[:4] == pytest.approx(by_hand(samples))
+        assert len({row[4] for row in found[1:]}) == 2, "the two verifiers do not agree"
+
+    monkeypatch.undo()
+    shutil.copytree(checkpoints[0], tmp_path / "copy")  # another name, the same weights
+    monkeypatch.setattr(LocalEngine, "load", lambda *_: pytest.fail("the model is not needed"))
+    here(*command(16, model=tmp_path / "copy"))
+
+
+def test_a_torn_batch_costs_itself_only_and_settings_are_not_mixed(tmp_path):
+    keys, draw = [Key("a", "digest", number) for number in range(4)], Draw("\ud800 response", 3, False)
+    first = Draws(tmp_path, {"seed": 0}, "model")
+    first.add({keys[0]: draw})
+    first.add({keys[1]: draw})
+    [file] = first.folder.glob("*.jsonl.gz")
+    file.write_bytes(file.read_bytes()[:-5])
+    second = Draws(tmp_path, {"seed": 0}, "another name")
+    assert second.read() == {keys[0]: draw} and second.key == first.key
+    second.add({keys[2]: draw})
+    second.add({keys[3]: draw})
+    assert set(first.read()) == set(keys)
+    assert set(Draws(tmp_path, {"seed": 0}, "model").read()) == {keys[0], *keys[2:]}
+    assert Draws(tmp_path, {"seed": 1}, "model").read() == {}
