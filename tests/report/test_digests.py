@@ -159,7 +159,7 @@ FAULTS = {
     "a curve's interval": (queries, "t_quantile", lambda real: lambda df: real(df) * 1.01),
     "a printed number": (tables, "number", lambda real: lambda value: f"{value:.2f}"),
     "the last checkpoint": (summary, "_checkpoint", lambda real: lambda *a: (0, real(*a)[1])),
-    "rows that are read": (database, "ingest", lambda real: lambda db, layout, runs, rest: real(db, layout, runs[:-1], rest)),
+    "rows that are read": (database, "ingest", lambda real: lambda db, at, runs, rest: real(db, at, runs[:-1], rest)),
 }  # fmt: skip
 
 
