@@ -73,16 +73,12 @@ def fingerprint_beside_runs(layout: Layout) -> str:
 def by_hand(layout: Layout) -> Rows:
     """The files of graded samples that belong to no run (rpg evaluate)."""
     paths = [*layout.evaluations.glob("*/*.parquet"), *layout.evaluations.glob("*/*/*.parquet")]
+    name = layout.evaluations.as_posix() + "/"
     return [
-        {
-            "filename": str(path),
-            "sweep": "",
-            "run": path.parent.relative_to(layout.evaluations).as_posix(),
-            "benchmark": path.stem,
-            "step": 0,
-        }
+        {"filename": str(path), "benchmark": path.stem, "step": 0, "sweep": "", "run": run.removeprefix(name)}
         for path in sorted(paths)
         if not path.name.startswith(".") and MARK not in path.name
+        for run in [path.parent.as_posix()]
     ]
 
 
