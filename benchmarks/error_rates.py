@@ -20,8 +20,9 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from typing import NamedTuple
 
@@ -60,16 +61,14 @@ class Cell:
     collapsed: bool = False  # the last variant is always wrong
 
     def spreads(self) -> Array:
-        factors = np.ones(self.variants)
-        if self.unequal == "one variant 3 x":
-            factors[-1] = 3
-        elif self.unequal == "baseline 3 x":
-            factors[0] = 3
-        elif self.unequal == "half 3 x":
-            factors[self.variants // 2 :] = 3
-        elif self.unequal == "0.3 to 3 x":
-            factors = np.linspace(0.3, 3, self.variants)
-        return factors * self.spread
+        place = np.arange(self.variants)
+        factors = {
+            "one variant 3 x": 1 + 2 * (place == self.variants - 1),
+            "baseline 3 x": 1 + 2 * (place == 0),
+            "half 3 x": 1 + 2 * (place >= self.variants // 2),
+            "0.3 to 3 x": np.linspace(0.3, 3, self.variants),
+        }
+        return np.asarray(factors.get(self.unequal, np.ones(self.variants)) * self.spread)
 
     @property
     def title(self) -> list[str]:
@@ -351,10 +350,11 @@ def main() -> None:
     heads = HEADS.split(",")
     print(f"| {' | '.join(heads)} |\n|---|{'--:|' * (len(heads) - 1)}")
     results = []
-    for cell in grid():
-        if options.only in (None, cell.name):
-            results.append(measured(cell, options.sweeps))
-            print(results[-1].line(), flush=True)
+    cells = [cell for cell in grid() if options.only in (None, cell.name)]
+    with ProcessPoolExecutor() as pool:
+        for result in pool.map(partial(measured, sweeps=options.sweeps), cells):
+            results.append(result)
+            print(result.line(), flush=True)
     lines, holds = judgement(results)
     print("", *lines, sep="\n")
     raise SystemExit(not holds)

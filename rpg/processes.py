@@ -196,12 +196,16 @@ def end_orphans() -> list[int]:
 
 def end_descendants() -> list[int]:
     """Kill every process that carries this one's mark, also those that left their process group; returns their ids."""
-    own_mark = _own_mark()
-    return [pid for pid, mark in _marked() if mark == own_mark and _kill(pid)]
+    return [pid for pid in marked(_OWNER, _own_mark()) if _kill(pid)]
 
 
-def _marked() -> Iterator[tuple[int, str]]:
-    """(process, mark of its owner) for each other process of this user that carries a mark."""
+def marked(variable: str, value: str) -> list[int]:
+    """The other processes of this user that were started with this environment variable, whoever their parent is now."""
+    return [pid for pid, mark in _marked(variable) if mark == value]
+
+
+def _marked(variable: str = _OWNER) -> Iterator[tuple[int, str]]:
+    """(process, value) for each other process of this user that has this environment variable."""
     if not _proc_is_ours():
         return
     for path in Path("/proc").glob("[0-9]*/environ"):
@@ -209,7 +213,7 @@ def _marked() -> Iterator[tuple[int, str]]:
             variables = path.read_bytes().split(b"\0")
         except OSError:  # another user's, or gone
             continue
-        marks = [variable for variable in variables if variable.startswith(_OWNER.encode() + b"=")]
+        marks = [text for text in variables if text.startswith(variable.encode() + b"=")]
         pid = int(path.parent.name)
         if marks and pid != os.getpid():
             yield pid, marks[-1].decode(errors="replace").partition("=")[2]

@@ -59,7 +59,7 @@ ROOMS = (
     ),
     _room(
         "rpg.rewards", "verifiers, graders and their processes, rewards",
-        "rpg.errors rpg.processes rpg.config rpg.answers", "regex",
+        "rpg.errors rpg.processes rpg.config rpg.answers", "psutil regex",
     ),
     _room(
         "rpg.tasks", "problems: task types, training sets, benchmarks, leaks, preparation",

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from rpg.answers import computer_algebra, identity_testing, values
-from rpg.answers.extraction import normalise, squeeze
+from rpg.answers.extraction import normalise, squeeze, words
 from rpg.answers.lexer import Token, Unreadable, tokens_of, value_of
-from rpg.answers.lexicon import COPULAS, LEADING, REASONS, SPOILING_IN_SUBJECT
-from rpg.answers.numbers import number, rounds, same, same_number, same_value
+from rpg.answers.lexicon import COPULAS, EXPLAINING, LEADING, REASONS, SUBJECT, is_harmless
+from rpg.answers.numbers import number, rounds, same, same_number, same_value, was_rounded
 from rpg.answers.parser import REALS, Tree, read
 from rpg.answers.statements import Statement, read_line, reading
 from rpg.answers.units import with_unit
@@ -29,13 +29,10 @@ _NOT_READ = set("sum prod int lim iint oint partial max min sup inf gcd lcm deg 
 """Commands and functions of quantities that the grammar does not evaluate."""
 _WITH_UNIT = re.compile(r"[A-Za-z°¢£€¥]{2}|\\(?:\$|circ)|[A-Za-z°¢£€¥℃%]\W*$|^\W*(?:\$\s?\d[^$]*|[¢£€¥].*)$")
 """A gold answer that may have a unit."""
-_HEDGED = re.compile(r"\.\.\W*$|^[^*]*[^*\s]\*$|\d,\s+\d{3}(?!\d)")
+_HEDGED = re.compile(r"\.\.\W*$|~\W*$|^\W*~|^[^*]*[^*\s]\s*\*$|\d,\s+\d{3}(?!\d)")
 """Dots at the end, a mark of a footnote, numbers apart: read, not normalised away."""
 _CHOICE = re.compile(r"\W*(?:\\(?:text\w*|math\w+)\W*)?\(?([A-H])\)?\W*")
-_CHOSEN = re.compile(
-    r"(?!.*\b(?:not|or|and|neither|maybe|but|if)\b)(?:(?i:.*\b(?:is|are|get|be|answer|option|choice|letter)\b))?[^\w+*/^=-]*"
-    r"(?:\\(?:text|math|box|under)\w*[^\w+*/^=-]*)*(?P<letter>[A-H])(?![A-Za-z'])[^A-Z+*/^=]*"
-)
+_LETTER = re.compile(r"(?<![A-Za-z'])[A-H](?![A-Za-z'])")
 
 
 def quick(gold: str, answer: str, relative_tolerance: float = 0.0) -> Verdict | None:
@@ -62,8 +59,9 @@ def equivalent(gold: str, answer: str, relative_tolerance: float = 0.0) -> Verdi
     if verdict is not None:
         return verdict
     if (choice := _CHOICE.fullmatch(gold)) and len(gold) > 1:
-        chosen = _CHOSEN.fullmatch(answer)
-        right = chosen is not None and chosen["letter"] == choice[1]
+        known = SUBJECT | EXPLAINING | {choice[1].lower()}
+        right = {*_LETTER.findall(answer)} == {choice[1]} and known.issuperset(words(answer))
+        right = right and not re.search(r"[-+*/^=<>?]|\\[lgn]e", answer)
         return right, "same choice" if right else "no choice, or another"
     try:
         elements, names = read_gold(gold)
@@ -132,7 +130,7 @@ def _by_algebra(gold: str, answer: str, reason: str) -> Verdict:
     if texts[0] == texts[1]:
         return True, "same text"
     if not any(t.kind in ("number", "op", "command", "open") and t.text != "{" for t in gold_tokens):
-        said = {_words(part, gold_tokens) for part in _sentences(answer_tokens)}
+        said = {_words(part, gold_tokens) for part in _sentences(answer_tokens) if not _says_nothing(part)}
         return said == {_words(gold_tokens, gold_tokens)}, "words"
     several = any(t.kind in ("word", "sep", "stop", "colon", "dots") for t in answer_tokens)
     if several or answer.count("boxed") > 1:
@@ -153,18 +151,22 @@ def _sentences(tokens: list[Token]) -> list[list[Token]]:
     return [part[:-1] if part and part[-1].kind == "sep" else part for part in cut if part]
 
 
+def _says_nothing(tokens: list[Token]) -> bool:
+    return all(t.kind == "word" for t in tokens) and is_harmless([t.text for t in tokens], worded=True)
+
+
 def _words(tokens: list[Token], gold: list[Token]) -> str:
     """What is said, without articles and what it is said about."""
     articles = LEADING - {t.text.lower() for t in gold}
     tokens = [t for t in tokens if t.kind != "stop" and t.text not in "{}"]
     start = max((i + 1 for i, t in enumerate(tokens) if t.text in COPULAS), default=0)
-    denied = any(t.text in ("not", "no", "never") for t in tokens[:start])
     said = [
         "".join(t.text.lower() for t in part if t.text not in articles)
         for part in (tokens[start:], tokens[:start])
     ]
-    doubted = any(t.text.lower() in SPOILING_IN_SUBJECT - {g.text for g in gold} for t in tokens)
-    return "not" * (denied or doubted) + (said[0] or said[1])
+    known = SUBJECT | {t.text.lower() for t in gold}
+    unknown = any(t.kind == "word" and t.text.lower() not in known for t in tokens[:start])
+    return "?" * unknown + (said[0] or said[1])
 
 
 def _bare_tokens(text: str) -> list[Token]:
@@ -214,6 +216,8 @@ def _named(tree: Tree) -> tuple[str | None, Tree]:
 class _Match:
     def __init__(self, gold: tuple[Tree, ...], names: tuple[str, ...], tolerance: float):
         self.gold, self.names, self.tolerance = gold, names, tolerance
+        self.rounded = tolerance > 0 or all(was_rounded(_named(tree)[1]) for tree in gold)
+        """The gold answer may be a rounded number, so that `about` says no less."""
 
     def statements(self, stated: list[Statement]) -> Verdict:
         """Every statement has to be the gold answer; a decimal near it may follow its exact value."""
@@ -235,6 +239,8 @@ class _Match:
             trees = _unfolded([t for t in trees if not _domain(t)] or trees)
             if statement.approximate and exact and self._near(trees):
                 continue
+            if statement.approximate and not exact and not self.rounded:
+                return False, "not read: unclear: about an exact value"
             try:
                 right = self._several(trees, statement)
             except Unreadable as reason:
@@ -385,6 +391,8 @@ class _Match:
         if not self._hold_there(items, numbers[0]):
             return False
         first, last = numbers[0], numbers[-1]
+        if not self.rounded and first != items[0] and relations[items.index(first) - 1] == "~":
+            return False
         if "~" in relations and not self.value(gold, first):
             return self.value(gold, last) and not values.symbols(items[-1])
         return all(self.value(gold, n) or ("~" in relations and k > 0) for k, n in enumerate(numbers))

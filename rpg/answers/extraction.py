@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from rpg.answers import lexicon
+
 _ANSWER = re.compile(
     r"(?P<open>[*_]{0,3})(?P<tag><)?answer(?(tag)>|[ \t*_]*[:：])[ \t]*(?P<after>[*_]*)[ \t]*", re.IGNORECASE
 )
@@ -23,7 +25,7 @@ def answer_line(response: str) -> tuple[str | None, bool]:
     if last is None:
         return None, False
     tail = response[last.end() :]
-    tail = _QUOTED.sub("", tail).lstrip()
+    tail = _QUOTED.sub("", tail).lstrip(" \t\n\r:")
     if tail.startswith("}") and _IN_TEXT.search(response, max(0, last.start() - 30), last.start()):
         tail = tail[1:].lstrip(" *_:")
     end = tail.find("</answer>") if last["tag"] else -1
@@ -37,85 +39,108 @@ def answer_line(response: str) -> tuple[str | None, bool]:
     answer = tail[:end].strip()
     if bool(last["open"]) != bool(last["after"]):  # else the emphasis of the marker is closed
         answer = answer.removesuffix(last["open"] or last["after"]).rstrip()
-    whole = _bounded(tail)
-    if taken_back := _TAKEN_BACK.search(whole):
-        return _later(whole[taken_back.start() :]) or (answer + ". Wait, no.", True)
-    later = [text for text in _restated(_bounded(tail[end:])) if _formal(text) or not _formal(answer)]
-    return ". ".join([answer, *dict.fromkeys(later[-_LATER_ANSWERS:])]), end < len(tail)
+    called = _CALLED.search(response, max(0, last.start() - 100), last.start())
+    if called and not {*words(called[0])} <= _NAMES:
+        answer = f"{called[0]} answer: {answer}"
+    return _finally(answer, tail[end:]), end < len(tail)
 
 
+_NAMES = lexicon.SUBJECT | lexicon.RETRACTING | lexicon.NUMBERED
+_CALLED = re.compile(r"[^\n.!?:;|>,*#<]*\Z")
+"""What the answer is called, before the marker: `final`; an `initial` one is not known to be it."""
 _IN_TEXT = re.compile(r"\\(?:text|textbf|mathbf|mathrm)\s*\{[^{}]{0,20}$")
-_QUOTED = re.compile(r"^\s*\n\s*[>*](?=\s)|^\s*```\w*\s*\n")
-_LATER_ANSWERS = 8
+_QUOTED = re.compile(r"^[ \t\r]*\n\s*[>*](?=\s)|^\s*```\w*\s*\n")
 _LEADS_ON = re.compile(r":[ \t*_]*$")
 _GOES_ON = re.compile(
     r"\n\s*\(?(?:or|alternatively)\b|\n[ \t]*(?=[-*+\u2022][ \t]|\(?\d{1,2}[.)][ \t]"  # a list
-    r"|(?:and|but|not)\b|(?:[$-]*\d[\d.,]*\$?|\$[^$\n]+\$)[ \t.]*(?:\n|$))",
+    r"|and\b|(?:[$-]*\d[\d.,]*\$?|\$[^$\n]+\$)[ \t.]*(?:\n|$))",
     re.IGNORECASE,
 )
-_TAKEN_BACK = re.compile(
-    r"(?:(?<=[.!?;…])|\n|</answer>)[\s*_>(]{0,20}(?:(?:but|oh|ah|hmm+)\b[ ,.]*)*(?:wait|actually|hmm+|oops|sorry|apologies"
-    r"|correction|scratch that|on second thoughts?|i mean|my mistake|(?:edit|updated?|revised|corrected)\b[\w* ]{0,20}(?=:)"
-    r"|no(?=[.,:;!])|i (?:made|was|am wrong|stand corrected|take)|(?:i am|i'm) (?:not|un)(?: sure|sure|certain)"
-    r"|(?:this|that|it|which|the answer)(?: above)?(?:'s| is| was| seems| must be)"
-    r" (?:wrong|incorrect|false|mistaken|not (?:right|correct|true)|a mistake|an error))\b",
-    re.IGNORECASE,
+
+
+def _finally(line: str, behind: str) -> str:
+    """What is stated in the end: the answer line and the statements behind it, or only those after a sentence that takes
+    it back or is not known to be harmless. Where nothing is stated after that one, the reader finds it.
+    """
+    first, *more = _TAKES_BACK.split(line) if len(line) < 2 * _BEHIND else [line]
+    beginning = _TYPESET.sub("", line[:_WORDED])
+    worded = not _formal(beginning)
+    own = {*words(beginning)} if worded else set()
+    stated, unclear = [first], ""
+    for sentence in [*more, *_sentences(behind)]:
+        said = words(sentence)
+        if _formal(sentence):
+            corrected = _corrected(sentence)
+            stated = [corrected] if corrected else [*stated, sentence]
+        elif worded and {*said} - own <= lexicon.SUBJECT and not lexicon.is_harmless(said, worded):
+            stated.append(sentence)
+        elif not lexicon.is_harmless(said, worded):
+            stated, unclear = [], sentence
+    return ". ".join([*dict.fromkeys(stated)] or [first, unclear])
+
+
+def _corrected(sentence: str) -> str | None:
+    """What a sentence states that takes another statement back (`Wait, it should be 43`); None for any other."""
+    words_only = re.split(r"[\d$\\]", sentence, maxsplit=1)[0]
+    end = max(words_only.rfind(sign) for sign in ",:;—–-") + 1
+    before, rest = sentence[:end], sentence[end:]
+    first, then = ({*words(part)} - lexicon.REASONING for part in (before, rest))
+    takes_back = first or then or words(before) == ["no"]
+    if not takes_back or not first <= lexicon.RETRACTING or not then <= lexicon.CORRECTING:
+        return None
+    lead, *formula = re.split(r"(?=[\d$\\])", rest, maxsplit=1)
+    return _WORD.sub(lambda word: "" if word[0].lower() in then else word[0], lead) + "".join(formula)
+
+
+_TYPESET = re.compile(r"\\(?:text\w*|boxed|fbox|math\w+)|\$")
+_TAKES_BACK = re.compile(
+    r"(?<=[.!?;…])\s+(?=(?:wait|no|actually|hmm+|oops|sorry|correction|scratch|i mean)\b)", re.IGNORECASE
 )
-_RESTATED = re.compile(
-    r"answer[ *_]*(?:\b(?:is|was|should be|must be|would be|becomes|equals|to the \w+ is)\b|=|\W{0,9}\n)"
-    r"[\s*_:]{0,20}(?P<answer>[^\n]+)|^\#{4}\s+(?P<hashes>[^\n]+)"
-    r"|(?:^|(?<=[.!;]\s))\W{0,9}(?:however|thus|so|therefore|hence|but|also|another|instead|finally|then|and|we|i|it|others?)\b"
-    r"[^\n$\\\d]{0,60}(?P<formula>\$[^$\n]+\$|\\\([^\n]+?\\\)|-?\d[\d./]*(?=[\s.,;]|$))",
+_WORD = re.compile(r"(?<![\\\w])[^\W\d_]+(?:['’-][^\W\d_]+)*(?!\w)")
+_FORMULA = re.compile(r"\$[^$]*\$|\\\(.*?\\\)|\\\[.*?\\\]|\\\w+(?:\{[^{}]*\})*")
+_MARKS = f" \t.,;:!()[]{{}}*_#>|`\"'’“”-–—…=~\ufe0f\r{lexicon.MARKS}"
+"""Signs that say nothing in a sentence without a formula."""
+_STRUCTURE = re.compile(
+    rf"{lexicon.END_TOKENS}|</?\w{{1,10}}\s*/?>|^\s*```\w*|\bQ\.\s?E\.\s?D\b\.?|\\(?:blacksquare|square|qed|Box)(?![a-z])"
+    r"|^(?:\\[\])]|\$|\\\\|\\end\{\w{1,20}\*?\}|[ .])+$"
+    rf"|\b(?:{'|'.join(lexicon.NUMBERED)}) \(?\d{{1,3}}(?:\.\d{{1,3}})*\)?(?=[\s.,;:)]|$)"
+    r"|^\s*(?:[-*+>\u2022#]+|\d{1,2}[.)])\s",
     re.IGNORECASE | re.MULTILINE,
 )
-_EXPLAINS = re.compile(
-    r"\b(?:since|because|where|check|checking|verif\w+|substitut\w+|note|recall|using|by|example|e\.g|when|if|with|from|step"
-    r"|explanation|problem|page|see|used?)\b", re.IGNORECASE,
-)  # fmt: skip
-"""A later line with one of these gives reasons for the answer; another that ends in a formula states it."""
-_ENDS_IN = re.compile(
-    r"(?P<formula>\$[^$\n]+\$|\\\([^\n]+?\\\)|\\\[[^\n]+?\\\]|\*\*[^*\n]*[\d\\$][^*\n]*\*\*|(?<![\w.,^_{(])-?\d[\d./,]*)"
-    r"(?:\s(?:instead|here|again|as well|too))?[\s.*_$)!\]|]{0,9}$"
+_NAMED_AFTER = re.compile(
+    r"\b[A-Z][\w-]+(?:['’]s)?(?=(?: \w+)? (?:theorem|formula|inequality|lemma|identit|principle|law|rule|method|criteri))"
 )
-_STATED = re.compile(
-    r"(?:.*(?:\b(?:is|be|are|it's|that's|becomes|means?|gets?|gives?|equals|thoughts?|oops|wait|actually|no|sorry|correction|so)\b"
-    r"|:)[\s,*_]*)?(?P<value>.*)",
-    re.IGNORECASE,
-)
+_ASIDE = re.compile(r"\b(?:with|where|using) \$?[a-zA-Z] ?= ?-?[\d.]+\$?|\$\d+ ?(?:[<>]|\\[lg]e[q]?) ?\d+\$")
+"""`with $p = 7$`, `$1 < 2$`: no statement."""
+_DISPLAYED = re.compile(r"\\\[.{0,900}?\\\]|\$\$.{0,900}?\$\$|\\begin\{.{0,900}?\\end\{\w+\*?\}", re.DOTALL)
+_SENTENCE_END = re.compile(r"\n+|(?<=[.!?])[*_)]*\s+")
 
 
-def _bounded(text: str) -> str:
-    """The beginning and the end of what follows an answer: whatever it is, reading it takes no time."""
-    return text if len(text) < 2 * _BEHIND else f"{text[:_BEHIND]}\n{text[-_BEHIND:]}"
+def _sentences(text: str) -> list[str]:
+    """What follows an answer, without marks of structure and end-of-text tokens."""
+    text = text if len(text) < 2 * _BEHIND else f"{text[:_BEHIND]}\nomitted\n{text[-_BEHIND:]}"
+    text = _DISPLAYED.sub(lambda m: m[0].replace("\n", " "), text)
+    text = _ASIDE.sub("", _NAMED_AFTER.sub("", _STRUCTURE.sub(" ", text)))
+    return [part.strip(" \t*_") for part in _SENTENCE_END.split(text) if part.strip(_MARKS)]
 
 
 _BEHIND = 1_500
+_WORDED = 300
+"""Characters of an answer that say whether it is a word."""
+
+
+def words(sentence: str) -> list[str]:
+    """In lower case, those outside of formulas."""
+    sentence = _TEXT.sub(r" \1 ", sentence)
+    for _ in range(4):  # braces within braces
+        sentence = _FORMULA.sub(" ", sentence)
+    return [match[0].lower().replace("’", "'") for match in _WORD.finditer(sentence)]
 
 
 def _formal(text: str) -> bool:
-    return re.search(r"[\d$\\]", text) is not None
-
-
-def _restated(text: str) -> list[str]:
-    """What is stated as the answer further down, and boxes, in order."""
-    stated = [(m.start(), m["answer"] or m["hashes"] or m["formula"]) for m in _RESTATED.finditer(text)]
-    start = 0
-    for line in text.split("\n")[:200]:
-        if len(line) < 2_000 and not _EXPLAINS.search(line) and (last := _ENDS_IN.search(line)):
-            stated.append((start + last.start(), last["formula"]))
-        start += len(line) + 1
-    if "boxed" in text:
-        stated += [(box.begin, rf"\boxed{{{_content(text, box)}}}") for box in _boxes(text)]
-    return [answer for _, answer in sorted(stated)]
-
-
-def _later(text: str) -> tuple[str, bool] | None:
-    """What a text that takes an answer back states instead."""
-    lines = [line for line in text.splitlines()[:200] if _formal(line) and len(line) < 2_000]
-    stated = [answer for answer in _restated(text) if _formal(answer)]
-    if not stated and lines and (match := _STATED.match(lines[-1])) and _formal(match["value"]):
-        stated = [match["value"]]
-    return (stated[-1], not text.endswith(stated[-1])) if stated else None
+    """Whether a text has more than words and marks."""
+    question = "?" if _WORD.search(text) and "you" in words(text) else ""
+    return bool(_WORD.sub("", text).strip(_MARKS + question))
 
 
 _FORMULAS = (("\\[", "\\]"), ("$$", "$$"), ("\\(", "\\)"), ("\\begin{", "\\end{"))
@@ -164,24 +189,44 @@ def boxed_answer(text: str) -> str | None:
         if box.end < start and _JOINS.fullmatch(text, box.end + 1, start):
             start = box.begin
             earlier.append(rf"\boxed{{{_content(text, box)}}}")
-    line = text.rfind("\n", 0, start) + 1
-    before = "" if earlier else _BEFORE_BOX.split(text[max(line, start - 200) : start])[-1].strip("*")
-    behind = _BEHIND_BOX.match(text, last.end + 1)
-    after = _bounded(text[last.end + 1 :])
-    if taken_back := _TAKEN_BACK.search(after):
-        return (_later(after[taken_back.start() :]) or ("Wait, no.", True))[0]
-    content = _content(text, last)
-    if before.strip() or behind:
-        content = rf"{before}\boxed{{{content}}}{behind[0] if behind else ''}".strip()
-    return " or ".join([*dict.fromkeys(earlier), content, *(a for a in _restated(after) if _formal(a))])
+    before = _SENTENCE_END.split(text[max(0, start - 300) : start])[-1]
+    formula = "" if earlier else _BEFORE_BOX.split(_UNEQUAL.sub(r"\g<0>{}", before))[-1].strip("*")
+    end = _line_end(text, last.end + 1)
+    content, rest = _content(text, last), text[last.end + 1 : end]
+    lead = _lead(before[: len(before) - len(formula)])
+    signs = _WORD.sub("", lead) + rest
+    if formula or not lexicon.CONCLUDING.issuperset(words(lead)) or signs.strip(" \t.$\\)]"):
+        opened = "$" * (before.count("$") % 2)
+        content = f"{lead}{opened}{formula}\\boxed{{{content}}}{rest}"
+    return _finally(" or ".join([*dict.fromkeys(earlier), content]), text[end:])
 
 
+def _lead(before: str) -> str:
+    """The words that lead to a box, behind the last formula or comma of its sentence; all of it where something is not
+    known to be harmless.
+    """
+    before = before.removesuffix("$$")
+    if before.count("$") % 2:
+        before = before[: before.rindex("$")]
+    before = _NAME.sub(
+        "", re.sub(r"(?:\\[(\[]|\\begin)(?!.*(?:\\[)\]]|\\end)).*|</?\w{1,10}>", "", before, flags=re.DOTALL)
+    )
+    said = _FORMULA.sub(" ", _TEXT.sub(r"\1", before))
+    signs = _WORD.sub("", said).strip(f"{_MARKS}&→⇒")
+    adjacent = re.search(r"(?:\$|\\\))\s*$", before)
+    if signs or adjacent or not _LEADING_TO_A_BOX.issuperset(words(before)) or _LABEL.search(before):
+        return f"{before} ? "
+    return re.split(r"[$\\\d,;:}]", before)[-1]
+
+
+_LEADING_TO_A_BOX = (lexicon.SUBJECT | lexicon.EXPLAINING | lexicon.REASONS | {"when", "over"}) - {"for"}
+_NAME = re.compile(r"(?<=[a-z,] )[A-Z][a-z]+(?:['’]s)?(?= )")
+_LABEL = re.compile(r"\d\s*:\s*$|\bclaim\s*:")
+_TEXT = re.compile(r"\\(?:text\w*|mathrm|mbox)\s*\{([^{}]*)\}")
+_UNEQUAL = re.compile(r"\\(?:neq?|[lg]eq?|lt|gt)(?![a-z])")
 _JOINS = re.compile(r"[\s$,;]{0,9}(?:or|and)?[\s$]{0,9}(?:\w{1,9}\s?=\s?)?")
 _BEFORE_BOX = re.compile(
     r"\$|\\[\[(]|\\\\|[&=,:;]|\\(?:approx|implies|Rightarrow|to|therefore|quad|qquad|text)|\s(?=[A-Za-z])|[A-Za-z.]{2}\s"
-)
-_BEHIND_BOX = re.compile(
-    r"[ ]?(?:\\text\s*\{[^{}]{0,30}\}|(?!\*\*)[-+*/^!%\d][^\s$.,]*|\$?,? or [^.\n]{1,60})"
 )
 
 

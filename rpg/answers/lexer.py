@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import unicodedata
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -135,7 +134,7 @@ class _Lexer:
                 return i + len(sign)
         if text[i] == ".":
             self.tokens.append(Token("stop", "."))
-        elif text[i] != '"' and unicodedata.category(text[i]) != "So":  # tick marks and the like say nothing
+        elif text[i] != '"':
             raise Unreadable(f"unknown sign {text[i]!r}")
         return i + 1
 

@@ -19,9 +19,13 @@ END_TOKENS = "|".join(
     [r"<[|｜][^|｜<>]{1,30}[|｜]>", *(re.escape(t) for ts in _DATA["tokens"].values() for t in ts.split())]
 )
 """A pattern of end-of-text and turn tokens."""
-SIGNS: dict[str, str] = _DATA["signs"] | dict(
-    zip(_DATA["greek_letters"], (f"\\{name} " for name in GREEK), strict=True)
-)
+MARKS: str = _DATA["marks"]
+"""Tick marks and the like, which say nothing."""
+SIGNS: dict[str, str] = {
+    **_DATA["signs"],
+    **dict.fromkeys(MARKS, ""),
+    **dict(zip(_DATA["greek_letters"], (f"\\{name} " for name in GREEK), strict=True)),
+}
 FRACTIONS: dict[str, str] = _DATA["fractions"]
 COMMANDS = (
     {name: tuple(token.split()) for token, names in _DATA["commands"].items() for name in names.split()}
@@ -29,18 +33,45 @@ COMMANDS = (
     | {name: ("function", f) for name, f in FUNCTIONS.items()}
 )
 """LaTeX command -> kind and text of its token."""
-(
-    ENGLISH_PAIRS, WORDS_IN_FORMULAS, COPULAS, LEADING, APPROXIMATE, CONCLUDING, RESTATING, JOINING, NUMBERED, REFERRING,
-    SUCH_THAT, SUBORDINATE, LOCATING, POINTING, CHANGING, REASONS, UNITS, SINGLE_UNITS, _DOUBT, _DENIAL, _CHANGE, _RETRACTING
-) = (
-    frozenset(_WORDS[name]) for name in """
-    english_pairs words_in_formulas copulas leading approximate concluding restating joining numbered referring
-    such_that subordinate locating pointing changing reasons units single_units doubt denial change retracting
-    """.split()
-)  # fmt: skip
-SPOILING_IN_SUBJECT = _DOUBT | _DENIAL | {"or", "either"}
-SPOILING = _DOUBT | _DENIAL | _CHANGE
-RETRACTING = _DOUBT | _RETRACTING
+
+
+def _words(*names: str) -> frozenset[str]:
+    return frozenset(word for name in names for word in _WORDS[name])
+
+
+ENGLISH_PAIRS, WORDS_IN_FORMULAS = _words("english_pairs"), _words("words_in_formulas")
+UNITS, SINGLE_UNITS = _words("units"), _words("single_units")
+COPULAS, LEADING, APPROXIMATE = _words("copulas"), _words("leading"), _words("approximate")
+CONCLUDING, SUBORDINATE, REASONS = _words("concluding"), _words("subordinate"), _words("reasons")
+JOINING, SUCH_THAT, NUMBERED = _words("joining"), _words("such_that"), _words("numbered")
+RETRACTING, CORRECTING, COUNTING = _words("retracting"), _words("correcting"), _words("counting")
+RESTATING = CONCLUDING | _words("restating")
+_CONTENT = _words("content") | {form for noun in _WORDS["nouns"] for form in (noun, noun + "s", noun + "es")}
+_EXPLAINING = _words("explaining")
+SUBJECT = LEADING | COPULAS | _CONTENT | _words("subject")
+"""What may stand before the value in a sentence: a word that is not here may deny, doubt or change it."""
+BEHIND = _CONTENT | COUNTING | _words("behind")
+"""What may stand behind it."""
+EXPLAINING = _EXPLAINING | _CONTENT
+REASONING = EXPLAINING | SUBJECT | _words("reasoning")
+_COURTESY, _CLOSING = _words("courtesy"), _words("closing", "courtesy")
+_IMPERATIVES, _OBJECTS = _words("imperatives"), _words("objects")
+_OTHERS, _DISMISSED = _words("others"), _words("dismissed")
+
+
+def is_harmless(words: Sequence[str], worded: bool = False) -> bool:
+    """Whether a sentence of these words only explains an answer, or ends the response: all of them are known to.
+
+    `worded`: the answer is a word itself, so that words of mathematics may be another.
+    """
+    said = {*words}
+    if len(words) > 1 and words[0] in _IMPERATIVES and words[1] in _OBJECTS:
+        return False
+    if said <= REASONING and said & _OTHERS and said & _DISMISSED:
+        return not worded
+    return said <= (_EXPLAINING if worded else EXPLAINING) or bool(said <= _CLOSING and said & _COURTESY)
+
+
 UNIT_VALUES: dict[str, str] = {
     name: value for names, value in _DATA["units"].items() for name in names.split()
 }

@@ -31,7 +31,7 @@ _BEFORE_LATEX: list[_Replacement] = [
     (re.compile("[" + "".join(FRACTIONS) + "]"), lambda m: f" {FRACTIONS[m[0]]} "),
     (re.compile(r"\\text(?:bf|rm)?\s*\{\s*\(?[A-E]\)\s*[.:]?\s*\}(?=[\s\\~$,;:]*[-\d\\])"), " "),
     (re.compile(r"^\s*([*'_])(?!\1)([^*]*[^*_'\s])\1[\s.]*$"), r"\2"),
-    (re.compile(END_TOKENS + r"|\(?\bQ\.\s?E\.\s?D\.?\)?"), " "),
+    (re.compile(END_TOKENS + r"|\(?\bQ(?:\.\s?E\.\s?D\b\.?|ED\b)\)?|^\s*(?:→|⇒|\\to\b)"), " "),
     (re.compile(r"<([biu])>(.*?)</\1>"), r"\2"),
     (re.compile(r"</?(?:p|div|br|em|strong|span|center|answer|think)\s*/?>|</[biu]>"), " "),
     (re.compile(r"\\left\s*(?:\\\{|\\lbrace|\[|\.)\s*\\begin\s*\{array\}\s*\{[lcr| ]{0,20}\}(.*?)"
@@ -57,7 +57,7 @@ _AFTER_LATEX: list[_Replacement] = [
     (re.compile(r"(\bdegrees?)\s+(?:[Cc]elsius|[Ff]ahrenheit|[CF])\b"), r"\1"),
     (re.compile(r"(?<=\bis )\([A-E]\)\s+(?=[-\d$\\])"), " "),
     (re.compile(r"(?<=[\d})$])(?:\\?\s)*" + _CHOICE + r"(?=[\s.}$]*$)"), ""),
-    (re.compile(r",? (?:which|that) is (?:option|choice) \(?[A-E]\)?(?=\W*$)"), ""),
+    (re.compile(r",? (?:(?:which|that) is )?(?:option|choice) \(?[A-E]\)?(?=\W*$)"), ""),
     (re.compile(r"(?:\b[Tt]here (?:is|are|exists?) )?\bno (?:(?:real|such|valid|integer|positive|possible) )*"
                 r"(?:solutions?|roots?)\b(?: exists?\b)?|^\W*(?:\\text\s*\{)?\W*none\W*$|(?:\bthe )?\b(?:empty|null) set\b",
                 re.IGNORECASE), r" \\emptyset "),
@@ -69,12 +69,13 @@ _AFTER_LATEX: list[_Replacement] = [
     (re.compile(r"(?<=:\d\d)\s*(\$?)\s*(?:\\(?:text|mathrm)\s*\{\s*)?([ap])\.?\s?m\b\.?(?:\s*\})?", re.IGNORECASE),
      lambda m: f"{m[1]} {m[2].lower()}nte "),
     (re.compile(r"\bapprox\.(?=\s|$)"), "approximately"),
+    (re.compile(r"\b(?:an? )?total of\b"), "total"),
     (re.compile(r"(?<=[\w)\]}])\*\*(?=\s?[-+\w({\\])"), "^"),  # a power in Python; otherwise bold
     (re.compile(r"\*\*+|__+|`+|^#+\s|(?<=\n)#+\s"), " "),
     (re.compile(r"(?<!\\)\\(?:left|right|[Bb]igg?[lrm]?)(?![a-zA-Z])\s*\.?"), ""),
     (re.compile(r"(?<=\d)(?:\{,\}|\\[,;:! ]|\{\\,\})(?=\d{3}(?!\d))"), ""),
     (re.compile(r"(?<=\d)\\!?,\\!?(?=\d{3})|(?<=\d),\\!\s*(?=\d{3})"), ""),
-    (re.compile(r"(?<!\\)\\(?:[,;:!> ]|quad(?![a-z])|qquad(?![a-z])|thinspace|enspace)|(?<!\\)~(?=[^\d.])"), " "),
+    (re.compile(r"(?<!\\)\\(?:[,;:!> ]|quad(?![a-z])|qquad(?![a-z])|thinspace|enspace)|(?<=[^\\\s])~(?=[^\d.])"), " "),
     (re.compile(r"\\(?:displaystyle|textstyle|scriptstyle|limits|nolimits|normalsize|[Ll]arge|LARGE|[Hh]uge|bf|it|rm|"
                 r"blacksquare|square|qed|Box|boldmath|centering|hfill)(?![a-zA-Z])"), " "),
     (re.compile(r"\\(?:color|textcolor|colorbox)\s*(?:\[\w+\])?\s*\{[\w!.\d-]{1,30}\}"), " "),

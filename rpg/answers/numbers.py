@@ -168,6 +168,13 @@ def _written(tree: Tree) -> tuple[Fraction, int]:
     return Fraction(0), 0
 
 
+def was_rounded(tree: Tree) -> bool:
+    """Whether a value has a number that may have been rounded: `3.14`, `6.1 \\times 10^{12}`, not `314` or `22/7`."""
+    if tree[0] == "number":
+        return not {".", "e"}.isdisjoint(tree[2])
+    return any(was_rounded(part) for part in tree if isinstance(part, tuple) and part)
+
+
 def same_value(gold: Tree, answer: Tree, tolerance: float) -> bool:
     """Whether two expressions without symbols are the same answer (`same`). Raises Unreadable: one has no value, or one
     beyond the bounds.

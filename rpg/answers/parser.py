@@ -22,6 +22,7 @@ _STARTS = {"number", "symbol", "function", "open"}
 EMPTY: Tree = ("set", ())
 INFINITY: Tree = ("symbol", "infty")
 REALS: Tree = ("tuple", "()", (("negative", INFINITY), INFINITY))
+_CAPITALS = set("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _SYMBOLS = {"emptyset": EMPTY, "varnothing": EMPTY, "mathbb R": REALS}
 
 
@@ -280,7 +281,7 @@ class _Parser:
         if called and argument.kind in ("symbol", "number"):
             self.i += 3
             return ("symbol", f"{token.text}({argument.text})")
-        if token.text.isupper() and self.at("open", "("):
+        if token.text.partition("_")[0].strip("'") in _CAPITALS and self.at("open", "("):
             start = self.i
             tree = self._brackets(self.take())
             if tree[:2] == ("tuple", "()"):

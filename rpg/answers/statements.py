@@ -10,13 +10,15 @@ them. A line that leaves open what is stated, or takes it back, is Unreadable, w
 from __future__ import annotations
 
 import itertools
+from collections.abc import Set
 from dataclasses import dataclass, field
 
 from rpg.answers import lexicon
 from rpg.answers.lexer import EDGE, Token, Unreadable, tokens_of, with_number_words
 from rpg.answers.units import cut_units, letters_length, unit_length, unit_token
 
-_QUANTIFIERS = set("all every any each some real integer positive".split())
+_ALL = {"all", "every", "any", "each"}
+_QUANTIFIERS = _ALL | set("some real integer positive".split())
 _INTRODUCING = lexicon.LEADING | lexicon.APPROXIMATE | lexicon.RESTATING
 _BINARY = {"+", "-", "*", "/", "^", "!", "%", "pm", "mod", "cup", "_"}
 
@@ -50,7 +52,8 @@ def read_line(text: str) -> list[Statement]:
     """
     stated: list[Statement] = []
     for sentence in _SentenceReader(_flat(_without_choice(with_number_words(tokens_of(text))))).read():
-        stated += _statements(sentence)
+        for clause in _clauses(sentence):
+            stated += _statements(clause)
     if not stated:
         raise Unreadable("no value")
     return stated
@@ -235,44 +238,145 @@ def _words(items: list[Item]) -> list[str]:
     words: list[str] = []
     for item in items:
         spoken = item.kind in ("word", "copula")
-        words += [item.text] if spoken else _words(_without_reasons(item.inner, True)[0])
+        words += [item.text] * bool(item.text) if spoken else _words(item.inner)
     return words
 
 
+def _clauses(items: list[Item]) -> list[list[Item]]:
+    """`$17 + 25 = 42$, so the answer is $42$` in two, `5, which is 10/2`, too."""
+    formulas = [k for k, item in enumerate(items) if item.kind == "formula"]
+    for k in range(formulas[0] + 1, formulas[-1]) if formulas else ():
+        restates = items[k].text in ("that", "which") and items[k + 1].kind == "copula"
+        start = k - (items[k - 1].text == "and")
+        if (restates or items[k].text in _CONCLUDING) and items[start - 1].kind != "word":
+            return [items[:start], *_clauses(items[k:])]
+    return [items]
+
+
+_CONCLUDING = lexicon.CONCLUDING | {"namely", "equivalently", "giving", "meaning"}
+
+
 def _statements(items: list[Item], remark: bool = False) -> list[Statement]:
+    """What a clause states. Raises Unreadable: it has a word that is not known, where it stands, to leave that as it is."""
     items, reasons = _without_reasons(items, remark)
-    if any(word in lexicon.RETRACTING for word in _words(reasons)):
-        raise Unreadable("unclear: a reason that takes it back")
+    _check(reasons, lexicon.REASONING)
+    if all(item.kind != "formula" for item in items):
+        return _of_words(items, remark)
+    items = _without_opening(items)
     start = _predicate(items)
     subject, rest = items[:start], _without_references(items[start:])
-    _check_words(_words(subject), _words(rest))
-    first = next((i for i, item in enumerate(rest) if item.kind == "formula"), None)
-    if first is None:
-        return [s for item in rest if item.kind == "remark" for s in _statements(item.inner, True)]
-    formula = rest[first].tokens
-    leading = [item.text for item in rest[:first] if item.kind == "word"]
-    if not _leads(leading, formula, remark):
+    first = next(i for i, item in enumerate(rest) if item.kind == "formula")
+    _check_subject(subject)
+    leading = _words(rest[:first])
+    if remark and not _REFERRING.isdisjoint(leading):
+        _check(rest, lexicon.REASONING)
         return []
-    approximate = any(word in lexicon.APPROXIMATE for word in leading) or formula[0].text == "~"
-    stated = [Statement([_bare(formula)], approximate=approximate)]
-    extra: list[Statement] = []
-    between: list[Item] = []
-    for i, item in enumerate(rest[first + 1 :], first + 1):
-        if item.kind == "remark":
-            extra += _statements(item.inner, True)
-        elif item.kind == "formula":
-            _join(stated, between, item.tokens)
-            between = []
-        else:
-            between.append(item)
-            if item.kind == "word" and item.text in lexicon.SUBORDINATE and _explains(item, rest[i + 1 :]):
-                return stated + extra
-    if any(item.text == "or" for item in between):
-        raise Unreadable("unclear: 'or' behind the value")
+    formula = rest[first].tokens
+    named = formula[0].text == "="  # Area = 5
+    _check(rest[:first], lexicon.SUBJECT if named else _INTRODUCING | (lexicon.JOINING if remark else set()))
+    approximate = _is_approximate(leading) or formula[0].text == "~"
+    concluded = items[0].text in lexicon.CONCLUDING
+    stated = _behind(
+        Statement([_bare(formula)], approximate=approximate, concluded=concluded), rest[first + 1 :]
+    )
+    if {"either", "both"} & {*leading} and len(stated[0].formulas) == 1:
+        raise Unreadable("unclear: one value where several are named")
     if len(subject) == 2 and subject[0].kind == "formula":
         # `x is 5` and `6 is 5`: read as equations
         stated[0].formulas[0] = (*subject[0].tokens, Token("rel", "="), *stated[0].formulas[0])
-    return stated + extra
+    return stated
+
+
+def _of_words(items: list[Item], remark: bool) -> list[Statement]:
+    """What the remarks of a clause without a formula state."""
+    words = [word for word in _words(items) if not (remark and word in lexicon.APPROXIMATE)]
+    if not lexicon.is_harmless(words):
+        raise Unreadable(f"unclear: {' '.join(words)!r}")
+    return [s for item in items if item.kind == "remark" for s in _statements(item.inner, True)]
+
+
+def _without_opening(items: list[Item]) -> list[Item]:
+    """Without `After simplification, `."""
+    first = next(i for i, item in enumerate(items) if item.kind == "formula")
+    end = max((i for i, item in enumerate(items[:first]) if item.kind == "sep"), default=0)
+    return items[end + 1 :] if end and lexicon.EXPLAINING.issuperset(_words(items[:end])) else items
+
+
+def _behind(statement: Statement, rest: list[Item]) -> list[Statement]:
+    """A statement with the formulas that follow the first one, and what its remarks state."""
+    stated, remarks = [statement], list[Statement]()
+    between: list[Item] = []
+    for i, item in enumerate(rest):
+        if item.kind == "remark":
+            remarks += _statements(item.inner, True)
+            statement.approximate |= not remarks and _is_approximate(_words([item]))
+        elif item.kind == "formula":
+            _join(stated, between, item.tokens)
+            between = []
+        elif item.text in lexicon.SUBORDINATE and _explains(item, rest[i + 1 :]):
+            _check(rest[i + 1 :], lexicon.REASONING)
+            break
+        else:
+            between.append(item)
+    _check_behind(between)
+    return stated + remarks
+
+
+_REFERRING = (
+    lexicon.NUMBERED | lexicon.REASONS | lexicon.SUBORDINATE - {"for"} | set("by from using via with".split())
+)
+"""A remark with one of these before its formula only says why, whatever formulas it has."""
+
+
+def _is_approximate(words: list[str]) -> bool:
+    return not lexicon.APPROXIMATE.isdisjoint(words)
+
+
+def _check(items: list[Item], known: Set[str]) -> None:
+    """Raises Unreadable: a word that is not known to leave what is stated as it is."""
+    for word in _words(items):
+        if word not in known:
+            raise Unreadable(f"unclear: {word!r}")
+
+
+def _check_subject(subject: list[Item]) -> None:
+    """Raises Unreadable: what is said to be the value is not known to be; or another value stands before it."""
+    words = _words(subject)
+    explains = bool(words) and (words[0] in lexicon.REASONS or words[0].endswith("ing"))
+    known = lexicon.REASONING if explains else lexicon.SUBJECT
+    _check(subject, known | {"when"} if "remainder" in words else known)
+    if words[:1] in (["a"], ["an"]) or "of the answer" in " ".join(words):
+        raise Unreadable("unclear: not the answer, but something of it")
+    for before, item in itertools.pairwise([Item("sep"), *subject]):
+        described = before.kind in ("word", "copula") and before.text not in lexicon.CONCLUDING
+        if item.kind == "formula" and not described and len(subject) > 2 and not _has_relation(item.tokens):
+            raise Unreadable("unclear: a value before the answer")
+
+
+def _has_relation(formula: tuple[Token, ...]) -> bool:
+    return _is_symbol(formula) or any(t.kind == "rel" for t in formula)
+
+
+def _check_behind(items: list[Item]) -> None:
+    """Raises Unreadable: words behind the value that are neither what is counted nor known to be harmless."""
+    separated = False
+    for separates, clause in itertools.groupby(items, lambda item: item.kind == "sep"):
+        words = _words([*clause])
+        separated |= separates
+        explains = separated or (words and words[0] in _EXPLAINING)
+        if separates or not words or (explains and lexicon.is_harmless(words)):
+            continue
+        asserts = words[0] in ("is", "are") and words[1:2] in (["the"], ["our"], ["my"])
+        known = lexicon.BEHIND | (lexicon.SUBJECT if asserts else set())
+        unknown = [word for word in words if word not in known]
+        if unknown or (words[-1] in lexicon.COUNTING and not asserts):
+            raise Unreadable(f"unclear: {(unknown or words)[-1]!r} behind the value")
+
+
+_EXPLAINING = {"by", "using", "from", "via", "which"}
+
+
+_NOT_A_REASON = {"well", "a", "an", "of", "per", "one"}
 
 
 def _without_reasons(items: list[Item], remark: bool) -> tuple[list[Item], list[Item]]:
@@ -284,39 +388,11 @@ def _without_reasons(items: list[Item], remark: bool) -> tuple[list[Item], list[
         if (
             begins
             and item.text in lexicon.REASONS
-            and [item.text, *_words(items[k + 1 : k + 2])] != ["as", "well"]
+            and not (item.text == "as" and _NOT_A_REASON & {*_words(items[k + 1 : k + 2])})
         ):
             return items[:k], items[k:]
         stated |= item.kind == "formula"
     return items, []
-
-
-def _check_words(subject: list[str], words: list[str]) -> None:
-    """Raises Unreadable where a word makes it unclear, denies or changes what is stated."""
-    for word in subject:
-        if word in lexicon.SPOILING_IN_SUBJECT:
-            raise Unreadable(f"unclear: {word!r}")
-    for k, word in enumerate(words):
-        located = word in lexicon.LOCATING and k and words[k - 1] in lexicon.POINTING
-        if word in lexicon.SPOILING and not located and (word != "any" or words[k - 1] not in ("for", "is")):
-            raise Unreadable(f"unclear: {word!r}")
-    for article, possible, noun in zip(words, words[1:], words[2:], strict=False):
-        if article in ("a", "one") and possible == "possible" and not noun.endswith("s"):
-            raise Unreadable("unclear: one of several")
-
-
-def _leads(words: list[str], formula: tuple[Token, ...], remark: bool) -> bool:
-    """Whether these words lead to the formula behind them; False where a remark only says why. Raises Unreadable: a
-    word before the formula changes what it means.
-    """
-    for word in words:
-        if remark and (word in lexicon.REFERRING or word in lexicon.SUBORDINATE):
-            return False
-        allowed = word in _INTRODUCING or (remark and word in lexicon.JOINING)
-        area = formula[0].text == "=" and word not in lexicon.CHANGING  # Area = 5
-        if not allowed and not area:
-            raise Unreadable(f"unclear: {word!r} before the value")
-    return True
 
 
 def _predicate(items: list[Item]) -> int:
@@ -328,8 +404,6 @@ def _predicate(items: list[Item]) -> int:
         between = items[before:i]
         if all(item.kind != "formula" or _is_symbol(item.tokens) for item in between):
             continue
-        if (lexicon.RESTATING - lexicon.COPULAS) & {*_words(items[before : i + 1])}:
-            return before + 1  # `is 5, which is ...`: a restatement, not another statement
         if any(item.kind == "sep" or item.text in lexicon.JOINING for item in between):
             raise Unreadable("unclear: several statements")
     return leading[-1] + 1 if leading else 0
@@ -340,8 +414,11 @@ def _is_symbol(formula: tuple[Token, ...]) -> bool:
 
 
 def _explains(item: Item, after: list[Item]) -> bool:
-    """`for all x`, `where C is a constant`: what follows only explains. `5 for n = 1` does not."""
-    return item.text != "for" or (bool(after) and after[0].text in _QUANTIFIERS)
+    """`for all x`, `where C is a constant`: what follows only explains. `5 for n = 1` and `5 for integers` do not."""
+    if item.text != "for":
+        return _words(after[:1]) != ["possible"]
+    quantified = bool(after) and after[0].text in _QUANTIFIERS
+    return quantified and (after[0].text in _ALL or any(item.kind == "formula" for item in after))
 
 
 def _bare(tokens: tuple[Token, ...]) -> tuple[Token, ...]:
@@ -382,12 +459,9 @@ def _join(stated: list[Statement], between: list[Item], formula: tuple[Token, ..
         stated.append(Statement([_bare(formula)], approximate=True))
     elif words <= lexicon.SUCH_THAT and len(last.formulas[-1]) == 1 and any(t.kind == "rel" for t in formula):
         last.formulas[-1] = formula  # all x with x < 8
-    elif words & lexicon.RESTATING and words <= _INTRODUCING | lexicon.COPULAS | {"or"}:
-        approximate, concluded = bool(words & lexicon.APPROXIMATE), bool(words & lexicon.CONCLUDING)
-        stated.append(Statement([_bare(formula)], approximate=approximate, concluded=concluded))
     elif (
         _names_only(formula)
-        and "for" not in words
+        and words <= lexicon.BEHIND
         and not words & (lexicon.JOINING | lexicon.COPULAS | lexicon.RESTATING)
     ):
         return  # 8 possible values of n

@@ -76,6 +76,8 @@ class PythonReward(RewardSection):
     """Weights of the values, for a function that returns named values. A value without a weight has weight 1."""
     seconds: Annotated[float, Field(gt=0), OPERATES] = 60.0
     """The run fails if a batch of responses takes longer."""
+    memory_gib: Annotated[float, Field(gt=0), OPERATES] = 16.0
+    """The run fails if the function's process and those it starts need more."""
     digest: Annotated[str, CODE, Field(pattern=r"^[0-9a-f]{16}$")] | None = None
     """Digest of the source, filled in when the file is read: a changed function makes another run."""
     beside: Annotated[Path | None, CODE, Field(exclude=True, repr=False)] = None

@@ -39,7 +39,9 @@ def local_tokenizer(source: str | Path, revision: str | None) -> PreTrainedToken
     """A model's tokenizer from a folder or the hub's local cache; None if it is in neither. Needs no network."""
     try:
         path = str(Path(source).expanduser())
-        return AutoTokenizer.from_pretrained(path, revision=revision, local_files_only=True)
+        return AutoTokenizer.from_pretrained(
+            path, revision=revision, local_files_only=True, trust_remote_code=False
+        )
     except Exception:  # noqa: BLE001 (loaders raise many kinds; loading the model reports what is wrong)
         return None
 
@@ -77,8 +79,10 @@ def load_pretrained(
     if local.exists() and not (local / "config.json").is_file():
         raise ModelError(f"model.path: {source} is not a Hugging Face model: config.json is missing")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source, revision=revision)
-        model = AutoModelForCausalLM.from_pretrained(source, revision=revision, dtype=torch.float32)
+        tokenizer = AutoTokenizer.from_pretrained(source, revision=revision, trust_remote_code=False)
+        model = AutoModelForCausalLM.from_pretrained(
+            source, revision=revision, dtype=torch.float32, trust_remote_code=False
+        )
     except Exception as error:  # the hub's client and the loaders raise many kinds
         problem = "cannot be loaded" if local.exists() else "is neither a local folder nor a model on the hub"
         raise ModelError(f"model.path: {source!r} {problem} ({_first_line(error)})") from error
@@ -96,7 +100,9 @@ def load_tokenizer(path: str | Path, revision: str | None = None) -> PreTrainedT
     """Only the tokenizer of a folder or hub id. Raises ModelError: it cannot be loaded."""
     try:
         local = Path(path).expanduser()
-        return AutoTokenizer.from_pretrained(str(local) if local.exists() else str(path), revision=revision)
+        return AutoTokenizer.from_pretrained(
+            str(local) if local.exists() else str(path), revision=revision, trust_remote_code=False
+        )
     except Exception as error:
         raise ModelError(
             f"model.path: the tokenizer of {str(path)!r} cannot be loaded ({_first_line(error)})"
@@ -123,8 +129,10 @@ def load_gguf(file: Path, pad_token: str | None = None) -> tuple[PreTrainedModel
             for name in ("bos", "eos", "padding", "unknown")
             if (key := f"tokenizer.ggml.{name}_token_id") in fields
         }
-        tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
-        model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
+        tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, trust_remote_code=False)
+        model = AutoModelForCausalLM.from_pretrained(
+            file.parent, gguf_file=file.name, dtype=torch.float32, trust_remote_code=False
+        )
     except Exception as error:  # the readers raise many kinds
         raise ModelError(f"{file}: cannot be read as a GGUF file ({_first_line(error)})") from error
     if "eos" not in special:

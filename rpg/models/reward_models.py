@@ -37,9 +37,9 @@ def judge(part: ModelReward, device: str = "cpu") -> Judge:
     ModelError: it cannot be loaded, or is not a sequence classifier with one output.
     """
     try:
-        tokenizer = AutoTokenizer.from_pretrained(part.path, revision=part.revision)
+        tokenizer = AutoTokenizer.from_pretrained(part.path, revision=part.revision, trust_remote_code=False)
         model = AutoModelForSequenceClassification.from_pretrained(
-            part.path, revision=part.revision, dtype=torch.float32
+            part.path, revision=part.revision, dtype=torch.float32, trust_remote_code=False
         )
     except (OSError, ValueError, KeyError) as error:
         first = str(error).strip().partition("\n")[0]

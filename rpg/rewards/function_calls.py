@@ -61,7 +61,8 @@ def call(function: Callable[..., Any], name: str, batch: Batch) -> Values:
         returned = _by_form(function, batch)
     except Exception as error:
         row, culprit = _first_failing(function, batch)
-        raise BadReward(f"{name}: raised {where(culprit or error)}", row) from error
+        limit = " (reward.memory_gib)" if isinstance(culprit or error, MemoryError) else ""
+        raise BadReward(f"{name}: raised {where(culprit or error)}{limit}", row) from error
     return _checked(returned, len(batch), name)
 
 

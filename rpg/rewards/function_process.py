@@ -6,20 +6,28 @@ import contextlib
 import json
 import os
 import selectors
+import signal
 import subprocess
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from rpg.config.reward import PythonReward
 from rpg.errors import UserError
-from rpg.processes import parent_mark, python_module
+from rpg.processes import marked, parent_mark, python_module
 from rpg.rewards.function_calls import Batch, Values
 
 _START_SECONDS = 300.0
 """For the imports of a function: it may load a model, on a busy machine."""
+_LOOK_SECONDS = 1.0
+"""How often it is seen how much memory a function uses that has not answered yet."""
+_MARK = "RPG_REWARD_FUNCTION"
+"""Environment variable that its processes have and no others."""
 _SHOWN = 100
 
 
@@ -34,6 +42,7 @@ class FunctionReward:
         self.part, self.sources = part, sources
         self._process: subprocess.Popen[bytes] | None = None
         self._unread = b""
+        self._mark = uuid.uuid4().hex
 
     def score(self, batch: Batch) -> Values:
         """Its values by name; None for a response to which it does not apply. Raises RewardError: it raised, took too
@@ -51,10 +60,14 @@ class FunctionReward:
             raise
 
     def close(self) -> None:
-        """End the process."""
+        """End the process and all that it has started."""
         process, self._process, self._unread = self._process, None, b""
         if process is not None:
             process.kill()
+            while members := marked(_MARK, self._mark):  # what it has started, and what that starts meanwhile
+                for pid in members:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
             for pipe in (process.stdin, process.stdout):
                 with contextlib.suppress(BrokenPipeError):
                     pipe.close()  # type: ignore[union-attr]  # both are pipes
@@ -66,9 +79,18 @@ class FunctionReward:
             python_module("rpg.rewards.function_worker"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **parent_mark()},
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+                **parent_mark(),
+                _MARK: self._mark,
+            },
         )
-        begin = {"function": self.part.function, "sources": list(self.sources)}
+        begin = {
+            "function": self.part.function,
+            "sources": list(self.sources),
+            "memory_gib": self.part.memory_gib,
+        }
         self._ask(begin, _START_SECONDS, None)
 
     def _ask(self, question: dict[str, Any], seconds: float, batch: Batch | None) -> dict[str, Any]:
@@ -82,9 +104,14 @@ class FunctionReward:
             selector.register(process.stdout, selectors.EVENT_READ)
             selector.register(process.stdin, selectors.EVENT_WRITE)
             while b"\n" not in self._unread:
-                ready = selector.select(max(0.0, deadline - time.monotonic()))
-                if not ready:
+                ready = selector.select(min(_LOOK_SECONDS, max(0.0, deadline - time.monotonic())))
+                if not ready and time.monotonic() >= deadline:
                     raise RewardError(self._late(seconds, batch))
+                if not ready and (gib := self._memory_gib()) > self.part.memory_gib:
+                    raise RewardError(
+                        f"reward: {self.part.function}: its processes use {gib:.2f} GiB (reward.memory_gib: "
+                        f"{self.part.memory_gib:g}); they were killed{_shown(batch, 0)}"
+                    )
                 for key, _ in ready:
                     if key.fileobj is process.stdout:
                         read = os.read(process.stdout.fileno(), 1 << 20)
@@ -103,6 +130,14 @@ class FunctionReward:
         if "error" in answer:
             raise RewardError(f"reward: {answer['error']}{_shown(batch, answer.get('row'))}")
         return answer
+
+    def _memory_gib(self) -> float:
+        """What its processes use together; pages they share count for each."""
+        total = 0
+        for pid in marked(_MARK, self._mark):
+            with contextlib.suppress(psutil.Error):
+                total += psutil.Process(pid).memory_info().rss
+        return total / 2**30
 
     def _late(self, seconds: float, batch: Batch | None) -> str:
         what = f"{len(batch)} responses" if batch is not None else "its import"

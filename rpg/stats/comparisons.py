@@ -27,20 +27,22 @@ _RESEMBLANCE = (0.3, 1.0, 2.5)
 _RESEMBLANCE_BASELINE = 2.5
 _AGAINST_ZERO = 0.2, 0.35
 """Power of spread / (spread + noise) in the prior, pooled and pairwise: 0 would expect seeds that do not differ."""
-_CROWDING = 0.1
-"""Power of the number of differences by which p-values grow: of many, the routes agree less often."""
 _EDGE = 0.15
 """Share of the largest possible variance of problems that intervals assume near 0 and 1 (`Family`)."""
-_SHARES = {3: (0.9, 0.65), 5: (0.65, 0.85), 10: (0.45, 1.0)}
-"""Seeds -> share of the level for the routes pooled and pairwise; their sum exceeds 1 because they agree so often."""
+_SHARES = {3: (1.0, 0.4, 0.0), 5: (0.75, 0.8, 0.2), 10: (0.35, 1.0, 0.0)}
+"""Seeds -> share of the level for the routes pooled and pairwise, whose sum exceeds 1 because they agree so often; and the
+power of the number of differences by which p-values grow: with many, a tail that is a little wrong errs more often."""
+_MANY = 5
+"""Seeds from which on Satterthwaite's degrees of freedom hold in the tail, too."""
 _NOTHING_TO_POOL = 0.85
 """Least share of the pairwise route where it is the only one: with two variants."""
 
 _ROUNDING = 1e-20
 """Variances below this are of rounding: scores are between 0 and 1."""
 
-Mixture = tuple[np.ndarray, np.ndarray]
-"""Weights and variances (N, m, K) of normal distributions with mean 0: the error of each difference."""
+Mixture = tuple[np.ndarray, np.ndarray, np.ndarray | float]
+"""Weights and variances (N, m, K) of normal distributions with mean 0, the error of each difference; and the variances'
+degrees of freedom, infinite where the weights say how little is known."""
 
 
 class Family(NamedTuple):
@@ -65,15 +67,15 @@ class Family(NamedTuple):
         pooled = self._tail(self.pooled, size, excess)
         if self.seeds == 1:
             return pooled
-        shares = [
+        *shares, crowding = (
             np.interp(self.seeds, list(_SHARES), share) for share in zip(*_SHARES.values(), strict=True)
-        ]
+        )
         pairwise = self._tail(self.pairwise, size, excess)
         differences = self.difference.shape[1]
         if differences == 1:
             return np.asarray(np.minimum(pairwise / max(shares[1], _NOTHING_TO_POOL), 1.0))
         smaller = np.minimum(pooled / shares[0], pairwise / shares[1])
-        return np.asarray(np.minimum(smaller * (differences / 2) ** _CROWDING, 1.0))
+        return np.asarray(np.minimum(smaller * (differences / 2) ** crowding, 1.0))
 
     def intervals(self, error: float) -> tuple[np.ndarray, np.ndarray]:
         """Bounds (N, m) within [-1, 1]: the truths whose p-value is at least `error`."""
@@ -89,12 +91,12 @@ class Family(NamedTuple):
         return bounds[0], bounds[1]
 
     def _tail(self, error: Mixture, size: np.ndarray, excess: np.ndarray) -> np.ndarray:
-        weights, variances = error
+        weights, variances, seeds_df = error
         total = variances + excess[..., None]
         with np.errstate(divide="ignore", invalid="ignore"):
             square = np.where(size[..., None] > 0, size[..., None] ** 2 / total, 0.0)
-            df = self.excess_df[..., None] * np.minimum(total / excess[..., None], 1e6) ** 2
-            df = np.where(excess[..., None] > 0, df, 1e12)
+            df = total**2 / (variances**2 / seeds_df + (excess**2 / self.excess_df)[..., None])
+            df = np.fmin(df, 1e12)  # also where both are zero
             # Student's tail by Wallace's (1959) normal transformation, within one per cent where it matters here
             normal = np.sqrt(df * np.log1p(square / df)) * (8 * df + 1) / (8 * df + 3)
         return np.asarray((weights * 2 * special.ndtr(-normal)).sum(-1))
@@ -111,12 +113,18 @@ def family(strata: Sequence[np.ndarray]) -> Family:
     edge = sum(_edge(each) / array.shape[3] for each, array in zip(accuracies, arrays, strict=True))
     edge = edge / len(arrays) ** 2
     if seeds == 1:  # nothing is known about seeds: the error is that of problems
-        nothing = np.ones((*pair.mean.shape, 1)), np.zeros((*pair.mean.shape, 1))
+        nothing = np.ones((*pair.mean.shape, 1)), np.zeros((*pair.mean.shape, 1)), math.inf
         return Family(pair.mean, nothing, nothing, pair.problems, excess_df, edge, 1)
     means = np.mean([array.mean(axis=3) for array in arrays], axis=0)
     level = np.mean([share * (1 - share) for share in accuracies], axis=0)
     pooled = posterior_pooled(means, noise_of_answers(arrays), level)
-    pairwise = posterior_pairwise(pair.seeds, pair.both, seeds)
+    if seeds < _MANY:
+        pairwise = posterior_pairwise(pair.seeds, pair.both, seeds)
+    else:
+        variances = np.maximum(pair.seeds, np.minimum(pair.both, pair.problems))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            seeds_df = (seeds - 1) * (variances / pair.seeds) ** 2
+        pairwise = np.ones_like(variances)[..., None], variances[..., None], seeds_df[..., None]
     excess = np.maximum(pair.problems - pair.both, 0.0)
     return Family(pair.mean, pooled, pairwise, excess, excess_df, edge, seeds)
 
@@ -145,7 +153,7 @@ def posterior_pairwise(observed: np.ndarray, noise: np.ndarray, seeds: int) -> M
     spread = scale * np.exp(np.linspace(math.log(1e-4), math.log(1e3), 40))
     total = spread + noise[..., None]
     likelihood = -0.5 * (seeds - 1) * (np.log(total) + observed[..., None] / total)
-    return _normalised(likelihood + _AGAINST_ZERO[1] * np.log(spread / total)), total
+    return _normalised(likelihood + _AGAINST_ZERO[1] * np.log(spread / total)), total, math.inf
 
 
 def posterior_pooled(means: np.ndarray, noise: np.ndarray, level: np.ndarray) -> Mixture:
@@ -180,7 +188,7 @@ def posterior_pooled(means: np.ndarray, noise: np.ndarray, level: np.ndarray) ->
     weights = (of_baseline @ of_variant) * likelihood[:, :1, :, None]
     variances = (total[:, :1, :, None] + total[:, 1:, None]) / seeds
     shape = (*weights.shape[:2], -1)
-    return weights.reshape(shape), variances.reshape(shape)
+    return weights.reshape(shape), variances.reshape(shape), math.inf
 
 
 def shared_out(means: np.ndarray, precision: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
@@ -142,9 +143,11 @@ def _text(row: Mapping[str, Any], column: str | None, field: str, where: str) ->
         if text is None:
             raise DataError(f"{where}: task.columns.{field}: {missing(parsed_column(column)[2], row)}")
         return text
-    if field not in row:
+    value = row.get(field)
+    if value is None:
         raise DataError(f"{where}: {missing(field, row)}")
-    value = row[field]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise DataError(f"{where}: field {field}: expected text or a number, got {value}")
     if field == "answer" and isinstance(value, int | float) and not isinstance(value, bool):
         value = str(value)  # a number is what people write for an answer
     if not isinstance(value, str):

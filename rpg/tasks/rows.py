@@ -8,6 +8,7 @@ import contextlib
 import csv
 import itertools
 import json
+import math
 import re
 import reprlib
 import sys
@@ -45,10 +46,17 @@ def read_rows(path: Path, columns: dict[str, bool] | None = None) -> Iterator[tu
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
+MAX_LINE_MIB = 16
+"""A row of JSON: longer ones are files that are no JSON lines, and would be taken into memory whole."""
+
+
 def _json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     with open(path, "rb") as handle:
-        for number, raw in enumerate(handle, 1):
+        lines = iter(lambda: handle.readline(MAX_LINE_MIB * 2**20 + 1), b"")
+        for number, raw in enumerate(lines, 1):
             where = f"{path}: line {number}"
+            if len(raw) > MAX_LINE_MIB * 2**20:
+                raise DataError(f"{where}: longer than {MAX_LINE_MIB} MiB; expected one JSON object per line")
             if not raw.strip():
                 continue
             try:
@@ -213,8 +221,10 @@ def _parquet_rows(path: Path, chosen: dict[str, bool] | None) -> Iterator[tuple[
 
 
 def missing(field: str, present: Iterable[object]) -> str:
-    """A sentence about a column that is not among those `present`."""
+    """A sentence about a column that is not among those `present`, or has no value in this row."""
     names = [str(name) for name in present]
+    if field in names:
+        return f"field {field} is null; expected text or a number"
     how = ""
     if len(names) == 1 and any(sign in names[0] for sign in ";\t|"):
         how = " (the columns of a CSV file are separated by commas)"
@@ -275,6 +285,8 @@ def plain(value: Any, column: str, where: str) -> str:
     """
     if isinstance(value, list | tuple) and all(isinstance(part, str | int | float) for part in value):
         value = ", ".join(map(str, value))
+    if isinstance(value, float) and not math.isfinite(value):
+        raise DataError(f"{where}: column {column}: expected text or a number, got {value}")
     if isinstance(value, int | float) and not isinstance(value, bool):
         value = str(int(value)) if float(value).is_integer() else repr(value)
     if not isinstance(value, str):

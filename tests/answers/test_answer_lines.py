@@ -64,16 +64,12 @@ def rows_of(name):
     return [*map(json.loads, Path(__file__).with_name(name).read_text(encoding="utf-8").splitlines())]
 
 
-# What still slips through of forms that were thought up to slip through.
-BOUND_OF_HEDGES = {"exam-4.jsonl": 0.02, "exam-5.jsonl": 0.1}
-
-
-@pytest.mark.parametrize("exam", [f"exam-{n}.jsonl" for n in range(1, 6)])
+@pytest.mark.parametrize("exam", [f"exam-{n}.jsonl" for n in range(1, 8)])
 def test_an_exam(grader, exam):
     """By hand, in classes; at most these shares are mistaken."""
     rows = rows_of(exam)
     grades = grader.grade([(row.get("response") or last_line(row["line"]), row["gold"]) for row in rows])
-    for verdict, bound in {"hedge": BOUND_OF_HEDGES.get(exam, 0.005), "wrong": 0.003, "right": 0.08}.items():
+    for verdict, bound in {"hedge": 0.005, "wrong": 0.003, "right": 0.08}.items():
         taken = [(row, grade) for row, grade in zip(rows, grades, strict=True) if row["verdict"] == verdict]
         mistaken = [pair for pair in taken if pair[1].correct != (verdict == "right")]
         assert len(mistaken) <= bound * len(taken), mistaken[:20]

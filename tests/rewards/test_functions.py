@@ -1,8 +1,10 @@
 """Reward functions of one's own: their forms, what they may return, their process, and what a mistake looks like."""
 
 import os
+import sys
 import time
 
+import psutil
 import pytest
 
 from rpg.config.code import kept_source, kept_sources
@@ -12,6 +14,7 @@ from rpg.config.task import MarkerVerifier, RewardVerifier
 from rpg.rewards.function_calls import BadReward, Batch, call
 from rpg.rewards.function_process import RewardError
 from rpg.rewards.scoring import Answered, Scorer
+from tests.operations.serving import words_of
 from tests.specs import load_run
 
 BATCH = Batch(["a?", "b?"], ["yes", "no!"], [3, 2], {"answer": ["yes", "yes"], "level": [1, 2]})
@@ -171,6 +174,51 @@ def test_a_function_that_hangs_or_ends_its_process_stops_the_batch_and_leaves_no
     ended = r"its process ended with exit code 7; .* response 1 of 2: 'a' to 'prompt'"
     with pytest.raises(RewardError, match=ended):
         scored(folder, part(folder, "ends"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are found by /proc")
+def test_time_and_memory_limits_take_everything_that_a_function_has_started(folder):
+    def left():
+        return [p for p in psutil.process_iter() if marker in words_of(p)]
+
+    marker = f"left-by-{os.getpid()}"
+    (folder / "starts.py").write_text(STARTS.replace("MARKER", marker))
+    hung = PythonReward(type="python", function="starts:hangs", beside=folder, seconds=8)
+    with Scorer(MarkerVerifier(), (hung,), max_response_tokens=10) as scorer:
+        with pytest.raises(RewardError, match="no answer within 8 s"):
+            scorer.score(RESPONSES)
+        assert not left(), "one in a session of its own, and one whose parent has ended"
+    big = PythonReward(type="python", function="starts:big", beside=folder, memory_gib=0.5)
+    with pytest.raises(RewardError, match=r"starts:big: raised MemoryError.* \(reward.memory_gib\)"):
+        scored(folder, big)
+    many = big.model_copy(update={"function": "starts:many"})
+    with Scorer(MarkerVerifier(), (many,), max_response_tokens=10) as scorer:
+        with pytest.raises(
+            RewardError, match=r"its processes use .* GiB \(reward.memory_gib: 0.5\); they were killed"
+        ):
+            scorer.score(RESPONSES)
+        assert not left()
+
+
+STARTS = """
+import subprocess, sys, time
+
+def hangs(responses):
+    wait = "import time; time.sleep(600)"
+    subprocess.Popen([sys.executable, "-c", wait, "MARKER"], start_new_session=True)
+    orphan = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {wait!r}, 'MARKER'], start_new_session=True)"
+    subprocess.run([sys.executable, "-c", orphan])
+    time.sleep(600)
+
+def big(responses):
+    return [len(bytearray(2**30)), 0]
+
+def many(responses):
+    fill = "b = bytearray(b'x') * 2**28; import time; time.sleep(600)"
+    for _ in range(3):
+        subprocess.Popen([sys.executable, "-c", fill, "MARKER"])
+    time.sleep(600)
+"""
 
 
 def test_after_an_error_the_next_batch_has_a_process_of_its_own(folder):

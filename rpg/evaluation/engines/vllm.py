@@ -47,14 +47,16 @@ class VllmEngine:
         local = Path(model).expanduser()
         path = str(local) if local.exists() else str(model)
         try:
-            self.tokenizer = AutoTokenizer.from_pretrained(path, revision=revision)
+            self.tokenizer = AutoTokenizer.from_pretrained(path, revision=revision, trust_remote_code=False)
             if self.llm is None or not self._reload(path, revision):
                 self._start(path, revision)
         except Exception as error:  # vLLM, the hub and the loaders raise many kinds
             line = next((x.strip() for x in str(error).splitlines() if x.strip()), type(error).__name__)
             raise EngineError(f"vllm cannot load {path!r}: {line}") from error
         try:
-            generation_config = GenerationConfig.from_pretrained(path, revision=revision)
+            generation_config = GenerationConfig.from_pretrained(
+                path, revision=revision, trust_remote_code=False
+            )
         except OSError:  # the model has none
             generation_config = None
         self.stop = stop_tokens(self.tokenizer, generation_config)
