@@ -16,12 +16,12 @@ from rpg.config.evaluation import ThisMachine
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import chat_of
 from rpg.errors import UserError
+from rpg.evaluation.drawing import Drawing
 from rpg.evaluation.engines.local import LocalEngine
 from rpg.evaluation.engines.protocol import Engine, EngineError
 from rpg.evaluation.graded_samples import Progress, evaluate_problems
 from rpg.evaluation.kl_to_initial import DriftMeter
 from rpg.evaluation.resource_limits import explained, strictest
-from rpg.evaluation.sampler import Sampler
 from rpg.models.device import configure_device
 from rpg.models.reward_models import scorer_of
 from rpg.rewards.graders import rules_name
@@ -109,7 +109,7 @@ class Evaluator:
         checkpoint, spec = folder.checkpoint(step), self._spec(folder)
         if damage := damaged(checkpoint):
             raise StoreError(f"{damage}; run the sweep again to rebuild it")
-        draws, used = Sampler.of(spec).draws(self.layout.home, checkpoint), list[Engine]()
+        draws, used = Drawing.of(spec).draws(self.layout.home, checkpoint), list[Engine]()
         fewer = folder.fewer_path(benchmark, step)
         problems = read_problems(prepare_data(spec, self.layout.home).benchmarks[benchmark])
 
@@ -144,10 +144,10 @@ class Evaluator:
 
     def _engine(self, spec: RunSpec, checkpoint: Path, weights: str) -> Engine:
         """The engine for these settings with this checkpoint loaded; engines are started once per settings."""
-        sampler = Sampler.of(spec)
-        key = repr(sampler._replace(seed=0))
+        drawing = Drawing.of(spec)
+        key = repr(drawing._replace(seed=0))
         if key not in self._engines:
-            self._engines[key] = sampler.start(self.say)
+            self._engines[key] = drawing.start(self.say)
         loaded = f"{weights} {chat_of(spec.task).model_dump_json()}"  # the tokenizer's template is the task's
         if self._loaded.get(key) != loaded:
             self._loaded.pop(key, None)

@@ -13,9 +13,9 @@ from pathlib import Path
 from rpg.backends.manifest import spec_of
 from rpg.config.task import chat_of
 from rpg.errors import UserError
+from rpg.evaluation.drawing import Drawing
 from rpg.evaluation.evaluator import samples_of
 from rpg.evaluation.graded_samples import evaluate_problems, progress_lines
-from rpg.evaluation.sampler import Sampler
 from rpg.models.device import configure_device
 from rpg.models.reward_models import scorer_of
 from rpg.models.tokenizer import changes_chat_template
@@ -71,12 +71,12 @@ def join(
     prepared = prepare_data(spec, layout.home)
     if not Path(checkpoint).expanduser().is_dir():
         revision = hub_commit(str(checkpoint), revision)
-    sampler = Sampler.of(spec)
-    draws = sampler.draws(layout.home, checkpoint, revision)
+    drawing = Drawing.of(spec)
+    draws = drawing.draws(layout.home, checkpoint, revision)
     rules, written = rules_name(verifier_of(spec.task)), {}
-    about = {"model": str(checkpoint), "engine": sampler.engine.type, "draws": draws.key}
+    about = {"model": str(checkpoint), "engine": drawing.engine.type, "draws": draws.key}
     with (
-        sampler.when_needed(checkpoint, revision, say) as engine,
+        drawing.when_needed(checkpoint, revision, say) as engine,
         scorer_of(spec, model_run.read_manifest().get("rewards") or {}) as scorer,
     ):
         for benchmark in spec.benchmarks():

@@ -17,9 +17,9 @@ from pydantic import TypeAdapter, ValidationError
 from rpg.config.errors import ConfigError
 from rpg.config.evaluation import EngineSpec, OnRay
 from rpg.evaluation.benchmark_summary import Summary, summarise
+from rpg.evaluation.drawing import Drawing
 from rpg.evaluation.engines.protocol import Sampling
 from rpg.evaluation.graded_samples import evaluate_problems, progress_lines
-from rpg.evaluation.sampler import Sampler
 from rpg.models.model_cache import pretrained_folder
 from rpg.models.truncated_sampling import WHOLE, Restriction
 from rpg.models.warm_start_cache import local_files
@@ -111,8 +111,8 @@ def evaluate(
     folder = Path(out) if out is not None else default_folder(checkpoint, layout.home)
     limit_tokens = max_response_tokens or _room(checkpoint, revision, max_prompt_tokens)
     sampling = Sampling(temperature, max_prompt_tokens, limit_tokens, restriction)
-    sampler = Sampler(spec, where, sampling, seed, device, bfloat16)
-    draws = sampler.draws(layout.home, checkpoint, revision)
+    drawing = Drawing(spec, where, sampling, seed, device, bfloat16)
+    draws = drawing.draws(layout.home, checkpoint, revision)
     drawn = {
         "model": _identity(checkpoint, revision),
         "engine": spec.model_dump(mode="json"),
@@ -124,7 +124,7 @@ def evaluate(
     model = str(checkpoint) if revision is None else f"{checkpoint}@{revision}"
     about = {"model": model, "engine": spec.type, "draws": draws.key}
     results = []
-    with sampler.when_needed(checkpoint, revision, say) as engine_with_model:
+    with drawing.when_needed(checkpoint, revision, say) as engine_with_model:
         for loaded in loaded_benchmarks:
             if limit is not None:  # the digest stays that of the whole benchmark
                 loaded = replace(loaded, problems=loaded.problems[:limit])

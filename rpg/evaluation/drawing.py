@@ -22,7 +22,7 @@ from rpg.store.draws import Draws
 Say = Callable[[str], None]
 
 
-class Sampler(NamedTuple):
+class Drawing(NamedTuple):
     """All that a response depends on besides model, problem and number; and where the engine runs."""
 
     engine: EngineSpec
@@ -33,7 +33,7 @@ class Sampler(NamedTuple):
     bfloat16: bool
 
     @classmethod
-    def of(cls, spec: RunSpec) -> Sampler:
+    def of(cls, spec: RunSpec) -> Drawing:
         """As a run's checkpoints are evaluated."""
         rollout, e = spec.rollout, spec.evaluation
         lengths = rollout.max_prompt_tokens, rollout.max_response_tokens
