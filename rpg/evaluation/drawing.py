@@ -70,12 +70,13 @@ class Drawing(NamedTuple):
         sampling = self.sampling.record()
         del sampling["max_prompt_tokens"]  # a longer prompt is an error
         engine = {x.dotted: x.value for x in leaves(self.engine, kind=EVALUATES) if x.kind is EVALUATES}
+        local, on_hub = folder.is_dir(), f"{checkpoint}@{revision}"
         settings: dict[str, Any] = {
-            "model": model_files_digest(folder, home) if folder.is_dir() else f"{checkpoint}@{revision}",
+            "model": model_files_digest(folder, home) if local else on_hub,
             "engine": {"type": self.engine.type, **engine},
             "sampling": sampling,
             "seed": self.seed,
             "device": ("cuda" if where.gpus else "cpu") if isinstance(where, OnRay) else self.device,
             "bfloat16": self.bfloat16,
         }
-        return Draws(home, settings, checkpoint)
+        return Draws(home, settings, folder if local else on_hub)

@@ -136,8 +136,7 @@ class Evaluator:
         if same.exists():  # before the samples, whose file says that the evaluation is complete
             atomic_write_json(drift_path(target), read_json_object(same))
         clear_progress(folder.path / EVALUATION)
-        about = {"engine": spec.evaluation.engine.type, "draws": draws.key}
-        write_eval(folder, benchmark, step, rows, rules_name(verifier_of(spec.task)), about)
+        write_eval(folder, benchmark, step, rows, rules_name(verifier_of(spec.task)), draws.about)
         for done in (fewer, target.with_suffix(".partial.jsonl")):  # the latter of an older version
             done.unlink(missing_ok=True)
         return not used

@@ -74,7 +74,6 @@ def join(
     drawing = Drawing.of(spec)
     draws = drawing.draws(layout.home, checkpoint, revision)
     rules, written = rules_name(verifier_of(spec.task)), {}
-    about = {"model": str(checkpoint), "engine": drawing.engine.type, "draws": draws.key}
     with (
         drawing.when_needed(checkpoint, revision, say) as engine,
         scorer_of(spec, model_run.read_manifest().get("rewards") or {}) as scorer,
@@ -89,7 +88,7 @@ def join(
                 draws=draws,
                 progress=progress_lines(benchmark, say),
             )
-            written[benchmark] = write_eval(folder, benchmark, step, rows, rules, about)
+            written[benchmark] = write_eval(folder, benchmark, step, rows, rules, draws.about)
     benchmarks = [*manifest["benchmarks"], *(b for b in written if b not in manifest["benchmarks"])]
     write_manifest(folder, {k: v for k, v in manifest.items() if k != "format"} | {"benchmarks": benchmarks})
     return written

@@ -121,8 +121,6 @@ def evaluate(
         "device": device,
         "bfloat16": bfloat16,
     }
-    model = str(checkpoint) if revision is None else f"{checkpoint}@{revision}"
-    about = {"model": model, "engine": spec.type, "draws": draws.key}
     results = []
     with drawing.when_needed(checkpoint, revision, say) as engine_with_model:
         for loaded in loaded_benchmarks:
@@ -156,7 +154,7 @@ def evaluate(
                 record = _record(folder)
                 if not done:
                     _set_aside(folder, record, name, identity, draws.key)
-                    write_samples(path, rows, rules_name(verifier), about)
+                    write_samples(path, rows, rules_name(verifier), draws.about)
                 result = _result(loaded, rows, path, checks)
                 regraded = {"regraded": entry["regraded"]} if done and "regraded" in entry else {}
                 origin = {"identity": identity, "draws": draws.key, "source": loaded.source}

@@ -289,8 +289,8 @@ def summarise_evaluations(db: duckdb.DuckDBPyConnection) -> None:
                sum(truncated) / sum(n) AS truncated, avg(reward) AS reward, any_value(rules) AS rules,
                sum(unread) / sum(n) AS unread,
                CASE WHEN sweep = '' THEN 'hand' WHEN any_value(imported) IS NULL THEN 'sweep' ELSE 'joined' END AS origin,
-               coalesce(any_value(model), CASE WHEN sweep = '' THEN run
-                 ELSE format('{}/{}/step-{:06d}', sweep, run, step) END) AS model,
+               CASE WHEN origin = 'sweep' THEN format('{}/{}/step-{:06d}', sweep, run, step)
+                    ELSE coalesce(any_value(model), run) END AS model,
                coalesce(any_value(engine), any_value(spec->>'$.evaluation.engine.type')) AS engine,
                any_value(draws) AS draws
         FROM k LEFT JOIN majority USING (sweep, run, benchmark, step, problem_id)
