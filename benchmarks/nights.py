@@ -1,19 +1,24 @@
-"""Does a night see a change of the mathematics, and is it silent when there is none?
+"""Does a night see a planted fault, whether or not the environment has changed, and is it silent when nothing is wrong?
 
-    python -m benchmarks.nights [--unchanged 30] [--load 2] [--only NAME ...]
+    python -m benchmarks.nights [--unchanged 30] [--load 2] [--only NAME ...] [--operators 0]
 
-Plants one mistake after another in a copy of the source (a sign, a bound, a stale reference, a draw ...), runs a night
-with each and says what the night said; then as many nights of unchanged code, each under another code version, while
-`--load` processes keep the cores busy. Exit code 1 when fewer than 24 of 26 are seen, or when one unchanged night is red.
+Plants the standing mutants one after another in a checkout (a sign, a bound, a test, a view, a stale reference ...), commits
+each, runs a night and says what it said: beside a night of the same environment, and beside one of another version of
+NumPy, where it runs the settled commit again. Then five harmless changes, and as many nights of unchanged code, each under
+another code version, while `--load` processes keep the cores busy. `--operators` plants that many faults of
+benchmarks.mutants, too, of which many compute the same. Exit code 1 when fewer than 47 of 50 are seen (45 in another
+environment), or when a night is red without a fault.
 
-Night, numbers, digests, comparison and source are real. The set is a small one, and its trainings run one after the
-other in the night's own process, without Prefect: a night takes seconds. Mistakes in rpg.backends.verl, in warm starts
-and in data that is cached are out of its reach.
+Night, numbers, digests, comparison, git and source are real. The set is configs/nightly's losses and optimizers, and its
+trainings run one after the other in the night's own process, a fork of this one, without Prefect: a night takes seconds.
+Faults in rpg.backends.verl, in warm starts and in data that is cached are out of its reach.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib
 import json
 import os
 import shutil
@@ -21,157 +26,87 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
+from benchmarks.mutants.__main__ import ROOMS, choose, enter, forked, quotas
+from flows.other_code import PLANTED_IN, NoNight, Record, faults, plant
 from rpg.store.run_writer import write_failed
 
 ROOT = Path(__file__).resolve().parents[1]
-
-COMMON = """\
-  task: {type: chain, tiers: {one: 1, two: 2}, train_problems: 400, benchmark_problems: 8}
-  model:
-    type: tiny
-    hidden_size: 32
-    intermediate_size: 64
-    warm_start: {target_accuracy: 0, consolidation_steps: 0, behaviour_steps: 120, behaviour_learning_rate: 3.0e-3}
-  training:
-    steps: 3
-    prompts_per_step: 8
-    mini_batch_prompts: 2
-    max_grad_norm: 0.5
-    optimizer: {type: %s, learning_rate: 1.0e-2, warmup_steps: 4}
-  rollout: {group_size: 8, temperature: 0.9, max_prompt_tokens: 16, max_response_tokens: 12}
-  evaluation: {every: 3, samples_per_problem: 2}
-"""
 BUSY = "import os; us = os.getppid()\nwhile os.getppid() == us: pass"
 """Until whoever started it is gone."""
-SWEEPS = {
-    "losses": f"""\
-name: losses
-run:
-{COMMON % "adamw"}
-axes:
-  algorithm:
-    - grpo
-    - dapo
-    - dr-grpo
-    - reinforce-pp
-    - {{name: rloo, reference: fixed, beta: 0.05}}
-    - {{name: gspo, clip: {{low: 0.01, high: 0.02, c: null}}}}
-    - {{name: cispo, clip: {{low: 0.01, high: 0.02, c: null}}}}
-    - {{name: rpg-fkl, beta: 0.05, reference: {{type: every_k, k: 4}}}}
-    - {{name: rpg-urkl, beta: 0.05, clip: {{low: 0.01, high: 0.02, c: 1.05}}}}
-    - {{name: rpg-reinforce-ufkl, beta: 0.05, clip: {{low: 0.01, high: 0.02, c: 1.05}}}}
-    - {{name: rpg-reinforce-rkl, beta: 0.05, ratio: prefix, reference: {{type: kl_above, kappa: 0.1}}}}
-  seed: [0]
-""",
-    "schedule-free": f"""\
-name: schedule-free
-run:
-{COMMON % "schedule_free"}
-axes:
-  algorithm: [rpg-reinforce-urkl]
-  seed: [0, 1]
-""",
+TIMEOUT = 1800.0
+WANTED, WANTED_ELSEWHERE = 47 / 50, 45 / 50
+LOADED = (
+    "flows.nightly", "flows.sweep.conductor", "flows.sweep.evaluation", "prefect.settings", "prefect.client.orchestration",
+    "rpg.auditing", "rpg.backends.local.training_loop", "rpg.evaluation.evaluator",
+)  # fmt: skip
+"""For the packages that they import, which forks need not import again."""
+HARMLESS = {
+    "a metric": (
+        "rpg/backends/local/training_loop.py",
+        "append_metrics(folder, attempt, metrics)",
+        'append_metrics(folder, attempt, {**metrics, "brand_new_metric": 0.5 * step})',
+    ),
+    "a field with a default": (
+        "rpg/config/training.py",
+        "    max_grad_norm: Annotated",
+        "    brand_new_field: float = 0.5\n    max_grad_norm: Annotated",
+    ),
+    "a docstring": ("rpg/losses/policy_loss.py", '"""', '"""Another first sentence. '),
 }
-# name: (file, what stands there, what is planted)
-MUTATIONS = {
-    "loss: sign of the gradient": (
-        "losses/policy_loss.py", "apply(log_prob, sums[0], slope)", "apply(log_prob, sums[0], -slope)"),
-    "loss: sign of the KL in RPG": (
-        "losses/surrogates.py", "W = reward - algo.beta * level.kl_slope", "W = reward + algo.beta * level.kl_slope"),
-    "loss: KL beside the loss without its gradient": (
-        "losses/surrogates.py", "slope + algo.beta * kl_slope, ratio", "slope, ratio"),
-    "loss: GSPO without its length": (
-        "losses/surrogates.py", "x.log_w.sum(-1, keepdim=True) / length", "x.log_w.sum(-1, keepdim=True)"),
-    "loss: URKL slope": ("losses/kl_terms.py", "    slope = w * d\n", "    slope = w * d + w\n"),
-    "loss: forward KL without the reference": (
-        "losses/kl_terms.py", "return -v * log_prob, -v", "return -log_prob, -torch.ones_like(v)"),
-    "loss: prefix sums the wrong way": (
-        "losses/kl_terms.py", "return terms.flip(-1).cumsum(-1).flip(-1)", "return terms.cumsum(-1)"),
-    "loss: k3 with its sign turned": (
-        "losses/kl_terms.py", "slope = 1 - bounded_exp(-d)", "slope = 1 - bounded_exp(d)"),
-    "aggregation: a response's tokens not averaged": (
-        "losses/aggregation.py", "weights / weights.sum(-1, keepdim=True).clamp(min=1)", "weights"),
-    "aggregation: tokens counted as responses": (
-        "losses/aggregation.py", "total = counts.tokens if counts", "total = counts.sequences if counts"),
-    "advantage: no baseline": (
-        "losses/advantages.py", "centred = reward - mean[index]", "centred = reward"),
-    "advantage: biased standard deviation": (
-        "losses/advantages.py", "variance = zeros.index_add(0, index, centred * centred) / (size - 1)",
-        "variance = zeros.index_add(0, index, centred * centred) / size"),
-    "advantage: leave-one-out without its factor": (
-        "losses/advantages.py", "result = centred * (size / (size - 1).clamp(min=1))[index]", "result = centred"),
-    "advantage: sign of the KL in the reward": (
-        "losses/advantages.py", "result = reward[:, None] - remaining", "result = reward[:, None] + remaining"),
-    "clip: the upper bound is the lower one": (
-        "losses/surrogates.py", "(w >= 1 + high) & ~negative", "(w >= 1 + low) & ~negative"),
-    "clip: sign of the advantage": ("losses/surrogates.py", "negative = sign < 0", "negative = sign > 0"),
-    "clip: dual clip on the other side": (
-        "losses/surrogates.py", "dual = (w >= c) & negative", "dual = (w >= c) & ~negative"),
-    "clip: CISPO's lower bound": (
-        "losses/surrogates.py", "w.clamp(1 - low, 1 + high)", "w.clamp(1 - high, 1 + high)"),
-    "reference: renewed one step late": (
-        "backends/optimizer_steps.py", "self.renewed_at >= schedule.k", "self.renewed_at > schedule.k"),
-    "reference: average with its weights swapped": (
-        "backends/optimizer_steps.py", "decay * self.average + (1 - decay) * token_kl",
-        "(1 - decay) * self.average + decay * token_kl"),
-    "reference: not a copy": (
-        "backends/local/reference.py", "self.policy = policy.frozen_copy(share=True)", "self.policy = policy"),
-    "optimizer: gradients never cleared": (
-        "backends/local/optimizers.py", "self._inner.zero_grad(set_to_none=True)", "pass"),
-    "optimizer: gradient not clipped": (
-        "backends/local/optimizers.py", "if max_grad_norm is not None:", "if False:"),
-    "optimizer: warm-up one step late": (
-        "backends/local/trainer.py",
-        "self.optimizer.step(self.optimizer_step + 1,", "self.optimizer.step(self.optimizer_step,"),
-    "optimizer: samples from the wrong weights": (
-        "backends/local/optimizers.py", "            self._inner.eval()", "            self._inner.train()"),
-    "optimizer: mini-batches in order": (
-        "backends/local/trainer.py",
-        'seeds.permutation(groups, self.spec.seed, "mini-batches", step, epoch)', "torch.arange(groups)"),
-    "sampling: temperature inverted": (
-        "models/decoding.py", "logits / temperature\n    if row_of is", "logits * temperature\n    if row_of is"),
-    "sampling: the same draws at every step": (
-        "backends/local/rollout.py", '"rollout", step, round_)', '"rollout", 0, round_)'),
-    "sampling: prompts one step ahead": (
-        "backends/prompts.py", "range((step - 1) * count, step * count)", "range(step * count, (step + 1) * count)"),
-    "sampling: groups that are all right are kept": (
-        "backends/local/rollout.py", "earned.amax(-1) > earned.amin(-1)", "earned.amax(-1) > 0"),
-    "grading: a wrong response costs nothing": (
-        "rewards/scoring.py", "part.right if grade.correct else part.wrong", "part.right if grade.correct else 0.0"),
-    "grading: length rewarded": (
-        "rewards/scoring.py", "return -factor * min(", "return factor * min("),
-    "grading: an answer that was cut off counts": (
-        "rewards/graders.py", "if truncated and not newline:", "if False:"),
-    "grading: first marker instead of the last": (
-        "rewards/graders.py", "_, marker, tail = response.rpartition(verifier.marker)",
-        "_, marker, tail = response.partition(verifier.marker)"),
-}  # fmt: skip
-WANTED = 24 / 26
 
 
-def tree(folder: Path, mutation: str | None, mark: str) -> Path:
-    """A copy of the source with one mistake, and with a comment that makes it a version of its own."""
-    for part in ("rpg", "flows", "benchmarks"):
-        shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
-    with (folder / "flows" / "__init__.py").open("a") as file:
-        file.write(f"# {mark}\n")
-    if mutation:
-        name, there, planted = MUTATIONS[mutation]
-        path = folder / "rpg" / name
-        text = path.read_text(encoding="utf-8")
-        if text.count(there) < 1:
-            raise SystemExit(f"{mutation}: {name} has no {there!r} any more; write the mutation anew")
-        path.write_text(text.replace(there, planted, 1), encoding="utf-8")
-    return folder
+class Checkout:
+    """A repository with a copy of the source, the sweep files of the set, and a data folder of nights."""
+
+    def __init__(self, root: Path) -> None:
+        self.tree, self.home = root / "source", root / "data"
+        for part in ("rpg", "flows", "benchmarks", "configs"):
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(ROOT / part, self.tree / part, symlinks=True, ignore=ignored)
+        self.sets = self.tree / "configs" / "small"
+        self.sets.mkdir()
+        for name in PLANTED_IN:
+            shutil.copy(ROOT / "configs" / "nightly" / f"{name}.yaml", self.sets)
+        (self.tree / ".gitignore").write_text("__pycache__\nmutants.log\n")
+        self.git("init", "-q")
+        self.commit("as it was")
+
+    def git(self, *words: str) -> None:
+        who = ["-c", "user.name=nights", "-c", "user.email=nights@localhost"]
+        subprocess.run(["git", "-C", str(self.tree), *who, *words], check=True, stdout=subprocess.DEVNULL)
+
+    def commit(self, message: str) -> None:
+        self.git("add", "-A")
+        self.git("commit", "-q", "--allow-empty", "-m", message)
+
+    @contextlib.contextmanager
+    def changed(self, message: str) -> Iterator[None]:
+        """Commit what stands in the tree for a night or two; their records and the commit are gone afterwards."""
+        kept = set(self.nights())
+        with (self.tree / "flows" / "__init__.py").open("a") as file:
+            file.write(f"# {message}\n")
+        self.commit(message)
+        try:
+            yield
+        finally:
+            self.git("reset", "-q", "--hard", "HEAD~1")
+            for record in set(self.nights()) - kept:
+                record.unlink()
+
+    def nights(self) -> list[Path]:
+        return sorted((self.home / "nightly").rglob("*.json"))
+
+    def night(self) -> list[Record]:
+        return night_in(self.tree, self.home, self.sets)
 
 
-def one_night(home: Path, sets: Path) -> dict[str, object]:
-    """A night in this process."""
+def one_night(home: Path, sets: Path, reruns: Path | None) -> Record:
+    """A night in this process; nights of other commits are kept in the folder `reruns`."""
     from flows.nightly import run_night
-    from flows.sweep.conductor import register
+    from flows.sweep.conductor import register, unfinished
     from flows.sweep.evaluation import mark_done
     from rpg.backends.local.training_loop import train
     from rpg.config.sweep_spec import Sweep
@@ -183,98 +118,206 @@ def one_night(home: Path, sets: Path) -> dict[str, object]:
 
     def run(sweep: Sweep) -> None:
         folders = register(sweep, layout)
-        for folder in folders:
-            try:
-                train(folder, home, lambda line: None)
-            except UserError as error:
-                write_failed(folder, str(error))
-        Evaluator(layout, sweep.spec.name, say=lambda line: None).pass_over()
-        mark_done(folders)
+        if due := unfinished(folders):
+            for folder in due:
+                try:
+                    train(folder, home, lambda line: None)
+                except UserError as error:
+                    write_failed(folder, str(error))
+            Evaluator(layout, sweep.spec.name, say=lambda line: None).pass_over()
+            mark_done(folders)
 
-    night = run_night(layout, sets, {}, run)
+    def night_of(tree: Path, labels: Sequence[str]) -> Record:
+        assert reruns is not None
+        head = subprocess.run(
+            ["git", "-C", str(tree), "rev-parse", "HEAD"], capture_output=True, text=True, check=True
+        )
+        kept = reruns / head.stdout.strip()
+        if not kept.exists():
+            (kept / "data").mkdir(parents=True)
+            (kept / "data" / "cache").symlink_to(layout.cache)
+            night_in(tree, kept / "data", tree / "configs" / "small", rerun=True)
+        record = next((kept / "data" / "nightly").rglob("*.json"), None)
+        if record is None:
+            raise NoNight("it crashed")
+        night: Record = json.loads(record.read_text())
+        return night
+
+    night = run_night(layout, sets, {}, run, night_of=night_of if reruns else None)
     assert night is not None
     numbers = [str(finding) for finding in night.findings if finding.red]
-    return {
-        "red": night.red,
-        "bits": night.bits,
-        "said": night.said,
-        "numbers": numbers,
-        "failed": night.failed,
-    }
+    return {"red": night.red, "said": night.said, "numbers": numbers, "failed": night.failed}
 
 
-def night_of(source: Path, home: Path, sets: Path) -> dict[str, Any]:
-    """A night with the code in `source`, in a process of its own."""
-    environment = {**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "benchmarks.nights", "--night", str(home), str(sets)]
-    done = subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True)
-    if done.returncode:
-        return {
-            "red": True,
-            "bits": False,
-            "said": f"the night crashed: {done.stderr.splitlines()[-1]}",
-            "numbers": [],
+def night_in(source: Path, home: Path, sets: Path, rerun: bool = False) -> list[Record]:
+    """A night with the code in `source`, in a fork of this process; then once more, as if earlier nights had been run with
+    another NumPy, unless it is the `rerun` of a commit for another night.
+    """
+    answer = Path(tempfile.mkstemp(dir=home.parent)[1])
+
+    def body() -> int:
+        enter(source)
+        from benchmarks.nights import nights_here
+
+        answer.write_text(json.dumps(nights_here(home, sets, rerun)))
+        return 0
+
+    forked(body, TIMEOUT)
+    text = answer.read_text()
+    answer.unlink()
+    if text:
+        nights: list[Record] = json.loads(text)
+        return nights
+    log = (source / "mutants.log").read_text().splitlines()
+    return 2 * [{"red": True, "said": f"the night crashed: {[*log, '?'][-1]}", "numbers": [], "failed": {}}]
+
+
+def nights_here(home: Path, sets: Path, rerun: bool) -> list[Record]:
+    """What `night_in` does, in this process."""
+    reruns = None if rerun else home.parent / "reruns"
+    earlier = {path: path.read_text() for path in (home / "nightly").rglob("*.json")}
+    nights = [one_night(home, sets, reruns)]
+    if earlier and not rerun:
+        tonight = {
+            path: path.read_text() for path in (home / "nightly").rglob("*.json") if path not in earlier
         }
-    return json.loads(done.stdout.splitlines()[-1])
+        for path, text in earlier.items():
+            record = json.loads(text)
+            record["environment"]["numpy"] = "0.0.1"
+            path.write_text(json.dumps(record))
+        for path in tonight:
+            path.unlink()
+        nights.append(one_night(home, sets, reruns))
+        for path, text in (*earlier.items(), *tonight.items()):
+            path.write_text(text)
+    return nights
+
+
+def short(night: Record) -> str:
+    """What a night found, without what it was compared with."""
+    said = str(night["said"])
+    found = (
+        said.partition(" since ")[2].partition(": ")[2].partition("; compared")[0] if night["red"] else said
+    )
+    return (found or said or "; ".join(night["failed"].values())).replace("|", "\\|")
+
+
+def try_fault(checkout: Checkout, name: str) -> tuple[bool, bool, bool]:
+    """Print a row about the fault that stands in the tree; whether it was seen here, elsewhere, and by the bands."""
+    with checkout.changed(name):
+        night, other = checkout.night()
+    marks = ["yes" if one["red"] else "**no**" for one in (night, other)]
+    guilty = "yes" if "nights: " in str(night["said"]) and "did it" in str(night["said"]) else ""
+    print(
+        f"| {name} | {' | '.join(marks)} | {short(night)} | {guilty} | {len(night['numbers'])} |", flush=True
+    )
+    return bool(night["red"]), bool(other["red"]), bool(night["numbers"])
+
+
+def try_harmless(checkout: Checkout) -> int:
+    """Red nights among five harmless changes."""
+    alarms = 0
+    new = (
+        (checkout.sets / "optimizers.yaml")
+        .read_text()
+        .replace("name: optimizers", "name: brand-new")
+        .replace("dapo", "rloo")
+    )
+    for name in (*HARMLESS, "a sweep file with another name", "a new sweep"):
+        if name in HARMLESS:
+            file, original, replacement = HARMLESS[name]
+            plant(
+                checkout.tree, {"name": name, "file": file, "original": original, "replacement": replacement}
+            )
+        elif name == "a new sweep":
+            (checkout.sets / "brand-new.yaml").write_text(new)
+        else:
+            (checkout.sets / "optimizers.yaml").rename(checkout.sets / "renamed.yaml")
+        with checkout.changed(name):
+            night = checkout.night()[0]
+        alarms += bool(night["red"])
+        print(
+            f"harmless, {name}: {'RED' if night['red'] else 'green'}, {night['said']} {night['numbers']}",
+            flush=True,
+        )
+    return alarms
+
+
+def try_unchanged(checkout: Checkout, count: int, load: int) -> int:
+    """Red nights among those of unchanged code, beside busy processes."""
+    busy = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(load)]
+    alarms = 0
+    try:
+        for number in range(count):
+            with (checkout.tree / "flows" / "__init__.py").open("a") as file:
+                file.write(f"# unchanged {number}\n")
+            night = checkout.night()[0]
+            if night["red"]:
+                alarms += 1
+                print(f"false alarm: {night['said']} {night['numbers']}", flush=True)
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+    print(f"false alarms: {alarms} of {count} nights of unchanged code, {load} busy processes beside them")
+    return alarms
+
+
+def by_operators(count: int) -> list[dict[str, str]]:
+    """Faults of benchmarks.mutants, as whole files."""
+    chosen: list[dict[str, str]] = []
+    for room, share in quotas(count, list(ROOMS)).items() if count else ():
+        for mutant in choose(room, share, 1):
+            source = (ROOT / mutant.file).read_text()
+            name = f"{mutant.file}:{mutant.line} {mutant.original} -> {mutant.replacement}"
+            chosen.append(
+                {"name": name, "file": mutant.file, "original": source, "replacement": mutant.apply(source)}
+            )
+    return chosen
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.nights", description=__doc__)
     parser.add_argument("--unchanged", type=int, default=30, help="nights of unchanged code")
     parser.add_argument("--load", type=int, default=2, help="processes that keep the cores busy meanwhile")
-    parser.add_argument("--only", nargs="*", help="mutations whose name begins so")
-    parser.add_argument("--night", nargs=2, metavar=("HOME", "SETS"), help=argparse.SUPPRESS)
+    parser.add_argument("--only", nargs="*", help="faults whose name begins so, and no harmless changes")
+    parser.add_argument("--operators", type=int, default=0, help="as many faults of benchmarks.mutants, too")
     options = parser.parse_args()
-    if options.night:
-        print(json.dumps(one_night(Path(options.night[0]), Path(options.night[1]))))
-        return 0
-    names = [n for n in MUTATIONS if not options.only or n.startswith(tuple(options.only))]
+    os.environ |= {"OMP_NUM_THREADS": "1", "PREFECT_API_URL": "http://127.0.0.1:1/api"}  # nothing asks it
+    for name in LOADED:
+        importlib.import_module(name)
+    standing = [f for f in faults() if options.only is None or f["name"].startswith(tuple(options.only))]
     with tempfile.TemporaryDirectory(prefix="rpg-nights-") as temporary:
-        root = Path(temporary)
-        home, sets = root / "data", root / "small"
-        sets.mkdir()
-        for name, text in SWEEPS.items():
-            (sets / f"{name}.yaml").write_text(text)
+        checkout = Checkout(Path(temporary))
         began = time.monotonic()
-        first = night_of(tree(root / "first", None, "the first night"), home, sets)
+        [first] = checkout.night()
         assert not first["red"], first
         print(f"first night: {first['said']} ({time.monotonic() - began:.0f} s)", flush=True)
         print(
-            "\n| mistake | seen | by the bits | numbers out of their bands |\n|---|---|---|--:|", flush=True
+            "\n| fault | seen | in another environment | what the night said | commit named | numbers out of their bands |"
         )
-        seen = by_numbers = 0
-        for number, name in enumerate(names):
-            source = tree(root / f"mutation-{number}", name, name)
-            night = night_of(source, home, sets)
-            shutil.rmtree(source)
-            seen += bool(night["red"])
-            by_numbers += bool(night["numbers"])
-            found = (
-                str(night["said"]).partition("bits changed since ")[2].partition(": ")[2].partition("; ")[0]
-            )
-            said = found or str(night["said"])
+        print("|---|---|---|---|---|--:|", flush=True)
+        rows: dict[str, list[tuple[bool, bool, bool]]] = {}
+        for kind, listed in (
+            ("standing mutants", standing),
+            ("faults by operators", by_operators(options.operators)),
+        ):
+            for fault in listed:
+                plant(checkout.tree, fault)
+                rows.setdefault(kind, []).append(try_fault(checkout, fault["name"]))
+        for kind, found in rows.items():
+            here, other, bands = (sum(row[place] for row in found) for place in range(3))
             print(
-                f"| {name} | {'yes' if night['red'] else '**no**'} | {said} | {len(night['numbers'])} |",
+                f"\n{kind}: seen {here} of {len(found)}; in another environment {other}; by the bands alone {bands}",
                 flush=True,
             )
-        print(f"\nseen: {seen} of {len(names)}; by the bands alone: {by_numbers}", flush=True)
-        load = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(options.load)]
-        alarms = 0
-        try:
-            for number in range(options.unchanged):
-                source = tree(root / f"unchanged-{number}", None, f"unchanged {number}")
-                night = night_of(source, home, sets)
-                shutil.rmtree(source)
-                if night["red"]:
-                    alarms += 1
-                    print(f"false alarm: {night['said']} {night['numbers']}", flush=True)
-        finally:
-            for process in load:
-                process.kill()
-                process.wait()
-        nights = f"{options.unchanged} nights of unchanged code"
-        print(f"false alarms: {alarms} of {nights}, {options.load} busy processes beside them")
-    return 0 if seen >= WANTED * len(names) and not alarms else 1
+        alarms = 0 if options.only is not None else try_harmless(checkout)
+        alarms += try_unchanged(checkout, options.unchanged, options.load)
+    found = rows.get("standing mutants", [])
+    enough = sum(r[0] for r in found) >= WANTED * len(found) and sum(
+        r[1] for r in found
+    ) >= WANTED_ELSEWHERE * len(found)
+    return 0 if enough and not alarms else 1
 
 
 if __name__ == "__main__":

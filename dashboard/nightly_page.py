@@ -33,6 +33,8 @@ def page(view: View) -> None:
         notice(f"accepted by {accepted.get('user', '?')}: {accepted.get('why', '')}")
     for name, why in newest.get("failed", {}).items():
         notice(f"{name}: {why}")
+    if tried := share_seen(nights):
+        st.text(tried)
     st.subheader("Nights")
     st.dataframe(table(nights), hide_index=True, height=min(38 + 35 * len(nights), 380))
     st.subheader("Numbers")
@@ -54,6 +56,19 @@ def headline(night: Mapping[str, Any], judged: list[Number]) -> str:
     parts += [state(night)] if night.get("bits") or night.get("accepted") else []
     parts += [f"{off} of {len(judged)} numbers outside their bands"] if off else []
     return f"Newest night {night['night']}: {', '.join(parts) or 'as before'}"
+
+
+def share_seen(nights: list[dict[str, Any]], days: float = 30) -> str:
+    """Of the faults that were planted within the last days before the newest night, how many a night has seen."""
+    recent = [night for night in nights if night["started"] > nights[-1]["started"] - days * 86400]
+    tried = [fault for night in recent for fault in night.get("planted", {}).items()]
+    unseen = [name for name, seen in tried if not seen]
+    missed = f"; not seen: {', '.join(unseen)}" if unseen else ""
+    return (
+        f"Planted faults of the last {days:.0f} days: {len(tried) - len(unseen)} of {len(tried)} seen{missed}"
+        if tried
+        else ""
+    )
 
 
 def state(night: Mapping[str, Any]) -> str:

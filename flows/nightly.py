@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from flows.other_code import NightOf, blame
+from flows.other_code import NightOf, blame, planted
 from flows.prefect.server import ServerError, prefect_api
 from rpg import next_steps
 from rpg.config.errors import ConfigError
@@ -27,6 +27,7 @@ from rpg.report.run_digests import environment, ledger, reference, run_digest
 from rpg.report.statistics_digests import digest, statistics
 from rpg.store import Layout, atomic_write_json, atomic_write_text, locks
 from rpg.store.atomic_files import read_json_object
+from rpg.store.draws import SETTINGS
 from rpg.tasks.preparation import data_digest
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -44,10 +45,19 @@ class Night:
     table: Path
     said: str
     bits: bool
+    planted: dict[str, bool]
+
+    @property
+    def failures(self) -> list[str]:
+        """What makes it red, a line each."""
+        failed = [f"{name}: {reason}" for name, reason in self.failed.items()]
+        unseen = [f"a planted fault was not seen: {name}" for name, seen in self.planted.items() if not seen]
+        numbers = [str(finding) for finding in self.findings if finding.red]
+        return [*failed, *([self.said] if self.bits else []), *unseen, *numbers]
 
     @property
     def red(self) -> bool:
-        return self.bits or bool(self.failed) or any(finding.red for finding in self.findings)
+        return bool(self.failures)
 
 
 def place(layout: Layout, folder: Path) -> Path:
@@ -123,6 +133,14 @@ def forget(layout: Layout, keep: int, tonight: str) -> list[str]:
     return old
 
 
+def _draw_anew(layout: Layout, night: str) -> None:
+    """Remove the stored samples of earlier nights: tonight's models may be the same, and then none would be drawn."""
+    for path in (layout.home / "samples").glob(f"*/{SETTINGS}"):
+        drawn_for = str(read_json_object(path).get("of"))
+        if drawn_for.startswith("runs/nightly-") and night not in drawn_for:
+            shutil.rmtree(path.parent, ignore_errors=True)
+
+
 def run_night(
     layout: Layout,
     folder: Path,
@@ -135,8 +153,8 @@ def run_night(
     """Run tonight's sweeps with `run`, keep their numbers and compare them; None while another night is running.
 
     `only`: of the sweeps with these labels; `night_of`: runs a night of other code, to find the commit that changed the
-    bits. Runs of the newest `keep` nights, including tonight, stay on disk. ConfigError
-    names a file that cannot be used.
+    bits, and to try two planted faults where the set is the shipped one. Runs of the newest `keep` nights, including
+    tonight, stay on disk. ConfigError names a file that cannot be used.
     """
     kept = place(layout, folder)
     lock = locks.take(kept / ".lock", beat=True)
@@ -146,6 +164,7 @@ def run_night(
         started = time.time()
         night, sweeps = plan(folder, overrides)
         sweeps = {label: sweep for label, sweep in sweeps.items() if not only or label in only}
+        _draw_anew(layout, night)
         with ExitStack() as server:
             # One for all sweeps: a process stays connected to the first one that it has used. If there is none, each
             # sweep says so, and the night is red.
@@ -188,11 +207,17 @@ def run_night(
             known = earlier.get("cause") if again else None
             cause, is_environment = record["cause"] = known or blame(record, settled, ROOT, night_of)
             said, bits = f"{said}; {cause}", not is_environment
+        if night_of and not (_set(folder) or only or failed):
+            record["planted"] = (again and earlier.get("planted")) or planted(record, ROOT, night_of)
+            shown = ", ".join(
+                f"{name} ({'' if seen else 'not '}seen)" for name, seen in record["planted"].items()
+            )
+            said = f"{said}; planted: {shown}"
         atomic_write_json(path, {**record, "bits": bits, "said": said})
         table = kept / f"{night}.md"
         atomic_write_text(table, markdown(night, findings, failed, len(before), said, bits))
         forget(layout, keep, night)
-        return Night(night, findings, failed, table, said, bits)
+        return Night(night, findings, failed, table, said, bits, record.get("planted", {}))
 
 
 def accept(layout: Layout, folder: Path, why: str) -> str:

@@ -138,8 +138,8 @@ ROOMS = (
         "prefect pydantic",
     ),
     _room(
-        "flows.other_code", "nights of other code: of commits, to find what changed the bits",
-        "rpg.errors rpg.processes rpg.store rpg.report",
+        "flows.other_code", "nights of other code: of commits, to find what changed the bits, and of planted faults",
+        "rpg.errors rpg.processes rpg.store rpg.report", "yaml",
     ),
     _room(
         "flows.nightly", "a night: every sweep of a folder, compared with earlier nights",

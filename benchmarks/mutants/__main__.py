@@ -124,7 +124,9 @@ def enter(folder: Path) -> None:
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # two versions of a file within one second look the same
     sys.dont_write_bytecode = True
     sys.path[:] = [str(folder), *(entry for entry in sys.path if Path(entry or ".").resolve() != ROOT)]
-    for name in [name for name in sys.modules if name.split(".")[0] in ("benchmarks", "rpg", "tests")]:
+    for name in [
+        name for name in sys.modules if name.split(".")[0] in ("benchmarks", "flows", "rpg", "tests")
+    ]:
         del sys.modules[name]
 
 

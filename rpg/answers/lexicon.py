@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 _DATA = tomllib.loads(Path(__file__).with_name("vocabulary.toml").read_text(encoding="utf-8"))
@@ -48,15 +49,15 @@ RETRACTING, CORRECTING, COUNTING = _words("retracting"), _words("correcting"), _
 RESTATING = CONCLUDING | _words("restating")
 _CONTENT = _words("content") | {form for noun in _WORDS["nouns"] for form in (noun, noun + "s", noun + "es")}
 _EXPLAINING = _words("explaining")
-SUBJECT = LEADING | COPULAS | _CONTENT | _words("subject")
+SUBJECT = LEADING | COPULAS | COUNTING | _CONTENT | _words("subject")
 """What may stand before the value in a sentence: a word that is not here may deny, doubt or change it."""
 BEHIND = _CONTENT | COUNTING | _words("behind")
 """What may stand behind it."""
-EXPLAINING = _EXPLAINING | _CONTENT
+EXPLAINING = (_EXPLAINING | _CONTENT) - _words("several")
 REASONING = EXPLAINING | SUBJECT | _words("reasoning")
 _COURTESY, _CLOSING = _words("courtesy"), _words("closing", "courtesy")
 _IMPERATIVES, _OBJECTS = _words("imperatives"), _words("objects")
-_OTHERS, _DISMISSED = _words("others"), _words("dismissed")
+_OTHERS, _DISMISSED, _PAIRED = _words("others"), _words("dismissed"), _words("paired")
 
 
 def is_harmless(words: Sequence[str], worded: bool = False) -> bool:
@@ -64,7 +65,7 @@ def is_harmless(words: Sequence[str], worded: bool = False) -> bool:
 
     `worded`: the answer is a word itself, so that words of mathematics may be another.
     """
-    said = {*words}
+    said = {word for word, after in pairwise([*words, ""]) if word != "both" or after not in _PAIRED}
     if len(words) > 1 and words[0] in _IMPERATIVES and words[1] in _OBJECTS:
         return False
     if said <= REASONING and said & _OTHERS and said & _DISMISSED:

@@ -299,7 +299,8 @@ def _without_opening(items: list[Item]) -> list[Item]:
     """Without `After simplification, `."""
     first = next(i for i, item in enumerate(items) if item.kind == "formula")
     end = max((i for i, item in enumerate(items[:first]) if item.kind == "sep"), default=0)
-    return items[end + 1 :] if end and lexicon.EXPLAINING.issuperset(_words(items[:end])) else items
+    opening = {*_words(items[:end])}
+    return items[end + 1 :] if opening and opening <= lexicon.EXPLAINING - {"case", "cases"} else items
 
 
 def _behind(statement: Statement, rest: list[Item]) -> list[Statement]:
@@ -364,16 +365,17 @@ def _check_behind(items: list[Item]) -> None:
         words = _words([*clause])
         separated |= separates
         explains = separated or (words and words[0] in _EXPLAINING)
-        if separates or not words or (explains and lexicon.is_harmless(words)):
+        if separates or not words or (explains and lexicon.is_harmless(words, worded=not separated)):
             continue
         asserts = words[0] in ("is", "are") and words[1:2] in (["the"], ["our"], ["my"])
         known = lexicon.BEHIND | (lexicon.SUBJECT if asserts else set())
         unknown = [word for word in words if word not in known]
-        if unknown or (words[-1] in lexicon.COUNTING and not asserts):
+        of_answer = " of the answer" in " ".join(words)
+        if unknown or of_answer or (words[-1] in lexicon.COUNTING and not asserts):
             raise Unreadable(f"unclear: {(unknown or words)[-1]!r} behind the value")
 
 
-_EXPLAINING = {"by", "using", "from", "via", "which"}
+_EXPLAINING = {"by", "using", "via", "which"}
 
 
 _NOT_A_REASON = {"well", "a", "an", "of", "per", "one"}

@@ -225,13 +225,8 @@ def nightly(
         say(f"{ALREADY} in {layout.home}; this one is skipped")
         return 0
     say(night.table.read_text(encoding="utf-8"))
-    for name, reason in night.failed.items():
-        complain(f"failed: {name}: {reason}")
-    if night.bits:
-        complain(f"failed: {night.said}")
-    for finding in night.findings:
-        if finding.red:
-            complain(f"failed: {finding}")
+    for line in night.failures:
+        complain(f"failed: {line}")
     if night.red and not night.failed:
         complain("if this change is intended: rpg nightly accept --why '...'")
     return 1 if night.red else 0

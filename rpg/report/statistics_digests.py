@@ -45,9 +45,9 @@ _KEYS = (
 """By what rows are put in order."""
 _OF_A_NIGHT = {
     *CLOCK, "sweep", "run_id", "code", "outdated", "git_revision", "versions", "machine", "axes", "spec", "identity",
-    "source", "log", "created", "finished", "attempts", "begun", "fingerprint",
+    "source", "log", "created", "finished", "attempts", "begun", "fingerprint", "model", "draws",
 }  # fmt: skip
-"""Columns that no two nights have in common: names with the date, times, and what runs were computed with."""
+"""Columns that no two nights have in common: names and paths with the date, times, and what runs were computed with."""
 
 
 def statistics(layout: Layout, sweeps: Mapping[str, str]) -> Statistics:

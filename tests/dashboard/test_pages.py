@@ -512,6 +512,16 @@ def test_nightly_runs_show_what_changed_who_accepted_it_and_the_bands(demo):
     a_night(demo, 3, 0.9, bits=True, accepted={"why": "meant", "user": "anna", "time": 1.7e9})
     app = show("nightly")
     assert "accepted by anna: meant" in texts(app)
+    a_night(
+        demo,
+        3,
+        0.9,
+        accepted={"why": "meant", "user": "anna"},
+        planted={"loss: a sign": True, "store: a view": False},
+    )
+    said = "Planted faults of the last 30 days: 1 of 2 seen; not seen: store: a view"
+    app = show("nightly")
+    assert said in texts(app)
     nights = app.dataframe[0].value
     assert list(nights["state"]) == ["accepted", "as before", "as before"]
     assert nights["accepted because"][0] == "meant" and nights["by"][0] == "anna"

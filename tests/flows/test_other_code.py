@@ -1,10 +1,13 @@
 """What changed the bits of a night is found by running other commits: real git, and nights that read bits from a file."""
 
 import subprocess
+from pathlib import Path
 
 import pytest
 
-from flows.other_code import NoNight, blame
+from flows.nightly import Night
+from flows.other_code import NoNight, blame, faults, planted
+from tests.operations.serving import ROOT
 
 A, B = {"numpy": "2.4.6"}, {"numpy": "2.4.7"}
 
@@ -119,3 +122,39 @@ def test_what_is_not_committed_is_told_from_commits(checkout):
     )
     guilty = commit("new")
     assert guilty[:7] in blame(record("new", guilty + "+"), record("old", first), root, nights(str, []))[0]
+
+
+def test_every_standing_mutant_can_be_planted_and_is_still_python():
+    listed = faults()
+    assert len({fault["name"] for fault in listed}) == len(listed) == 50
+    for fault in listed:
+        text = (ROOT / fault["file"]).read_text()
+        assert fault["original"] in text, f"{fault['name']}: list another fault"
+        changed = text.replace(fault["original"], fault["replacement"], 1)
+        assert changed != text
+        if fault["file"].endswith(".py"):
+            compile(changed, fault["file"], "exec")
+
+
+def differs(tree):
+    return [f["name"] for f in faults() if (tree / f["file"]).read_text() != (ROOT / f["file"]).read_text()]
+
+
+def test_a_night_says_which_planted_faults_it_has_not_seen():
+    tonight = record("numbers") | {"night": "2026-01-01-0123abcd"}
+    tried = []
+
+    def night(tree, labels):
+        tried.append((differs(tree), labels))
+        if len(tried) == 1:
+            raise NoNight("2 runs failed")
+        return record("numbers")
+
+    first, second = planted(tonight, ROOT, night).items()
+    assert first[1] and not second[1], "a fault that breaks a run is seen, one that changes nothing is not"
+    assert first[0] in tried[0][0] and second[0] in tried[1][0] and tried[0][1] == ("losses", "optimizers")
+    seen = planted(tonight, ROOT, lambda tree, labels: record(f"{differs(tree)}"))
+    assert list(seen) == [first[0], second[0]] and all(seen.values())
+    assert list(planted(tonight | {"night": "another"}, ROOT, night)) != list(seen)
+    red = Night("n", [], {}, Path(), "", False, dict([first, second]))
+    assert red.failures == [f"a planted fault was not seen: {second[0]}"] and red.red

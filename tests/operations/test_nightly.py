@@ -10,9 +10,11 @@ import sys
 import pytest
 
 from benchmarks.trivial import SWEEP
+from flows import nightly
 from flows.nightly import forget
 from rpg.report.nightly_bands import ENOUGH, NIGHTS, band, compare, markdown
 from rpg.store import Layout, locks
+from rpg.store.draws import Draw, Draws, Key
 from tests.operations.serving import ROOT
 from tests.real_sweep import TRIVIAL, rpg
 from tests.waiting import HANG
@@ -85,6 +87,18 @@ def test_of_old_nights_only_the_numbers_stay(tmp_path):
     assert not layout.reports(names[0]).exists() and layout.reports(names[4]).exists()
     assert forget(layout, 30, "2026-01-32-0123abcd") == []
     assert len(forget(layout, 1, "2026-01-30-0123abcd")) == 56, "tonight stays, whatever its name"
+
+
+def test_a_night_draws_its_samples_anew_though_its_models_are_those_of_the_night_before(tmp_path):
+    layout, tonight = Layout.at(tmp_path), "2026-01-02-0123abcd"
+    for name in ("nightly-a-2026-01-01-0123abcd", f"nightly-a-{tonight}", "mine"):
+        checkpoint = layout.sweep_folder(name) / "run" / "checkpoints" / "step-000003"
+        checkpoint.mkdir(parents=True)
+        draws = Draws(layout.home, {"model": name}, checkpoint)
+        draws.add({Key("p", "q", 0): Draw("2", 1, False)})
+    nightly._draw_anew(layout, tonight)
+    left = [json.loads(path.read_text())["model"] for path in (tmp_path / "samples").glob("*/settings.json")]
+    assert sorted(left) == ["mine", f"nightly-a-{tonight}"]
 
 
 def night(root, tree, *words, **environment):
