@@ -26,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -99,12 +100,12 @@ class Checkout:
     def nights(self) -> list[Path]:
         return sorted((self.home / "nightly").rglob("*.json"))
 
-    def night(self) -> list[Record]:
-        return night_in(self.tree, self.home, self.sets)
+    def night(self, again: bool = False) -> list[Record]:
+        return night_in(self.tree, self.home, self.sets, again)
 
 
-def one_night(home: Path, sets: Path, reruns: Path | None) -> Record:
-    """A night in this process; nights of other commits are kept in the folder `reruns`."""
+def one_night(home: Path, sets: Path) -> Record:
+    """A night in this process; nights of other commits, in forks of it, are kept beside its data folder."""
     from flows.nightly import run_night
     from flows.sweep.conductor import register, unfinished
     from flows.sweep.evaluation import mark_done
@@ -128,38 +129,41 @@ def one_night(home: Path, sets: Path, reruns: Path | None) -> Record:
             mark_done(folders)
 
     def night_of(tree: Path, labels: Sequence[str]) -> Record:
-        assert reruns is not None
         head = subprocess.run(
             ["git", "-C", str(tree), "rev-parse", "HEAD"], capture_output=True, text=True, check=True
         )
-        kept = reruns / head.stdout.strip()
+        kept = home.parent / "reruns" / head.stdout.strip()
         if not kept.exists():
             (kept / "data").mkdir(parents=True)
             (kept / "data" / "cache").symlink_to(layout.cache)
-            night_in(tree, kept / "data", tree / "configs" / "small", rerun=True)
+            night_in(tree, kept / "data", tree / "configs" / "small")
         record = next((kept / "data" / "nightly").rglob("*.json"), None)
         if record is None:
             raise NoNight("it crashed")
         night: Record = json.loads(record.read_text())
         return night
 
-    night = run_night(layout, sets, {}, run, night_of=night_of if reruns else None)
+    night = run_night(layout, sets, {}, run, night_of=night_of)
     assert night is not None
     numbers = [str(finding) for finding in night.findings if finding.red]
     return {"red": night.red, "said": night.said, "numbers": numbers, "failed": night.failed}
 
 
-def night_in(source: Path, home: Path, sets: Path, rerun: bool = False) -> list[Record]:
-    """A night with the code in `source`, in a fork of this process; then once more, as if earlier nights had been run with
-    another NumPy, unless it is the `rerun` of a commit for another night.
+def night_in(source: Path, home: Path, sets: Path, again: bool = False) -> list[Record]:
+    """A night with the code in `source`, in a fork of this process; `again`: and once more, as if earlier nights had been
+    run with another NumPy.
     """
     answer = Path(tempfile.mkstemp(dir=home.parent)[1])
 
     def body() -> int:
         enter(source)
-        from benchmarks.nights import nights_here
+        try:
+            from benchmarks.nights import nights_here
 
-        answer.write_text(json.dumps(nights_here(home, sets, rerun)))
+            answer.write_text(json.dumps(nights_here(home, sets, again)))
+        except BaseException:
+            traceback.print_exc()
+            raise
         return 0
 
     forked(body, TIMEOUT)
@@ -169,15 +173,16 @@ def night_in(source: Path, home: Path, sets: Path, rerun: bool = False) -> list[
         nights: list[Record] = json.loads(text)
         return nights
     log = (source / "mutants.log").read_text().splitlines()
-    return 2 * [{"red": True, "said": f"the night crashed: {[*log, '?'][-1]}", "numbers": [], "failed": {}}]
+    return (1 + again) * [
+        {"red": True, "said": f"the night crashed: {[*log, '?'][-1]}", "numbers": [], "failed": {}}
+    ]
 
 
-def nights_here(home: Path, sets: Path, rerun: bool) -> list[Record]:
+def nights_here(home: Path, sets: Path, again: bool) -> list[Record]:
     """What `night_in` does, in this process."""
-    reruns = None if rerun else home.parent / "reruns"
     earlier = {path: path.read_text() for path in (home / "nightly").rglob("*.json")}
-    nights = [one_night(home, sets, reruns)]
-    if earlier and not rerun:
+    nights = [one_night(home, sets)]
+    if again:
         tonight = {
             path: path.read_text() for path in (home / "nightly").rglob("*.json") if path not in earlier
         }
@@ -187,7 +192,7 @@ def nights_here(home: Path, sets: Path, rerun: bool) -> list[Record]:
             path.write_text(json.dumps(record))
         for path in tonight:
             path.unlink()
-        nights.append(one_night(home, sets, reruns))
+        nights.append(one_night(home, sets))
         for path, text in (*earlier.items(), *tonight.items()):
             path.write_text(text)
     return nights
@@ -205,7 +210,7 @@ def short(night: Record) -> str:
 def try_fault(checkout: Checkout, name: str) -> tuple[bool, bool, bool]:
     """Print a row about the fault that stands in the tree; whether it was seen here, elsewhere, and by the bands."""
     with checkout.changed(name):
-        night, other = checkout.night()
+        night, other = checkout.night(again=True)
     marks = ["yes" if one["red"] else "**no**" for one in (night, other)]
     guilty = "yes" if "nights: " in str(night["said"]) and "did it" in str(night["said"]) else ""
     print(
@@ -280,7 +285,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.nights", description=__doc__)
     parser.add_argument("--unchanged", type=int, default=30, help="nights of unchanged code")
     parser.add_argument("--load", type=int, default=2, help="processes that keep the cores busy meanwhile")
-    parser.add_argument("--only", nargs="*", help="faults whose name begins so, and no harmless changes")
+    parser.add_argument(
+        "--only", nargs="*", help="faults whose name begins so; harmless: the harmless changes"
+    )
     parser.add_argument("--operators", type=int, default=0, help="as many faults of benchmarks.mutants, too")
     options = parser.parse_args()
     os.environ |= {"OMP_NUM_THREADS": "1", "PREFECT_API_URL": "http://127.0.0.1:1/api"}  # nothing asks it
@@ -311,7 +318,7 @@ def main() -> int:
                 f"\n{kind}: seen {here} of {len(found)}; in another environment {other}; by the bands alone {bands}",
                 flush=True,
             )
-        alarms = 0 if options.only is not None else try_harmless(checkout)
+        alarms = try_harmless(checkout) if options.only is None or "harmless" in options.only else 0
         alarms += try_unchanged(checkout, options.unchanged, options.load)
     found = rows.get("standing mutants", [])
     enough = sum(r[0] for r in found) >= WANTED * len(found) and sum(

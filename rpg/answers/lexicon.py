@@ -41,7 +41,9 @@ def _words(*names: str) -> frozenset[str]:
 
 
 ENGLISH_PAIRS, WORDS_IN_FORMULAS = _words("english_pairs"), _words("words_in_formulas")
-UNITS, SINGLE_UNITS = _words("units"), _words("single_units")
+_PREFIXED = {prefix + unit for prefix in ("", *_WORDS["unit_prefixes"]) for unit in _WORDS["measured"]}
+SINGLE_UNITS = _words("single_units")
+UNITS = {unit for unit in _PREFIXED if len(unit) > 1} - _words("not_units") | _words("units")
 COPULAS, LEADING, APPROXIMATE = _words("copulas"), _words("leading"), _words("approximate")
 CONCLUDING, SUBORDINATE, REASONS = _words("concluding"), _words("subordinate"), _words("reasons")
 JOINING, SUCH_THAT, NUMBERED = _words("joining"), _words("such_that"), _words("numbered")

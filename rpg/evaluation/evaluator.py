@@ -13,25 +13,23 @@ from typing import Any
 
 from rpg.backends.manifest import spec_of
 from rpg.config.evaluation import ThisMachine
-from rpg.config.model import bfloat16
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import chat_of
 from rpg.errors import UserError
-from rpg.evaluation.engines.factory import start_engine
+from rpg.evaluation.drawing import Drawing
 from rpg.evaluation.engines.local import LocalEngine
-from rpg.evaluation.engines.protocol import Engine, EngineError, Sampling
-from rpg.evaluation.graded_samples import Progress, evaluate_problems, sample_settings
+from rpg.evaluation.engines.protocol import Engine, EngineError
+from rpg.evaluation.graded_samples import Progress, evaluate_problems
 from rpg.evaluation.kl_to_initial import DriftMeter
 from rpg.evaluation.resource_limits import explained, strictest
 from rpg.models.device import configure_device
 from rpg.models.reward_models import scorer_of
-from rpg.models.truncated_sampling import evaluation_restriction
 from rpg.rewards.graders import rules_name
 from rpg.rewards.scoring import Scorer
 from rpg.store.atomic_files import StoreError, atomic_write_json, read_json_object
 from rpg.store.checkpoints import damaged, model_digest
 from rpg.store.current import current_runs
-from rpg.store.draws import Draws, digest
+from rpg.store.draws import digest
 from rpg.store.layout import Layout
 from rpg.store.live_status import EVALUATION, WRITE_SECONDS, clear_progress, write_progress
 from rpg.store.run_folder import RunFolder, pending_evaluations, step_name
@@ -111,7 +109,7 @@ class Evaluator:
         checkpoint, spec = folder.checkpoint(step), self._spec(folder)
         if damage := damaged(checkpoint):
             raise StoreError(f"{damage}; run the sweep again to rebuild it")
-        draws, used = draws_of(spec, self.layout.home, checkpoint), list[Engine]()
+        draws, used = Drawing.of(spec).draws(self.layout.home, checkpoint), list[Engine]()
         fewer = folder.fewer_path(benchmark, step)
         problems = read_problems(prepare_data(spec, self.layout.home).benchmarks[benchmark])
 
@@ -138,22 +136,17 @@ class Evaluator:
         if same.exists():  # before the samples, whose file says that the evaluation is complete
             atomic_write_json(drift_path(target), read_json_object(same))
         clear_progress(folder.path / EVALUATION)
-        rules = rules_name(verifier_of(spec.task))
-        write_eval(
-            folder, benchmark, step, rows, rules, {"engine": spec.evaluation.engine.type, "draws": draws.key}
-        )
-        fewer.unlink(missing_ok=True)
+        write_eval(folder, benchmark, step, rows, rules_name(verifier_of(spec.task)), draws.about)
+        for done in (fewer, target.with_suffix(".partial.jsonl")):  # the latter of an older version
+            done.unlink(missing_ok=True)
         return not used
 
     def _engine(self, spec: RunSpec, checkpoint: Path, weights: str) -> Engine:
         """The engine for these settings with this checkpoint loaded; engines are started once per settings."""
-        settings = [
-            spec.evaluation.engine.model_dump(mode="json"),
-            spec.evaluation.place.model_dump(mode="json"),
-        ]
-        key = json.dumps([*settings, sampling_of(spec).record(), spec.backend.device, bfloat16(spec.model)])
+        drawing = Drawing.of(spec)
+        key = repr(drawing._replace(seed=0))
         if key not in self._engines:
-            self._engines[key] = engine_of(spec, self.say)
+            self._engines[key] = drawing.start(self.say)
         loaded = f"{weights} {chat_of(spec.task).model_dump_json()}"  # the tokenizer's template is the task's
         if self._loaded.get(key) != loaded:
             self._loaded.pop(key, None)
@@ -223,37 +216,9 @@ def limits_of(layout: Layout, sweep: str) -> ThisMachine | None:
     return strictest(places)
 
 
-def engine_of(spec: RunSpec, say: Callable[[str], None]) -> Engine:
-    evaluation, device = spec.evaluation, spec.backend.device
-    weights = bfloat16(spec.model)
-    return start_engine(evaluation.engine, sampling_of(spec), device, weights, evaluation.place, say)
-
-
-def sampling_of(spec: RunSpec) -> Sampling:
-    rollout, temperature = spec.rollout, spec.evaluation.temperature
-    restriction = evaluation_restriction(spec)
-    return Sampling(temperature, rollout.max_prompt_tokens, rollout.max_response_tokens, restriction)
-
-
 def samples_of(spec: RunSpec) -> int:
     """Samples per problem; greedy sampling takes one."""
     return 1 if spec.evaluation.temperature == 0 else spec.evaluation.samples_per_problem
-
-
-def draws_of(spec: RunSpec, home: Path, checkpoint: str | Path, revision: str | None = None) -> Draws:
-    """The stored samples of a checkpoint that is evaluated as a run says."""
-    settings = sample_settings(
-        checkpoint,
-        revision,
-        home,
-        spec.evaluation.engine,
-        spec.evaluation.place,
-        sampling_of(spec),
-        seed=spec.seed,
-        device=spec.backend.device,
-        bfloat16=bfloat16(spec.model),
-    )
-    return Draws(home, settings, checkpoint)
 
 
 def _drifts(spec: RunSpec, benchmark: str) -> list[Any]:

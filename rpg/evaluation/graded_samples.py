@@ -6,15 +6,10 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from rpg.config.evaluation import EngineSpec, OnRay, Place
-from rpg.config.identity import leaves
-from rpg.config.section import EVALUATES
-from rpg.evaluation.engines.protocol import Engine, Request, Sampling
+from rpg.evaluation.engines.protocol import Engine, Request
 from rpg.rewards.scoring import Answered, Scorer
-from rpg.store.checkpoints import model_files_digest
 from rpg.store.draws import Draw, Draws, Key, digest
 from rpg.tasks import Problem
 
@@ -89,10 +84,11 @@ def evaluate_problems(
     wanted = [(problem, k) for problem in problems for k in range(samples_per_problem)]
     prompts = {problem.id: _prompt(problem) for problem in problems}
     keys = {(problem.id, k): Key(problem.id, prompts[problem.id], k) for problem, k in wanted}
+    there = draws.read()
     older = {
         key: Draw(row["response"].removeprefix(scorer.prefix), row["tokens"], row["truncated"])
         for row in known
-        if (key := keys.get((row["problem_id"], row["sample"]))) and key not in draws.read()
+        if (key := keys.get((row["problem_id"], row["sample"]))) and key not in there
     }
     if older:
         draws.add(older)
@@ -141,39 +137,6 @@ def _drawn(
             there = draws.read()
             tell()
     return there
-
-
-def sample_settings(
-    checkpoint: str | Path,
-    revision: str | None,
-    home: Path,
-    engine: EngineSpec,
-    place: Place | None,
-    sampling: Sampling,
-    *,
-    seed: int,
-    device: str,
-    bfloat16: bool,
-) -> dict[str, Any]:
-    """All that a response depends on besides its problem, prompt and number, as plain data (rpg.store.draws).
-
-    A model is known by the digest of its files, and one of the hub by its commit (`revision`), never by a name alone: the
-    digest covers the tokenizer, and with it the chat template.
-    """
-    folder = Path(checkpoint).expanduser()
-    record = sampling.record()
-    del record["max_prompt_tokens"]  # a longer prompt is an error
-    return {
-        "model": model_files_digest(folder, home) if folder.is_dir() else f"{checkpoint}@{revision}",
-        "engine": {
-            "type": engine.type,
-            **{x.dotted: x.value for x in leaves(engine, kind=EVALUATES) if x.kind is EVALUATES},
-        },
-        "sampling": record,
-        "seed": seed,
-        "device": ("cuda" if place.gpus else "cpu") if isinstance(place, OnRay) else device,
-        "bfloat16": bfloat16,
-    }
 
 
 def _prompt(problem: Problem) -> str:

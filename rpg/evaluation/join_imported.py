@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
-from contextlib import ExitStack
-from functools import cache
 from pathlib import Path
 
 from rpg.backends.manifest import spec_of
 from rpg.config.task import chat_of
 from rpg.errors import UserError
-from rpg.evaluation.engines.protocol import Engine
-from rpg.evaluation.evaluator import draws_of, engine_of, samples_of
+from rpg.evaluation.drawing import Drawing
+from rpg.evaluation.evaluator import samples_of
 from rpg.evaluation.graded_samples import evaluate_problems, progress_lines
 from rpg.models.device import configure_device
 from rpg.models.reward_models import scorer_of
@@ -73,19 +71,13 @@ def join(
     prepared = prepare_data(spec, layout.home)
     if not Path(checkpoint).expanduser().is_dir():
         revision = hub_commit(str(checkpoint), revision)
-    draws = draws_of(spec, layout.home, checkpoint, revision)
+    drawing = Drawing.of(spec)
+    draws = drawing.draws(layout.home, checkpoint, revision)
     rules, written = rules_name(verifier_of(spec.task)), {}
-    about = {"model": str(checkpoint), "engine": spec.evaluation.engine.type, "draws": draws.key}
-    with ExitStack() as at_end:
-
-        @cache
-        def engine() -> Engine:
-            started = engine_of(spec, say)
-            at_end.callback(started.close)
-            started.load(checkpoint, revision)
-            return started
-
-        scorer = at_end.enter_context(scorer_of(spec, model_run.read_manifest().get("rewards") or {}))
+    with (
+        drawing.when_needed(checkpoint, revision, say) as engine,
+        scorer_of(spec, model_run.read_manifest().get("rewards") or {}) as scorer,
+    ):
         for benchmark in spec.benchmarks():
             rows = evaluate_problems(
                 engine,
@@ -96,7 +88,7 @@ def join(
                 draws=draws,
                 progress=progress_lines(benchmark, say),
             )
-            written[benchmark] = write_eval(folder, benchmark, step, rows, rules, about)
+            written[benchmark] = write_eval(folder, benchmark, step, rows, rules, draws.about)
     benchmarks = [*manifest["benchmarks"], *(b for b in written if b not in manifest["benchmarks"])]
     write_manifest(folder, {k: v for k, v in manifest.items() if k != "format"} | {"benchmarks": benchmarks})
     return written

@@ -7,9 +7,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
-from functools import cache
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -19,9 +17,9 @@ from pydantic import TypeAdapter, ValidationError
 from rpg.config.errors import ConfigError
 from rpg.config.evaluation import EngineSpec, OnRay
 from rpg.evaluation.benchmark_summary import Summary, summarise
-from rpg.evaluation.engines.factory import start_engine
-from rpg.evaluation.engines.protocol import Engine, Sampling
-from rpg.evaluation.graded_samples import evaluate_problems, progress_lines, sample_settings
+from rpg.evaluation.drawing import Drawing
+from rpg.evaluation.engines.protocol import Sampling
+from rpg.evaluation.graded_samples import evaluate_problems, progress_lines
 from rpg.models.model_cache import pretrained_folder
 from rpg.models.truncated_sampling import WHOLE, Restriction
 from rpg.models.warm_start_cache import local_files
@@ -30,7 +28,7 @@ from rpg.rewards.grades import UNREAD_SHARE, unread_form
 from rpg.rewards.scoring import Scorer
 from rpg.store.atomic_files import atomic_write_json, read_json_object
 from rpg.store.checkpoints import model_digest
-from rpg.store.draws import Draws, digest
+from rpg.store.draws import digest
 from rpg.store.layout import Layout
 from rpg.store.locks import in_turn
 from rpg.store.samples import graded_by, gradings, read_samples, write_samples
@@ -113,7 +111,9 @@ def evaluate(
     folder = Path(out) if out is not None else default_folder(checkpoint, layout.home)
     limit_tokens = max_response_tokens or _room(checkpoint, revision, max_prompt_tokens)
     sampling = Sampling(temperature, max_prompt_tokens, limit_tokens, restriction)
-    common = {
+    drawing = Drawing(spec, where, sampling, seed, device, bfloat16)
+    draws = drawing.draws(layout.home, checkpoint, revision)
+    drawn = {
         "model": _identity(checkpoint, revision),
         "engine": spec.model_dump(mode="json"),
         "sampling": sampling.record(),
@@ -121,28 +121,14 @@ def evaluate(
         "device": device,
         "bfloat16": bfloat16,
     }
-    settings = sample_settings(
-        checkpoint, revision, layout.home, spec, where, sampling, seed=seed, device=device, bfloat16=bfloat16
-    )
-    draws = Draws(layout.home, settings, checkpoint)
-    model = str(checkpoint) if revision is None else f"{checkpoint}@{revision}"
-    about = {"model": model, "engine": spec.type, "draws": draws.key}
     results = []
-    with ExitStack() as at_end:
-
-        @cache
-        def engine_with_model() -> Engine:
-            started = start_engine(spec, sampling, device, bfloat16, where, say)
-            at_end.callback(started.close)
-            started.load(checkpoint, revision)
-            return started
-
+    with drawing.when_needed(checkpoint, revision, say) as engine_with_model:
         for loaded in loaded_benchmarks:
             if limit is not None:  # the digest stays that of the whole benchmark
                 loaded = replace(loaded, problems=loaded.problems[:limit])
             name, verifier = loaded.benchmark.name, loaded.benchmark.verifier
             k = 1 if temperature == 0 else samples_per_problem or loaded.benchmark.samples_per_problem
-            identity = {**common, "samples_per_problem": k, **_benchmark_identity(loaded)}
+            identity = {**drawn, "samples_per_problem": k, **_benchmark_identity(loaded)}
             if limit is not None:
                 identity["limit"] = limit
             path = folder / f"{name}.parquet"
@@ -160,18 +146,19 @@ def evaluate(
                         seed=seed,
                         scorer=scorer,
                         draws=draws,
-                        known=_older(folder, name, identity),
+                        known=_older(folder, name, identity, draws.key),
                         progress=progress_lines(name, say),
                     )
+            checks = check(loaded, *training_data)
             with in_turn(folder / ".lock"):
                 record = _record(folder)
                 if not done:
                     _set_aside(folder, record, name, identity, draws.key)
-                    write_samples(path, rows, rules_name(verifier), about)
-                result = _result(loaded, rows, path, check(loaded, *training_data))
+                    write_samples(path, rows, rules_name(verifier), draws.about)
+                result = _result(loaded, rows, path, checks)
                 regraded = {"regraded": entry["regraded"]} if done and "regraded" in entry else {}
-                drawn = {"identity": identity, "draws": draws.key, "source": loaded.source}
-                record[name] = {**drawn, **_as_json(result), **regraded}
+                origin = {"identity": identity, "draws": draws.key, "source": loaded.source}
+                record[name] = {**origin, **_as_json(result), **regraded}
                 atomic_write_json(folder / RECORD, record)
             results.append(result)
     _list(folder, layout)
@@ -182,46 +169,40 @@ def _record(folder: Path) -> dict[str, Any]:
     return read_json_object(folder / RECORD) if (folder / RECORD).exists() else {}
 
 
-def _older(folder: Path, name: str, identity: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Graded samples of a benchmark that were drawn under the same settings, in the folder or set aside in it."""
+def _older(folder: Path, name: str, identity: Mapping[str, Any], draws: str) -> list[dict[str, Any]]:
+    """Graded samples of a benchmark that were drawn in the same way, in the folder or set aside in it."""
     rows = []
-    for record in (folder / RECORD, *sorted(folder.glob(f"*/{RECORD}"))):
+    for record in (folder / RECORD, *folder.glob(f"*/{RECORD}")):
         entry, path = _record(record.parent).get(name, {}), record.with_name(f"{name}.parquet")
-        if path.exists() and _same(
-            entry.get("identity", {}), identity, ("samples_per_problem", "limit", "verifier")
-        ):
+        if path.exists() and _alike(entry, identity, draws, "prompt", "problems"):
             rows += read_samples(path).to_pylist()
     return rows
 
 
-_BENCHMARK = ("samples_per_problem", "limit", "verifier", "prompt", "problems")
-"""The parts of an evaluation's identity that say nothing about how responses are drawn."""
-
-
-def _same(one: Mapping[str, Any], other: Mapping[str, Any], but: Sequence[str]) -> bool:
-    return all(one.get(name) == other.get(name) for name in {*one, *other} - {*but})
+def _alike(entry: Mapping[str, Any], identity: Mapping[str, Any], draws: str, *parts: str) -> bool:
+    """Whether a result has samples of the same model and settings, and these parts of its identity are the same."""
+    if "draws" not in entry:  # of an older version
+        parts = (*parts, "model", "engine", "sampling", "seed", "device", "bfloat16")
+    old = entry.get("identity", {})
+    return entry.get("draws", draws) == draws and all(old.get(part) == identity[part] for part in parts)
 
 
 def _set_aside(
     folder: Path, record: dict[str, Any], name: str, identity: Mapping[str, Any], draws: str
 ) -> None:
     """Move what an earlier call has written to a folder of its own, unless the new samples contain it."""
-    before, path = record.pop(name, {}), folder / f"{name}.parquet"
-    (folder / digest(identity)[:8] / path.name).unlink(
-        missing_ok=True
-    )  # the same evaluation, which comes back
-    old = before.get("identity")
-    if old is None or not path.exists():
+    before, path = record.pop(name, None), folder / f"{name}.parquet"
+    (folder / digest(identity)[:8] / path.name).unlink(missing_ok=True)  # the same evaluation: it comes back
+    if before is None or not path.exists():
         return
+    old = before["identity"]
     most = [(each["samples_per_problem"], each.get("limit") or inf) for each in (old, identity)]
-    same = before["draws"] == draws if "draws" in before else _same(old, identity, _BENCHMARK)
-    alike = same and all(old.get(part) == identity[part] for part in ("prompt", "problems", "verifier"))
-    if alike and all(a <= b for a, b in zip(*most, strict=True)):
-        return
-    aside = folder / digest(old)[:8]
-    atomic_write_json(aside / RECORD, {**_record(aside), name: before})
-    for file in (*gradings(path).values(), path):
-        file.rename(aside / file.name)
+    more = all(few <= many for few, many in zip(*most, strict=True))
+    if not more or not _alike(before, identity, draws, "prompt", "problems", "verifier"):
+        aside = folder / digest(old)[:8]
+        atomic_write_json(aside / RECORD, {**_record(aside), name: before})
+        for file in (*gradings(path).values(), path):
+            file.rename(aside / file.name)
 
 
 def _list(folder: Path, layout: Layout) -> None:

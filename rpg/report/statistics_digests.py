@@ -112,7 +112,9 @@ def _of_sweep(db: duckdb.DuckDBPyConnection, sweep: str) -> Statistics:
 
 
 def _parts(frame: pandas.DataFrame, runs: Mapping[str, str]) -> dict[str, str]:
-    """Of each column; where rows are those of one metric each, of each metric. `runs`: folder -> variant and seed."""
+    """Of each column; where rows are those of one metric each, of each metric. `runs`: folder -> variant and seed. Columns
+    without any value are those of other sweeps."""
+    frame = frame.dropna(axis=1, how="all")
     if "run" in frame:
         frame = frame.assign(run=frame["run"].map(runs))
     kept = [name for name in frame if name not in _OF_A_NIGHT and not str(name).startswith("seconds")]

@@ -10,7 +10,6 @@ how they are graded is a matter of the files that are made from them (rpg.store.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import gzip
 import hashlib
@@ -19,6 +18,7 @@ import os
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,6 +62,12 @@ class Draws:
         self.key = digest(settings)
         self.folder = home / "samples" / self.key
         self._settings = {**settings, "of": _relative(model, home)}
+        self.about = {
+            "model": self._settings["of"],
+            "engine": settings.get("engine", {}).get("type", ""),
+            "draws": self.key,
+        }
+        """For the metadata of files that are made from these samples."""
         self._own = self.folder / f"{time.time_ns()}-{os.getpid()}.jsonl.gz"
         self._rows: dict[Key, Draw] = {}
         self._read: dict[str, int] = {}
@@ -94,15 +100,16 @@ class Draws:
             raise
         self._know(draws.items())
 
-    @contextlib.contextmanager
+    @contextmanager
     def claimed(self, problems: Iterable[str]) -> Iterator[set[str]]:
         """Those of the problems from whose samples no other process draws; they are this one's until the block or the
         process ends. Read again after this: another process may just have finished some."""
         self._begin()
-        with readable("lock", self.folder):
-            file = open(self.folder / ".claims", "ab")  # noqa: SIM115 (errors of the block are not this file's)
-        with file:
-            yield {problem for problem in problems if _lock(file.fileno(), problem)}
+        with ExitStack() as held:
+            with readable("lock", self.folder):
+                file = held.enter_context(open(self.folder / ".claims", "ab"))
+                ours = {problem for problem in problems if _lock(file.fileno(), problem)}
+            yield ours
 
     def _know(self, draws: Iterable[tuple[Key, Draw]]) -> None:
         for key, draw in draws:

@@ -73,16 +73,12 @@ def fingerprint_beside_runs(layout: Layout) -> str:
 def by_hand(layout: Layout) -> Rows:
     """The files of graded samples that belong to no run (rpg evaluate)."""
     paths = [*layout.evaluations.glob("*/*.parquet"), *layout.evaluations.glob("*/*/*.parquet")]
+    name = layout.evaluations.as_posix() + "/"
     return [
-        {
-            "filename": str(path),
-            "sweep": "",
-            "run": path.parent.relative_to(layout.evaluations).as_posix(),
-            "benchmark": path.stem,
-            "step": 0,
-        }
+        {"filename": str(path), "benchmark": path.stem, "step": 0, "sweep": "", "run": run.removeprefix(name)}
         for path in sorted(paths)
         if not path.name.startswith(".") and MARK not in path.name
+        for run in [path.parent.as_posix()]
     ]
 
 
@@ -293,8 +289,8 @@ def summarise_evaluations(db: duckdb.DuckDBPyConnection) -> None:
                sum(truncated) / sum(n) AS truncated, avg(reward) AS reward, any_value(rules) AS rules,
                sum(unread) / sum(n) AS unread,
                CASE WHEN sweep = '' THEN 'hand' WHEN any_value(imported) IS NULL THEN 'sweep' ELSE 'joined' END AS origin,
-               coalesce(any_value(model), CASE WHEN sweep = '' THEN run
-                 ELSE format('{}/{}/step-{:06d}', sweep, run, step) END) AS model,
+               CASE WHEN origin = 'sweep' THEN format('{}/{}/step-{:06d}', sweep, run, step)
+                    ELSE coalesce(any_value(model), run) END AS model,
                coalesce(any_value(engine), any_value(spec->>'$.evaluation.engine.type')) AS engine,
                any_value(draws) AS draws
         FROM k LEFT JOIN majority USING (sweep, run, benchmark, step, problem_id)

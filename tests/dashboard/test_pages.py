@@ -430,7 +430,9 @@ def test_evaluations_by_hand_stand_beside_those_of_sweeps(demo):
     app.multiselect(key="origin").set_value(["hand", "sweep"]).run()
     both = app.dataframe[0].value
     of_run = both[(both["model"] == "demo/grpo-seed0/step-000006") & (both["benchmark"] == "easy")]
-    assert of_run["accuracy"].tolist() == [row["accuracy"]] and of_run["origin"].tolist() == ["sweep"]
+    assert of_run["accuracy"].tolist() == pytest.approx([row["accuracy"]]) and of_run["origin"].tolist() == [
+        "sweep"
+    ]
 
 
 def test_ten_megabytes_of_text_are_cut_and_can_be_saved(demo):

@@ -1,6 +1,7 @@
 """`rpg.evaluation.evaluate`: any model on any benchmark, nothing lost by a kill, nothing done twice."""
 
 import json
+import shutil
 import time
 
 import huggingface_hub.constants
@@ -12,6 +13,7 @@ from rpg.evaluation import evaluate, graded_samples
 from rpg.evaluation.graded_samples import Progress
 from rpg.evaluation.standalone import _said
 from rpg.models.truncated_sampling import Restriction
+from rpg.store.atomic_files import atomic_write_json
 from rpg.store.samples import EVAL_COLUMNS, read_samples
 from rpg.tasks import DataError
 from tests.evaluation.small_model import VLLM
@@ -58,6 +60,24 @@ def test_what_is_done_is_not_done_again_and_a_change_is(checkpoints, own_benchma
     assert [row for row in more if row["sample"] < 4] == first, (
         "more samples of a problem keep the first ones"
     )
+
+
+def test_results_of_older_versions_stay_valid_and_are_added_to(checkpoints, own_benchmark, tmp_path):
+    """Before samples were stored, the graded files were all there was."""
+
+    def run(k):
+        lines, how = [], {"home": tmp_path / "home", "out": tmp_path / "out", "samples_per_problem": k}
+        [result] = evaluate(checkpoints[0], [own_benchmark], say=lines.append, **how, **LIMITS)
+        return lines, samples(result)
+
+    _, first = run(2)
+    shutil.rmtree(tmp_path / "home" / "samples")
+    record = json.loads((tmp_path / "out" / "evaluation.json").read_text())
+    del record["mine"]["draws"]
+    atomic_write_json(tmp_path / "out" / "evaluation.json", record)
+    assert run(2) == (["mine: already done"], first)
+    lines, more = run(3)
+    assert lines[0] == "mine: 48/72 samples" and [row for row in more if row["sample"] < 2] == first
 
 
 def test_a_limit_takes_the_first_problems_and_is_not_taken_for_the_whole(

@@ -137,12 +137,17 @@ def test_a_sweep_whose_file_was_renamed_is_the_same_sweep_its_bands_included():
 
 @pytest.fixture(scope="module")
 def two_nights(tmp_path_factory):
-    """The same sweep under the names of two nights, in two data folders."""
+    """The same sweep under the names of two nights, in two data folders, beside another sweep in one of them."""
     shape = Shape(steps=4, eval_every=4, problems=6, samples=4, benchmarks=("easy", "hard"))
-    return [
+    layouts = [
         write_sweep(tmp_path_factory.mktemp(name), name, ("grpo", "rpg-urkl"), (0, 1, 2), shape)
         for name in ("monday", "tuesday")
     ]
+    beside = layouts[1].run("another", "run")
+    fields = {"run_id": "r", "variant": "v", "algorithm": "grpo", "seed": 0, "spec": {}}
+    write_manifest(beside, fields | {"created": 0, "steps": 1, "benchmarks": []})
+    append_metrics(beside, 1, {"step": 1, "a_metric_of_another_sweep": 0.5})
+    return layouts
 
 
 FAULTS = {
@@ -154,7 +159,7 @@ FAULTS = {
     "a curve's interval": (queries, "t_quantile", lambda real: lambda df: real(df) * 1.01),
     "a printed number": (tables, "number", lambda real: lambda value: f"{value:.2f}"),
     "the last checkpoint": (summary, "_checkpoint", lambda real: lambda *a: (0, real(*a)[1])),
-    "rows that are read": (database, "ingest", lambda real: lambda db, layout, runs, rest: real(db, layout, runs[1:], rest)),
+    "rows that are read": (database, "ingest", lambda real: lambda db, at, runs, rest: real(db, at, runs[:-1], rest)),
 }  # fmt: skip
 
 
