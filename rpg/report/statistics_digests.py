@@ -152,6 +152,8 @@ def _functions() -> dict[str, str]:
             stats.detectable(design, each) for design in designs for each in (spread, stats.ASSUMED)
         ],
         "sentence": [stats.sentence(design, stats.ASSUMED, 0.02) for design in designs],
-        "next_look": [stats.next_look(looks, "here", runs, 12)[1:] for looks in ([], [look])],
+        "next_look": [
+            stats.next_look(looks, "here", runs[:n], 20)[1:] for looks in ([], [look]) for n in (8, 15)
+        ],
     }
     return {name: digest(value) for name, value in values.items()}
