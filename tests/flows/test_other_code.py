@@ -105,7 +105,7 @@ def test_where_no_commit_can_be_run_the_cause_stays_unknown(checkout, tmp_path):
     first = commit("old")
     night = nights(str, [])
     for before, place, why in (
-        (record("old", first), tmp_path, "is no git checkout"),
+        (record("old", first), tmp_path, "is not a git checkout"),
         (record("old", first + "+"), root, "had no committed code"),
         (record("old", ""), root, "had no committed code"),
         (record("old", "0" * 40), root, "git: fatal"),
