@@ -120,7 +120,7 @@ def test_what_is_not_committed_is_told_from_commits(checkout):
     root, commit = checkout
     first, head = commit("old"), commit("old", "harmless")
     assert blame(record("new", head + "+"), record("old", first), root, nights(str, []))[0].startswith(
-        "changes that are not"
+        "uncommitted changes"
     )
     guilty = commit("new")
     assert guilty[:7] in blame(record("new", guilty + "+"), record("old", first), root, nights(str, []))[0]
