@@ -78,7 +78,7 @@ def blame(tonight: Record, before: Mapping[str, Any], root: Path, night: NightOf
     if _same(tonight, before):
         return "what both nights have is equal", False
     if night is None or not (root / ".git").exists():
-        return f"cause unknown: {root} is no git checkout whose earlier code could be run", False
+        return f"cause unknown: {root} is not a git checkout, so earlier code cannot be run", False
     if not commit or commit.endswith("+"):
         return f"cause unknown: night {before['night']} had no committed code that could be run again", False
     try:
@@ -87,7 +87,7 @@ def blame(tonight: Record, before: Mapping[str, Any], root: Path, night: NightOf
             if _same(tonight, settled):
                 other = tonight["environment"] != before["environment"] and not ledger(tonight, before).gone
                 return (
-                    f"commit {commit[:10]} gives the same here: the environment did it, not the code",
+                    f"commit {commit[:10]} gives the same numbers here: the environment changed them, not the code",
                     other,
                 )
             too = "" if _same(settled, before) else "; the environment changes numbers, too"
@@ -111,7 +111,7 @@ def _commit(tonight: Record, settled: Record, commit: str, tree: Path, night: Ni
     if head.endswith("+"):
         _git(tree, "checkout", "-q", head.rstrip("+"))
         if is_good():
-            return "changes that are not committed did it"
+            return "uncommitted changes are the cause"
     said = _git(tree, "bisect", "start", head.rstrip("+"), commit)
     while "is the first bad commit" not in said:
         try:
@@ -120,7 +120,7 @@ def _commit(tonight: Record, settled: Record, commit: str, tree: Path, night: Ni
             verdict = "skip"
         said = _git(tree, "bisect", verdict)
     first = _git(tree, "show", "-s", "--format=%h (%an: %s)", said.split()[0]).strip()
-    return f"commit {first} did it: found by running {labels[0]} at the commits between"
+    return f"commit {first} is the cause, found by running {labels[0]} at the commits between"
 
 
 def faults() -> list[dict[str, str]]:

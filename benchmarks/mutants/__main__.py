@@ -49,7 +49,7 @@ ROOMS: dict[str, tuple[list[str], list[str]]] = {
     "identity": (["rpg/config/identity.py"], ["tests/config/test_identity.py"]),
     "summary": (
         ["rpg/report/summary.py"],
-        ["tests/report/test_report.py", "tests/report/test_diagnostics.py"],
+        [f"tests/report/test_{name}.py" for name in ("summary", "report", "diagnostics")],
     ),
     "sampler": (
         ["rpg/backends/local/sampler.py", "rpg/models/decoding.py", "rpg/models/truncated_sampling.py"],

@@ -258,7 +258,7 @@ def _late(chosen: Checkpoints, runs: pandas.DataFrame, names: dict[str, str]) ->
     for variant, (step, seeds) in chosen.items():
         mine = runs[runs["variant"] == variant]
         steps = mine["steps"].max()
-        if pandas.notna(steps) and step < steps:
+        if step < steps:
             notes.append(f"{names[variant]}: last evaluated, and compared, at step {step} of {steps:.0f}")
         left_out = sorted(set(mine["run"]) - set(seeds.values()))
         if left_out:
@@ -337,7 +337,7 @@ def _course(variant: str, benchmark: str, accuracy: pandas.Series, step: int, st
         "variant": variant,
         "benchmark": benchmark,
         "step": step,
-        "steps": int(steps) if pandas.notna(steps) else step,
+        "steps": int(steps),
         "first_step": first_step,
         "first": float(accuracy.xs(first_step, level="step").mean()),
         "best": float(accuracy.groupby("run").max().mean()),

@@ -71,7 +71,9 @@ def test_the_commit_is_named_among_others_by_the_smallest_sweep_and_the_checkout
     ran = []
     said, excused = blame(record("new", head), record("old", first), root, nights(str, ran))
     assert (
-        not excused and said.startswith(f"commit {guilty[:7]}") and "(anna: a sign is flipped) did it" in said
+        not excused
+        and said.startswith(f"commit {guilty[:7]}")
+        and "(anna: a sign is flipped) is the cause" in said
     )
     assert ran[0] == ("old", ("small", "large")) and {labels for _, labels in ran[1:]} == {("small",)}
     assert len(ran) < 8, "it halves"
@@ -87,7 +89,7 @@ def test_another_environment_excuses_what_the_settled_commit_does_in_it_too_and_
     before, rounded = record("1.0", first), lambda bits: bits + " rounded"
     head = commit("1.0", "harmless")
     said, excused = blame(record("1.0 rounded", head, B), before, root, nights(rounded, []))
-    assert excused and "the environment did it, not the code" in said
+    assert excused and "the environment changed them, not the code" in said
     assert not blame(record("1.0 rounded", head), before, root, nights(rounded, []))[1], (
         "nothing that is known changed"
     )

@@ -113,7 +113,7 @@ def test_a_night_goes_red_for_a_flipped_sign_and_green_once_it_is_accepted(page,
         assert red["state_type"] == "FAILED", said
         assert f"bits changed since commit {before[:8]}" in said and f"to commit {after[:8]}" in said, said
         assert re.search(r"first at step 1, metric loss", said), said
-        assert f"commit {after[:7]} (anna: a sign is flipped) did it" in said, said
+        assert f"commit {after[:7]} (anna: a sign is flipped) is the cause" in said, said
         page.goto(f"{served.ui}/runs/flow-run/{red['id']}")
         page.get_by_text("Failed", exact=True).first.wait_for()
         page.get_by_text(re.compile("bits changed since commit")).first.wait_for()

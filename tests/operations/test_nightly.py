@@ -156,7 +156,7 @@ def test_a_broken_loss_goes_red_and_says_which_metric_and_by_how_much(tmp_path, 
     assert (
         "1 of 1 runs, first at step 1, metric loss" in red.stderr and "changed since: the code" in red.stderr
     )
-    assert "(anna: a sign is flipped) did it: found by running tiny" in red.stderr, red.stderr
+    assert "(anna: a sign is flipped) is the cause, found by running tiny" in red.stderr, red.stderr
     assert "bits changed" in red.stdout and len(list(place.glob("*.md"))) == 2
     still = night(tmp_path, tree, **prefect)
     assert still.returncode == 1, "a change stays red until somebody says that it was meant"
