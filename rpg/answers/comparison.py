@@ -33,6 +33,8 @@ _HEDGED = re.compile(r"\.\.\W*$|~\W*$|^\W*~|^[^*]*[^*\s]\s*\*$|\d,\s+\d{3}(?!\d)
 """Dots at the end, a mark of a footnote, numbers apart: read, not normalised away."""
 _CHOICE = re.compile(r"\W*(?:\\(?:text\w*|math\w+)\W*)?\(?([A-H])\)?\W*")
 _LETTER = re.compile(r"(?<![A-Za-z'])[A-H](?![A-Za-z'])")
+_CHOSEN = re.compile(r"\([A-H]\)|^[\s$*]*[A-H][).:](?:\s|$)|\b(?:option|choice)\W{1,3}[A-H]\b", re.IGNORECASE)
+"""A bare letter as gold answer is a choice where the answer names it as one; otherwise it may be a symbol."""
 
 
 def quick(gold: str, answer: str, relative_tolerance: float = 0.0) -> Verdict | None:
@@ -58,7 +60,7 @@ def equivalent(gold: str, answer: str, relative_tolerance: float = 0.0) -> Verdi
     verdict = quick(gold, answer, relative_tolerance)
     if verdict is not None:
         return verdict
-    if (choice := _CHOICE.fullmatch(gold)) and len(gold) > 1:
+    if (choice := _CHOICE.fullmatch(gold)) and (len(gold) > 1 or _CHOSEN.search(answer)):
         known = SUBJECT | EXPLAINING | {choice[1].lower()}
         right = {*_LETTER.findall(answer)} == {choice[1]} and known.issuperset(words(answer))
         right = right and not re.search(r"[-+*/^=<>?]|\\[lgn]e", answer)

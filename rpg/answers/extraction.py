@@ -39,6 +39,7 @@ def answer_line(response: str) -> tuple[str | None, bool]:
     answer = tail[:end].strip()
     if bool(last["open"]) != bool(last["after"]):  # else the emphasis of the marker is closed
         answer = answer.removesuffix(last["open"] or last["after"]).rstrip()
+    answer = _BULLET.sub(lambda mark: ", " if mark.start() else "", answer)
     called = _CALLED.search(response, max(0, last.start() - 100), last.start())
     if called and not {*words(called[0])} <= _NAMES:
         answer = f"{called[0]} answer: {answer}"
@@ -48,6 +49,8 @@ def answer_line(response: str) -> tuple[str | None, bool]:
 _NAMES = lexicon.SUBJECT | lexicon.RETRACTING | lexicon.NUMBERED
 _CALLED = re.compile(r"[^\n.!?:;|>,*#<]*\Z")
 """What the answer is called, before the marker: `final`; an `initial` one is not known to be it."""
+_BULLET = re.compile(r"(?:^|\s*\n)[ \t]*[-*+\u2022][ \t]+(?=\$|\\[(\[]|\\boxed|\*\*)")
+"""The mark of a list item, before a formula: no sign of it."""
 _IN_TEXT = re.compile(r"\\(?:text|textbf|mathbf|mathrm)\s*\{[^{}]{0,20}$")
 _QUOTED = re.compile(r"^[ \t\r]*\n\s*[>*](?=\s)|^\s*```\w*\s*\n")
 _LEADS_ON = re.compile(r":[ \t*_]*$")
@@ -113,6 +116,7 @@ _NAMED_AFTER = re.compile(
 _ASIDE = re.compile(r"\b(?:with|where|using) \$?[a-zA-Z] ?= ?-?[\d.]+\$?|\$\d+ ?(?:[<>]|\\[lg]e[q]?) ?\d+\$")
 """`with $p = 7$`, `$1 < 2$`: no statement."""
 _DISPLAYED = re.compile(r"\\\[.{0,900}?\\\]|\$\$.{0,900}?\$\$|\\begin\{.{0,900}?\\end\{\w+\*?\}", re.DOTALL)
+_LEADS_TO_DISPLAY = re.compile(r"(?<=[\w,:])[ \t*_]*\n\s*(?=\\\[|\$|\\boxed)")
 _SENTENCE_END = re.compile(r"\n+|(?<=[.!?])[*_)]*\s+")
 
 
@@ -120,6 +124,7 @@ def _sentences(text: str) -> list[str]:
     """What follows an answer, without marks of structure and end-of-text tokens."""
     text = text if len(text) < 2 * _BEHIND else f"{text[:_BEHIND]}\nomitted\n{text[-_BEHIND:]}"
     text = _DISPLAYED.sub(lambda m: m[0].replace("\n", " "), text)
+    text = _LEADS_TO_DISPLAY.sub(" ", text)
     text = _ASIDE.sub("", _NAMED_AFTER.sub("", _STRUCTURE.sub(" ", text)))
     return [part.strip(" \t*_") for part in _SENTENCE_END.split(text) if part.strip(_MARKS)]
 
@@ -189,7 +194,7 @@ def boxed_answer(text: str) -> str | None:
         if box.end < start and _JOINS.fullmatch(text, box.end + 1, start):
             start = box.begin
             earlier.append(rf"\boxed{{{_content(text, box)}}}")
-    before = _SENTENCE_END.split(text[max(0, start - 300) : start])[-1]
+    before = _before(text[max(0, start - 2 * _BEHIND) : start])
     formula = "" if earlier else _BEFORE_BOX.split(_UNEQUAL.sub(r"\g<0>{}", before))[-1].strip("*")
     end = _line_end(text, last.end + 1)
     content, rest = _content(text, last), text[last.end + 1 : end]
@@ -199,6 +204,26 @@ def boxed_answer(text: str) -> str | None:
         opened = "$" * (before.count("$") % 2)
         content = f"{lead}{opened}{formula}\\boxed{{{content}}}{rest}"
     return _finally(" or ".join([*dict.fromkeys(earlier), content]), text[end:])
+
+
+def _before(text: str) -> str:
+    """The sentence in which a box stands, up to the box: also what leads to it on the lines above its own or its display."""
+    openings = [text.rfind(r"\["), text.rfind(r"\begin{"), text.rfind("$$") if text.count("$$") % 2 else -1]
+    opening = max(openings)
+    if opening < 0 or any(closing in text[opening:] for closing in (r"\]", r"\end{")):
+        opening = len(text)
+    above, display = text[:opening], re.sub(r"\A\$\$", r"\\[", text[opening:]).replace("\n", " ")
+    own = _SENTENCE_END.split(above)[-1] + display
+    led_to = above[:-400] + _OPENS.sub("", above[-400:])
+    if "\n" in above[len(led_to) :] and led_to and led_to[-1] not in ".!?":
+        sentence = _SENTENCE_END.split(led_to)[-1]
+        led = re.split(r"[$\\\d\])}]", sentence)[-1]
+        led = sentence if words(led)[-1:] in (["and"], ["or"]) else led
+        own = f"{led} {own}" if words(led) else own
+    return _BULLET.sub("", own)
+
+
+_OPENS = re.compile(r"(?:\s|\\\[|\$|\\\(|[*_]{1,3}|[-+\u2022](?=\s)|\\begin\{\w+\*?\})*\Z")
 
 
 def _lead(before: str) -> str:
@@ -224,7 +249,7 @@ _NAME = re.compile(r"(?<=[a-z,] )[A-Z][a-z]+(?:['’]s)?(?= )")
 _LABEL = re.compile(r"\d\s*:\s*$|\bclaim\s*:")
 _TEXT = re.compile(r"\\(?:text\w*|mathrm|mbox)\s*\{([^{}]*)\}")
 _UNEQUAL = re.compile(r"\\(?:neq?|[lg]eq?|lt|gt)(?![a-z])")
-_JOINS = re.compile(r"[\s$,;]{0,9}(?:or|and)?[\s$]{0,9}(?:\w{1,9}\s?=\s?)?")
+_JOINS = re.compile(r"[\s$,;]{0,9}(?:or|and|[-*+\u2022](?=\s))?[\s$]{0,9}(?:\w{1,9}\s?=\s?)?")
 _BEFORE_BOX = re.compile(
     r"\$|\\[\[(]|\\\\|[&=,:;]|\\(?:approx|implies|Rightarrow|to|therefore|quad|qquad|text)|\s(?=[A-Za-z])|[A-Za-z.]{2}\s"
 )

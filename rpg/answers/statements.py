@@ -265,7 +265,9 @@ def _statements(items: list[Item], remark: bool = False) -> list[Statement]:
     items = _without_opening(items)
     start = _predicate(items)
     subject, rest = items[:start], _without_references(items[start:])
-    first = next(i for i, item in enumerate(rest) if item.kind == "formula")
+    first = next((i for i, item in enumerate(rest) if item.kind == "formula"), None)
+    if first is None:
+        raise Unreadable("only the number of a problem or a step")
     _check_subject(subject)
     leading = _words(rest[:first])
     if remark and not _REFERRING.isdisjoint(leading):
