@@ -1,15 +1,26 @@
-"""The mistakes that `benchmarks/nights.py` plants can be planted: a line that has moved is noticed here, not halfway."""
+"""The faults that a night plants can be planted: a line that has changed is noticed here, not at night."""
 
 import ast
+from pathlib import Path
 
 import pytest
 
-from benchmarks.nights import MUTATIONS, ROOT
+from flows.other_code import faults, plant
+
+ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("name", MUTATIONS)
-def test_a_mistake_has_one_place_and_leaves_a_program(name):
-    file, there, planted = MUTATIONS[name]
-    text = (ROOT / "rpg" / file).read_text("utf-8")
-    assert text.count(there) == 1, "not one place: which of them is meant?"
-    assert ast.dump(ast.parse(text)) != ast.dump(ast.parse(text.replace(there, planted)))
+@pytest.mark.parametrize("fault", faults(), ids=lambda fault: fault["name"])
+def test_a_fault_leaves_another_program(fault, tmp_path):
+    before, copy = ROOT / fault["file"], tmp_path / fault["file"]
+    copy.parent.mkdir(parents=True)
+    copy.write_bytes(before.read_bytes())
+    plant(tmp_path, fault)
+    if before.suffix == ".py":
+        assert ast.dump(ast.parse(copy.read_text("utf-8"))) != ast.dump(ast.parse(before.read_text("utf-8")))
+    else:
+        assert copy.read_text("utf-8") != before.read_text("utf-8")
+
+
+def test_there_are_fifty_and_each_has_its_own_name():
+    assert len({fault["name"] for fault in faults()}) == len(faults()) == 50

@@ -37,7 +37,7 @@ def run_of(one, due):
 def test_a_schedule_without_runs_and_runs_that_nobody_begins():
     now, night = datetime.now(UTC), deployment()
     ahead = run_of(night, now + timedelta(hours=3))
-    assert "makes no runs" in schedule_problems([night], [], now, 600)[0]
+    assert "creates no runs" in schedule_problems([night], [], now, 600)[0]
     assert schedule_problems([night], [], now, 60) == [], "Prefect has a minute to make them"
     assert schedule_problems([night], [ahead], now, 600) == []
     assert schedule_problems([deployment(active=False), deployment(paused=True)], [], now, 600) == []
@@ -66,10 +66,10 @@ def test_an_error_that_comes_again_is_told_with_what_was_raised(tmp_path):
 
 
 def test_status_and_dashboard_say_it_while_somebody_serves(tmp_path):
-    write_problems(tmp_path / "data", ["the schedule of nightly makes no runs"])
+    write_problems(tmp_path / "data", ["the schedule of nightly creates no runs"])
     said = rpg(tmp_path, "status")
-    assert said.returncode == 0 and "the schedule of nightly makes no runs" in said.stdout + said.stderr
-    assert service_problems(tmp_path / "data") == ["rpg serve: the schedule of nightly makes no runs"]
+    assert said.returncode == 0 and "the schedule of nightly creates no runs" in said.stdout + said.stderr
+    assert service_problems(tmp_path / "data") == ["rpg serve: the schedule of nightly creates no runs"]
     note = json.loads(path_of(tmp_path / "data").read_text())
     path_of(tmp_path / "data").write_text(json.dumps(note | {"time": time.time() - 3600}))
     assert read_problems(tmp_path / "data") == []
@@ -97,4 +97,4 @@ def test_a_real_server_is_well_and_a_schedule_whose_runs_are_gone_is_not(served,
             return look(folder_tag(served.home), 600)
 
         problems = until(without_runs, "a look before the scheduler has made them again")
-        assert "the schedule of nightly makes no runs" in problems[0]
+        assert "the schedule of nightly creates no runs" in problems[0]

@@ -106,7 +106,7 @@ def test_a_failed_or_killed_build_leaves_nothing_that_counts(tmp_path):
 
 def test_a_cache_that_is_a_file_is_said(tmp_path):
     (tmp_path / "cache").write_text("")
-    with pytest.raises(StoreError, match=r"cannot write .*cache/data"):
+    with pytest.raises(StoreError, match=r"cannot lock .*cache/data"):
         prepare_data(RunSpec.model_validate(CHAIN), tmp_path)
 
 
