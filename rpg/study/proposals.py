@@ -29,7 +29,7 @@ def batch_seed(tuning: str, variant: str, batch: int) -> int:
 
 
 def propose(space: Space, earlier: Sequence[Trial], count: int, seed: int) -> list[dict[str, Any]]:
-    """The settings of the next `count` trials after the `earlier` ones: at random until `STARTUP` have ended, then by TPE."""
+    """Settings of the next `count` trials after the `earlier` ones: at random until `STARTUP` have ended, then by TPE."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP, multivariate=True)
