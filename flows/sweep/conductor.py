@@ -79,6 +79,7 @@ def register(sweep: Sweep, layout: Layout, fresh: bool = False) -> list[RunFolde
             "path": str(sweep.path),
             "baseline": sweep.baseline,
             "matters": sweep.spec.matters,
+            "budget": sweep.spec.budget.tokens if sweep.spec.budget else None,
             "created": created,
             "runs": [*(run.folder for run in sweep.runs), *imported_runs(layout, sweep.spec.name)],
             "benchmarks": list(dict.fromkeys(name for run in sweep.runs for name in run.spec.benchmarks())),

@@ -17,7 +17,7 @@ from rpg.config.identity import canonical_json
 from rpg.config.load import load_raw_run, merge, read_mapping
 from rpg.config.run_spec import RunSpec
 from rpg.config.section import Positive, Section
-from rpg.config.sweep_spec import check_field, with_values
+from rpg.config.sweep_spec import Budget, check_field, with_values
 from rpg.config.yaml_lines import place
 
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
@@ -109,12 +109,6 @@ class Tune(Section):
                 f"prune: {self.prune} stops trials between seeds, so it needs two seeds at least"
             )
         return self
-
-
-class Budget(Section):
-    """What each run may have spent where variants are compared at equal spending."""
-
-    tokens: Positive
 
 
 class Report(Section):

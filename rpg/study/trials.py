@@ -125,23 +125,25 @@ def batches(layout: Layout, study: str, tuning: Tuning) -> Iterator[Batch]:
         number += 1
 
 
-def outcomes(layout: Layout, study: str, tuning: Tuning, batch: Batch) -> list[Trial]:
-    """The trials of a batch with what their runs have come to, and which of them are pruned."""
+def read_batch(
+    layout: Layout, study: str, tuning: Tuning, batch: Batch
+) -> tuple[list[Trial], list[tuple[int, int]]]:
+    """The trials of a batch with what their runs have come to, and the runs that are due (rpg.study.tuning.judged)."""
     sweep = tuning_sweep(study)
-    read = [
-        Trial(
-            batch.first + at,
-            settings,
-            tuple(outcome(layout.run(sweep, run), tuning.benchmarks) for run in runs),
-        )
-        for at, (settings, runs) in enumerate(zip(batch.settings, batch.runs, strict=True))
-    ]
-    return judged(read, tuning.halving)[0]
+    trials = []
+    for number, (settings, runs) in enumerate(zip(batch.settings, batch.runs, strict=True), batch.first):
+        outcomes = tuple(outcome(layout.run(sweep, run), tuning.benchmarks) for run in runs)
+        trials.append(Trial(number, settings, outcomes))
+    return judged(trials, tuning.halving)
 
 
 def variant_trials(layout: Layout, study: str, tuning: Tuning) -> list[Trial]:
     """All trials of a variant, in order."""
-    return [one for batch in batches(layout, study, tuning) for one in outcomes(layout, study, tuning, batch)]
+    return [
+        trial
+        for batch in batches(layout, study, tuning)
+        for trial in read_batch(layout, study, tuning, batch)[0]
+    ]
 
 
 def outcome(folder: RunFolder, benchmarks: tuple[str, ...]) -> Outcome:
@@ -175,7 +177,7 @@ def trials(layout: Layout, study: str) -> pandas.DataFrame:
     for one in record["tuning"]:
         tuning = tuning_from(one)
         for batch in batches(layout, study, tuning):
-            for trial, runs in zip(outcomes(layout, study, tuning, batch), batch.runs, strict=True):
+            for trial, runs in zip(read_batch(layout, study, tuning, batch)[0], batch.runs, strict=True):
                 began = [layout.run(tuning_sweep(study), run) for run in runs]
                 spent = [_spent(folder) for folder in began]
                 rows.append(

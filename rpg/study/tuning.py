@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rpg.config.identity import canonical_json
 from rpg.study.spec import Space
 
 Outcome = float | None
@@ -100,10 +99,10 @@ FEWEST_PER_FIELD = 5
 """Finished trials per searched field below which a search is called short: a rule of thumb, not a guarantee."""
 
 
-def equal_settings(winners: dict[str, dict[str, Any]]) -> Iterator[str]:
-    """A sentence for every variant whose run is another's: `winners` are all settings of the runs, by variant."""
-    first: dict[str, str] = {}
-    for variant, settings in winners.items():
-        other = first.setdefault(canonical_json(settings), variant)
+def equal_settings(runs: Mapping[str, list[str]]) -> Iterator[str]:
+    """A sentence for every variant whose runs are another's: `runs` are their identities, by variant."""
+    first: dict[tuple[str, ...], str] = {}
+    for variant, identities in runs.items():
+        other = first.setdefault(tuple(identities), variant)
         if other != variant:
             yield f"{variant} and {other} are the same runs: their settings are equal, so they cannot differ"
