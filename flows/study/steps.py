@@ -39,7 +39,11 @@ Conduct = Callable[[Sweep, Collection[str]], str | None]
 
 
 class StudyError(UserError):
-    """A study cannot go on; the message says why, and what to do."""
+    """A step cannot be done; the message says why, and what to do first."""
+
+
+class RunsFailed(UserError):
+    """Runs that the next step needs have failed."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,7 @@ def _check_apart(study: Study) -> None:
 
 
 def tune(running: Running, tunings: Sequence[Tuning]) -> None:
-    """Every trial of every variant, batch after batch. Raises StudyError: runs cannot be done, or no trial of a variant's
+    """Every trial of every variant, batch after batch. Raises RunsFailed: runs cannot be done, or no trial of a variant's
     batch has finished."""
     tune, layout, name = running.study.spec.tune, running.layout, running.name
     for number in itertools.count():
@@ -121,13 +125,12 @@ def _train(running: Running, tunings: Sequence[Tuning], number: int) -> None:
         run.folder: run for one in tunings for run in _due(running, one, number, one.variant in trained)
     }:
         trained |= {one.variant for one in tunings}
-        running.say(f"{running.name}: tuning {len(tunings)} variants, batch {number + 1}, {len(due)} runs")
         ended = {run.folder: run for one in tunings for run in _ended(running, one)}
         sweep = tuning_plan(running.study, [*{**ended, **due}.values()])
         error = running.conduct(sweep, due)
         folders = [running.layout.run(sweep.spec.name, name) for name in due]
         if not any(folder.done_path.exists() or folder.failed_path.exists() for folder in folders):
-            raise StudyError(error or "no run has ended")
+            raise RunsFailed(error or "no run has ended")
 
 
 def _due(running: Running, tuning: Tuning, number: int, trained: bool) -> list[PlannedRun]:
@@ -137,9 +140,9 @@ def _due(running: Running, tuning: Tuning, number: int, trained: bool) -> list[P
     if all(trial.state == "failed" for trial in trials):
         if trained:
             failed = running.layout.run(tuning_sweep(running.name), batch.runs[0][0]).read_failed() or {}
-            raise StudyError(
+            raise RunsFailed(
                 f"{tuning.variant}: no trial of batch {number + 1} has finished, so there is nothing to go on from; one "
-                f"says: {failed.get('error')}. Try again with: {next_steps.this_again()}"
+                f"says: {failed.get('error')}"
             )
         places = [(at, 0) for at in range(len(trials))]
     planned = {at: _runs(running, tuning, trials[at]) for at, _ in places}
@@ -220,7 +223,6 @@ def _look(running: Running, sweep: Sweep, runs: Collection[str]) -> str | None:
     """Train what is missing of these runs, and look at the differences. Returns what failed in a line, or None."""
     layout, name = running.layout, sweep.spec.name
     if not all(layout.run(name, run).done_path.exists() for run in runs):
-        running.say(f"{running.name}: reporting {len(runs)} of {len(sweep.runs)} runs")
         return running.conduct(sweep, runs)
     if not any(set(look["runs"]) == set(runs) for look in layout.read_looks(name)):  # killed just before it
         from rpg.report.sweep_report import write_report  # noqa: PLC0415 - as above

@@ -119,7 +119,7 @@ def conduct(
                         from flows.prefect.ui import TaskOwner  # noqa: PLC0415 - see above
                         from flows.sweep.flow import run  # noqa: PLC0415 - see above
                     owner = TaskOwner(layout, name)
-                    context = Context(layout, name, slots, children, claims, progress, owner)
+                    context = Context(layout, name, slots, children, claims, progress, owner, sweep.reported)
                     run([folder.name for folder in due], workers, context)
     except Exception as error:
         if (line := _one_line(error)) is None:

@@ -53,7 +53,8 @@ def study(
     if len(words) != 1 or words[0] == "status":
         refuse(f"study {' '.join(words)}: expected a study file, or: status NAME")
     from flows.prefect.server import prefect_api
-    from flows.study.steps import STEPS, Running, run_steps
+    from flows.study.steps import STEPS, Running, RunsFailed, run_steps
+    from rpg.next_steps import this_again
     from rpg.processes import quick_imports
     from rpg.store import locks
 
@@ -73,9 +74,12 @@ def study(
                     error = run(steps, Running(loaded, layout, conduct, say, register_again))
             except KeyboardInterrupt:
                 return stopped()
+            except RunsFailed as failed:
+                error = str(failed)
     _status(layout, name)
     if error:
         complain(f"error: {error}")
+        complain(f"not finished; try again with: {this_again()}")
     return 1 if error else 0
 
 

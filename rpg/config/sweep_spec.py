@@ -75,13 +75,15 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class Sweep:
-    """An expanded sweep: its specification, its runs in order, the baseline's variant and the file's text."""
+    """An expanded sweep: its specification, its runs in order, the baseline's variant and the file's text. `reported`: a
+    report is written when its runs are over."""
 
     spec: SweepSpec
     runs: tuple[PlannedRun, ...]
     baseline: str | None
     source: str
     path: Path
+    reported: bool = True
 
 
 def load_sweep(

@@ -44,7 +44,8 @@ def tuning_plan(study: Study, runs: Sequence[PlannedRun]) -> Sweep:
         name=tuning_sweep(study.spec.name),
         description=f"Trials of the study {study.spec.name}: settings that were tried, on seeds that are not reported.",
     )
-    return Sweep(spec, tuple(runs), None, study.path.read_text(encoding="utf-8"), study.path)
+    text = study.path.read_text(encoding="utf-8")
+    return Sweep(spec, tuple(runs), None, text, study.path, reported=False)
 
 
 def registration_plan(
