@@ -25,9 +25,9 @@ from rpg.study.trials import (
     batch_path,
     batches,
     read_batch,
+    searches,
     tuning_sweep,
     tunings_of,
-    variant_trials,
     write_study,
 )
 from rpg.study.tuning import Trial, winner
@@ -95,26 +95,26 @@ def _check_apart(study: Study) -> None:
 def tune(running: Running, tunings: Sequence[Tuning]) -> None:
     """Every trial of every variant, batch after batch. Raises RunsFailed: runs cannot be done, or no trial of a variant's
     batch has finished."""
-    tune, layout, name = running.study.spec.tune, running.layout, running.name
-    for number in itertools.count():
+    for number in range(running.study.searches * running.study.batches):
         for tuning in tunings:
-            tried = variant_trials(layout, name, tuning)
-            if not batch_path(layout, name, tuning, number).exists() and len(tried) < tune.trials:
-                _propose(running, tuning, number, tried, min(tune.batch, tune.trials - len(tried)))
-        here = [tuning for tuning in tunings if batch_path(layout, name, tuning, number).exists()]
-        if not here:
-            return
-        _train(running, here, number)
+            if not batch_path(running.layout, running.name, tuning, number).exists():
+                _propose(running, tuning, number)
+        _train(running, tunings, number)
 
 
-def _propose(running: Running, tuning: Tuning, number: int, tried: list[Trial], count: int) -> None:
-    """Write a batch, before any of its runs."""
+def _propose(running: Running, tuning: Tuning, number: int) -> None:
+    """Write a batch, before any of its runs; it follows from the earlier trials of its search."""
+    tune, search = running.study.spec.tune, number // running.study.batches
+    found = searches(running.layout, running.name, tuning)
+    earlier = found[search] if search < len(found) else []
     seed = batch_seed(tuning.digest, tuning.variant, number)
+    count = min(tune.batch, tune.trials - len(earlier))
     trials = []
-    for place, settings in enumerate(propose(tuning.space, tried, count, seed), len(tried)):
+    for place, settings in enumerate(propose(tuning.space, earlier, count, seed), sum(map(len, found))):
         runs = trial_runs(running.study, tuning, place, settings, data_digest)
         trials.append({"trial": place, "settings": settings, "runs": [run.folder for run in runs]})
-    record = {"format": FORMAT, "variant": tuning.variant, "batch": number, "seed": seed, "trials": trials}
+    record = {"format": FORMAT, "variant": tuning.variant, "search": search, "batch": number, "seed": seed}
+    record["trials"] = trials
     atomic_write_json(batch_path(running.layout, running.name, tuning, number), record)
 
 
@@ -151,7 +151,7 @@ def _due(running: Running, tuning: Tuning, number: int, trained: bool) -> list[P
 
 def _ended(running: Running, tuning: Tuning) -> Iterator[PlannedRun]:
     """The runs of a variant that are done, of all batches; those that failed are not tried again."""
-    for trial in variant_trials(running.layout, running.name, tuning):
+    for trial in itertools.chain(*searches(running.layout, running.name, tuning)):
         for run, value in zip(_runs(running, tuning, trial), trial.outcomes, strict=True):
             if value is not None and not math.isnan(value):
                 yield run
@@ -170,18 +170,19 @@ def register(running: Running, tunings: Sequence[Tuning]) -> None:
         return
     winners = {}
     for tuning in tunings:
-        tried = variant_trials(layout, name, tuning)
-        if len(tried) < running.study.spec.tune.trials or any(trial.state == "pending" for trial in tried):
+        found = searches(layout, name, tuning)
+        whole = sum(map(len, found)) == running.study.searches * running.study.spec.tune.trials
+        if not whole or any(trial.state == "pending" for trials in found for trial in trials):
             command = next_steps.command("study", str(running.study.path), "--only", "tune", layout=layout)
             raise StudyError(
                 f"{name}: {tuning.variant} is not tuned yet, so nothing can be registered; first: {command}"
             )
-        best = winner(tried)
-        if best is None:
+        won = [best for trials in found if (best := winner(trials))]
+        if len(won) < len(found):
             raise StudyError(
-                f"{name}: {tuning.variant} has no finished trial, so it has no settings to compare"
+                f"{name}: a search of {tuning.variant} has no finished trial, so it has no settings to compare"
             )
-        winners[tuning.variant] = best
+        winners[tuning.variant] = won
     registration.register(layout, registration_plan(running.study, tunings, winners, data_digest), former)
     written = registration.read_record(layout, name)
     assert written

@@ -49,27 +49,35 @@ def tuning_plan(study: Study, runs: Sequence[PlannedRun]) -> Sweep:
 
 
 def registration_plan(
-    study: Study, tunings: Sequence[Tuning], winners: Mapping[str, Trial], data: DataDigest
+    study: Study, tunings: Sequence[Tuning], winners: Mapping[str, Sequence[Trial]], data: DataDigest
 ) -> dict[str, Any]:
-    """What will be compared, for rpg.study.registration.register; `winners` are the trials that won, by variant."""
+    """What will be compared, for rpg.study.registration.register; `winners` are the trials that won, by variant and search.
+    The reported seeds take the searches in turn."""
     report = study.spec.report
     benchmarks = study.reported_benchmarks()
     variants = {
-        variant: {**settings, **winners[variant].settings} for variant, settings in study.variants.items()
+        variant: {**settings, **_of_searches([won.settings for won in winners[variant]])}
+        for variant, settings in study.variants.items()
     }
     runs: dict[str, Any] = {}
     crossed = list(_crossed(study.spec.factors))
-    for (variant, settings), levels, seed in itertools.product(variants.items(), crossed, report.seeds):
-        values = {**settings, **levels, "evaluation.benchmarks": list(benchmarks), "seed": seed}
+    seeds = enumerate(report.seeds)
+    for (variant, settings), levels, (place, seed) in itertools.product(
+        study.variants.items(), crossed, seeds
+    ):
+        won = winners[variant][place % len(winners[variant])].settings
+        values = {**settings, **won, **levels, "evaluation.benchmarks": list(benchmarks), "seed": seed}
         name = "-".join([variant, *(value_text(level) for level in levels.values())])
         run = _planned(study.base, name, variant, values, study.path, data)
-        runs[run.folder] = {"variant": variant, "seed": seed, "factors": levels, "run_id": run.run_id}
+        runs[run.folder] = {
+            "variant": variant, "seed": seed, "settings": won, "factors": levels, "run_id": run.run_id,
+        }  # fmt: skip
     plan = {
         "study": study.spec.name,
         "question": study.spec.question,
         "base": study.base,
         "variants": variants,
-        "trials": {variant: winner.number for variant, winner in winners.items()},
+        "trials": {variant: [trial.number for trial in won] for variant, won in winners.items()},
         "tuning": {tuning.variant: tuning.digest for tuning in tunings},
         "baseline": report.baseline or next(iter(variants)),
         "seeds": report.seeds,
@@ -86,6 +94,13 @@ def registration_plan(
     return as_read
 
 
+def _of_searches(settings: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Searched settings as a record shows them: one value, or a list with one for each search."""
+    if len(settings) == 1:
+        return settings[0]
+    return {field: [one[field] for one in settings] for field in settings[0]}
+
+
 def _crossed(factors: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
     for levels in itertools.product(*factors.values()):
         yield dict(zip(factors, levels, strict=True))
@@ -99,6 +114,7 @@ def reported_plan(record: Mapping[str, Any], path: Path, data: DataDigest) -> Sw
         levels = planned["factors"]
         values = {
             **record["variants"][planned["variant"]],
+            **planned["settings"],
             **levels,
             "evaluation.benchmarks": record["benchmarks"],
             "seed": planned["seed"],

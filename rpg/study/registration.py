@@ -32,8 +32,9 @@ _PLAN = (
 class Registration:
     """What is compared, as it was registered.
 
-    variants: name -> its settings by dotted field, tuned ones included. factors: dotted field -> levels, crossed with the
-    seeds. runs: folder in the sweep `sweep` -> {variant, seed, factors: {field: level}, run_id}. budget: tokens per run, or
+    variants: name -> its settings by dotted field; of a searched field a list, with a value for each search, where there are
+    several. factors: dotted field -> levels, crossed with the seeds. runs: folder in the sweep `sweep` -> {variant, seed,
+    settings: {searched field: value}, factors: {field: level}, run_id}. budget: tokens per run, or
     None. deviations: how what there is departs from the record, a sentence each; none: the badge holds.
     """
 

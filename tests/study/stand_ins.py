@@ -11,7 +11,6 @@ import yaml
 from flows.study.steps import STEPS, Running, run_steps
 from flows.sweep.conductor import register
 from rpg.store import Layout, atomic_files
-from rpg.store.run_folder import FORMAT
 from rpg.store.run_writer import append_metrics, write_done, write_failed
 from rpg.store.samples import write_eval
 from rpg.study.spec import load_study
@@ -36,6 +35,7 @@ FILE = {
         "space": {RATE: {"log": [1e-4, 1e-2]}},
         "trials": 4,
         "batch": 2,
+        "searches": 1,
         "seeds": [100, 101],
         "prune": "successive-halving",
     },
@@ -122,6 +122,3 @@ def killed_after(writes, work):
     ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     assert ended in (0, -signal.SIGKILL), ended
     return ended == 0
-
-
-__all__ = ["FORMAT", "RATE"]

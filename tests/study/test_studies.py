@@ -108,6 +108,21 @@ def test_what_is_reported_follows_from_the_record(undisturbed):
     assert not tuned & {manifest["run_id"] for manifest in manifests.values()}
 
 
+def test_every_reported_seed_has_a_search_of_its_own(tmp_path):
+    home, layout = tmp_path / "data", Layout.at(tmp_path / "data")
+    run(home, study_file(tmp_path, tune={"searches": None, "trials": 2}))
+    rows, record = trials(layout, "made-up"), registration(layout, "made-up")
+    assert list(rows.groupby(["variant", "search"]).size()) == [2] * 6 and rows[RATE].nunique() == 12
+    for one in record.runs.values():
+        search = rows[
+            (rows["variant"] == one["variant"]) & (rows["search"] == record.seeds.index(one["seed"]))
+        ]
+        won = search[search["state"] == "finished"]
+        assert one["settings"][RATE] == won.loc[won["objective"].idxmax(), RATE]
+        assert record.variants[one["variant"]][RATE][one["seed"]] == one["settings"][RATE]
+    assert not any("another search" in line for line in sentences(layout, "made-up"))
+
+
 def test_a_record_that_was_edited_is_shown(undisturbed, tmp_path):
     run(tmp_path, undisturbed[0], only=["tune", "register"])
     layout = Layout.at(tmp_path)
