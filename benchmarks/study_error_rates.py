@@ -4,8 +4,8 @@
     python -m benchmarks.study_error_rates --only equal --studies 200
 
 Proposals, pruning, the choice of settings, looks and the test of differences are those of studies; a function of the
-settings with run-to-run noise stands for training. A run has a level in logits: its variant's best, less the squared distance
-of its settings from the best ones, plus noise. Problems differ in difficulty; those of tuning are not those reported.
+settings with run-to-run noise stands for training. A run has a level in logits: its variant's best, less the squared
+distance of its settings from the best ones, plus noise. Problems differ in difficulty; those of tuning are not reported.
 
 `equal`: two variants are the same under two names. `one search`: the same, but all reported seeds share the settings that
 one search found. `better`: one variant is better by the difference that is found in 80 % of studies by

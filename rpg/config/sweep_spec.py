@@ -160,6 +160,10 @@ def _read_spec(path: Path, axes: dict[str, list[Any]] | None, name: str | None) 
         raise ConfigError(
             f"{path}: this is a run file, and a sweep file (name, axes) is expected here; try: rpg train {path}"
         )
+    if "tune" in raw:
+        raise ConfigError(
+            f"{path}: tune: this is a study file, and a sweep file is expected here; try: rpg study {path}"
+        )
     misplaced = [key for key in raw if key in RunSpec.model_fields and key not in SweepSpec.model_fields]
     if misplaced:
         raise ConfigError(
