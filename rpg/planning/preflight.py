@@ -190,7 +190,7 @@ def _folder(specs: Sequence[RunSpec], layout: Layout) -> list[str]:
     need, free = sum(usage.after for usage in needs if usage), shutil.disk_usage(existing).free
     if need > free:
         return [
-            f"{layout.home}: {free / 1e9:.1f} GB are free, and the runs will leave about {need / 1e9:.1f} GB: free "
+            f"{layout.home}: {free / 1e6:,.0f} MB are free, and the runs will leave about {need / 1e6:,.0f} MB: free "
             "some space (rpg gc), or keep fewer checkpoints (training.keep_checkpoints: last)"
         ]
     return []

@@ -167,7 +167,7 @@ def test_too_little_disk_is_foretold(tmp_path):
         "intermediate_size": 1_048_576,
     }
     lines = preflight([resolve({"model": {"type": "tiny", **huge}}, "x")], Layout(tmp_path))
-    assert any("GB are free" in line and "keep_checkpoints: last" in line for line in lines), lines
+    assert any("MB are free" in line and "keep_checkpoints: last" in line for line in lines), lines
 
 
 def test_a_data_folder_that_can_never_be_is_refused(tmp_path):
