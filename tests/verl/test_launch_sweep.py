@@ -17,7 +17,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rpg.report.run_digests import run_digest
 from rpg.store import Layout
 from rpg.store.run_folder import pending_evaluations
 from tests.verl import NOT_ON_VERL, marked
@@ -132,8 +131,6 @@ def test_a_sweep_on_both_back_ends_survives_kills(home, prefect):
         steps = [row["step"] for row in folder.read_metrics().rows]
         assert steps == ([0, *STEPS] if back_end == "verl" else STEPS), "each once; validation at step 0"
     same_names_and_numbers(home)
-    digest = run_digest(plain)  # what a night compares
-    assert digest["back end"] == "verl" and digest["steps"] == [0, *STEPS] and len(digest["metrics"]) > 20
     adapters_are_merged(adapters)
     database_holds_both(home)
 
