@@ -3,11 +3,11 @@
     python -m benchmarks.compute_fits                         # every cell, 1,000 studies each: about ten minutes
     python -m benchmarks.compute_fits --studies 200 --only late
 
-A study has 21 checkpoints with one answer to each of 192 problems. The parameters of its seeds are normal around those planted
-(midpoint and slope in logarithms). `wide`: seeds differ twice as much; `wandering`: accuracies of a seed wander as well, as a
-random walk. Coverage is that of the fits that are not refused. The exit code is 1 if a coverage lies outside of 93 to 97 %, or
-fewer than 98 % of the curves without saturation are refused, by more than the error of the simulation (binomial test at 5 %,
-Bonferroni over the cells).
+A study has 21 checkpoints with one answer to each of 192 problems. The parameters of its seeds are normal around those
+planted (midpoint and slope in logarithms). `wide`: seeds differ twice as much; `wandering`: accuracies of a seed wander as
+well, as a random walk. Coverage is that of the fits that are not refused. The exit code is 1 if a coverage lies outside of
+93 to 97 %, or fewer than 98 % of the curves without saturation are refused, by more than the error of the simulation
+(binomial test at 5 %, Bonferroni over the cells).
 """
 
 from __future__ import annotations
@@ -119,9 +119,7 @@ def refused(name: str, seeds: int, studies: int) -> int:
 
 def outside(hits: int, trials: int, low: float, high: float, cells: int) -> bool:
     error = 0.05 / cells
-    return bool(
-        stats.binom.cdf(hits, trials, low) < error or stats.binom.sf(hits - 1, trials, high) < error
-    )
+    return bool(stats.binom.cdf(hits, trials, low) < error or stats.binom.sf(hits - 1, trials, high) < error)
 
 
 def main() -> None:
@@ -153,7 +151,10 @@ def main() -> None:
         print("|---|" + "--:|" * len(SEEDS))
     for name in others:
         counts = [refused(name, seeds, options.studies) for seeds in SEEDS]
-        print(f"| {name} | " + " | ".join(f"{count / options.studies:.1%}" for count in counts) + " |", flush=True)
+        print(
+            f"| {name} | " + " | ".join(f"{count / options.studies:.1%}" for count in counts) + " |",
+            flush=True,
+        )
         cells = len(WITHOUT) * len(SEEDS)
         wrong += [name for count in counts if outside(count, options.studies, REFUSED, 1.0, cells)]
     print(f"\nOutside: {'; '.join(wrong) or 'none'}.")

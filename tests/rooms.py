@@ -116,7 +116,7 @@ ROOMS = (
     ),
     _room(
         "rpg.study", "studies: tuned with equal effort, registered, compared",
-        "rpg.provenance rpg.store rpg.config", "optuna numpy pandas pydantic",
+        "rpg.stats rpg.provenance rpg.store rpg.config rpg.report", "optuna numpy pandas pydantic duckdb vl_convert",
     ),
     _room("rpg.paper", "the published results, and a lint of them", outside="pandas scipy rich"),
     _room(

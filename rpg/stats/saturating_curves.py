@@ -2,9 +2,10 @@
 
     A(C) = start + (asymptote - start) / (1 + (midpoint / C) ** slope)
 
-as in Khatri et al. 2025, "The Art of Scaling Reinforcement Learning Compute for LLMs" (arXiv 2510.13786), eq. 1. One curve is
-fitted to all seeds by least squares. Seeds are the unit: to first order, the parameters of a seed are those of the curve plus
-its own Gauss-Newton step, and the intervals are Student's over these (how they cover: `python -m benchmarks.compute_fits`).
+as in Khatri et al. 2025, "The Art of Scaling Reinforcement Learning Compute for LLMs" (arXiv 2510.13786), eq. 1. One curve
+is fitted to all seeds by least squares. Seeds are the unit: to first order, the parameters of a seed are those of the curve
+plus its own Gauss-Newton step, and the intervals are Student's over these (how they cover:
+`python -m benchmarks.compute_fits`).
 """
 
 from __future__ import annotations
@@ -40,26 +41,18 @@ class Bounds(NamedTuple):
     high: float
 
 
-NOTHING = Bounds(np.nan, np.nan, np.nan)
-
-
 class ComputeFit(NamedTuple):
-    """A variant's curve. With a `refusal` (a sentence) there are no parameters, and `at` holds within the budget only."""
+    """A variant's curve. With a `refusal` (a sentence) it has no asymptote, midpoint and slope, and ends at the budget."""
 
     seeds: int
     budget: float
     refusal: str
     held_out: float
     """Root mean square error of the seeds' mean in the second half of the budget, predicted from the first; NaN: no fit."""
-    reached: float
-    """Share of the rise at the end of the budget."""
-    asymptote: Bounds
-    midpoint: Bounds
-    slope: Bounds
     parameters: np.ndarray
-    """(4,): start, rise, logarithms of midpoint and slope."""
+    """(4,): start, rise, logarithms of midpoint and slope; NaN: no fit."""
     deviations: np.ndarray
-    """(seeds, 4): of the seeds, to first order."""
+    """(seeds, 4): of the seeds, to first order; NaN: too few."""
 
     def at(self, compute: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Accuracy at `compute` (any shape), low and high of its pointwise 95 % interval."""
@@ -67,6 +60,31 @@ class ComputeFit(NamedTuple):
         value = curve(self.parameters, amount)
         half = _half(np.moveaxis(_slopes(self.parameters, amount) @ self.deviations.T, -1, 0))
         return value, value - half, value + half
+
+    @property
+    def asymptote(self) -> Bounds:
+        return self._bounds(np.array([1, 1, 0, 0]))
+
+    @property
+    def midpoint(self) -> Bounds:
+        return Bounds(*np.exp(self._bounds(np.array([0, 0, 1, 0]))))
+
+    @property
+    def slope(self) -> Bounds:
+        return Bounds(*np.exp(self._bounds(np.array([0, 0, 0, 1]))))
+
+    def reached(self) -> Bounds:
+        """Share of the rise at the end of the budget."""
+        *_, midpoint, slope = self.parameters
+        end = np.exp(slope) * (np.log(self.budget) - midpoint)
+        half = _half(self.deviations @ [0, 0, -np.exp(slope), end])
+        return Bounds(*map(float, special.expit([end, end - half, end + half])))
+
+    def _bounds(self, direction: np.ndarray) -> Bounds:
+        if self.refusal:
+            return Bounds(np.nan, np.nan, np.nan)
+        value, half = float(self.parameters @ direction), float(_half(self.deviations @ direction))
+        return Bounds(value, value - half, value + half)
 
 
 def curve(parameters: np.ndarray, compute: np.ndarray) -> np.ndarray:
@@ -78,62 +96,42 @@ def fit(compute: ArrayLike, accuracy: ArrayLike) -> ComputeFit:
     """The curve of one variant from arrays (seeds, checkpoints), compute ascending. ValueError: shapes differ, or a value
     is not finite."""
     x, y = np.asarray(compute, float), np.asarray(accuracy, float)
-    if x.shape != y.shape or x.ndim != 2 or not (np.isfinite(x).all() and np.isfinite(y).all()):
+    if x.shape != y.shape or x.ndim != 2 or not x.size or not np.isfinite([x, y]).all():
         raise ValueError("expected finite arrays (seeds, checkpoints) of one shape")
     seeds, checkpoints = x.shape
-    budget = float(x[:, -1].mean()) if checkpoints else 0.0
+    budget = float(x[:, -1].mean())
     first = int((x.mean(axis=0) <= budget / 2).sum())
-    if first < FIRST_HALF or first == checkpoints:
-        why = f"{first} of {checkpoints} checkpoints lie in the first half of the budget; a fit takes at least {FIRST_HALF} there"
-        return _without(seeds, budget, why)
-    parameters = _least_squares(x, y)
+    made = ComputeFit(seeds, budget, "", np.nan, np.full(4, np.nan), np.full((seeds, 4), np.nan))
+    if not FIRST_HALF <= first < checkpoints:
+        of = f"{first} of {checkpoints} checkpoints lie in the first half of the budget"
+        return made._replace(refusal=f"{of}; a fit takes at least {FIRST_HALF} there")
+    made = made._replace(parameters=_least_squares(x, y))
     if seeds < MINIMUM_SEEDS:
-        return _without(
-            seeds, budget, f"intervals take {MINIMUM_SEEDS} seeds, and there are {seeds}", parameters
-        )
-    deviations = _gauss_newton(parameters, x, y)
+        return made._replace(refusal=f"intervals take {MINIMUM_SEEDS} seeds, and there are {seeds}")
     predicted = curve(_least_squares(x[:, :first], y[:, :first]), x[:, first:])
-    held_out = float(np.sqrt(((y[:, first:] - predicted).mean(axis=0) ** 2).mean()))
-    start, rise, midpoint, slope = parameters
-    end = np.exp(slope) * (np.log(budget) - midpoint)
-    spread = _half(deviations @ [0, 0, -np.exp(slope), end])
-    reached, at_least = float(special.expit(end)), float(special.expit(end - spread))
-    made = ComputeFit(
-        seeds, budget, "", held_out, reached, NOTHING, NOTHING, NOTHING, parameters, deviations
+    made = made._replace(
+        deviations=_gauss_newton(made.parameters, x, y),
+        held_out=float(np.sqrt(((y[:, first:] - predicted).mean(axis=0) ** 2).mean())),
     )
-    if why := _refusal(y, rise - _half(deviations[:, 1]), reached, at_least, held_out):
-        return made._replace(refusal=why)
-    asymptote = _bounds(start + rise, deviations[:, 0] + deviations[:, 1])
-    in_logarithms = (_bounds(value, deviations[:, 2 + place]) for place, value in enumerate((midpoint, slope)))
-    return made._replace(
-        asymptote=asymptote,
-        **dict(zip(("midpoint", "slope"), (Bounds(*np.exp(part)) for part in in_logarithms), strict=True)),
-    )
+    return made._replace(refusal=_refusal(made, y))
 
 
-def _refusal(y: np.ndarray, rise_at_least: float, reached: float, at_least: float, held_out: float) -> str:
+def _refusal(made: ComputeFit, y: np.ndarray) -> str:
     third = y.shape[1] // 3
     gains = y[:, -third:].mean(axis=1) - y[:, :third].mean(axis=1)
-    needed = special.stdtrit(len(y) - 1, 1 - RISES) * gains.std(ddof=1) / np.sqrt(len(y))
+    needed = special.stdtrit(made.seeds - 1, 1 - RISES) * gains.std(ddof=1) / np.sqrt(made.seeds)
     if gains.mean() <= needed:
         return f"accuracy does not clearly rise ({gains.mean():+.3f} from the first third of the checkpoints to the last)"
-    if reached < REACHED or at_least < REACHED_AT_LEAST or rise_at_least <= 0:
+    reached, rise_at_least = made.reached(), made.parameters[1] - _half(made.deviations[:, 1])
+    if reached.value < REACHED or reached.low < REACHED_AT_LEAST or rise_at_least <= 0:
         return (
-            f"no saturation is in sight: at the end of the budget the curve has made {reached:.0%} of its rise, and could have "
-            f"made as little as {at_least:.0%} ({REACHED:.0%} and {REACHED_AT_LEAST:.0%} would do)"
+            f"no saturation is in sight: at the end of the budget the curve has made {reached.value:.0%} of its rise, and "
+            f"could have made as little as {reached.low:.0%} ({REACHED:.0%} and {REACHED_AT_LEAST:.0%} would do)"
         )
-    if held_out > TOLERATED:
-        return (
-            f"the first half of the budget predicts the second with an error of {held_out:.3f} ({TOLERATED} would do)"
-        )
+    if made.held_out > TOLERATED:
+        error = f"{made.held_out:.3f} ({TOLERATED} would do)"
+        return f"the first half of the budget predicts the second with an error of {error}"
     return ""
-
-
-def _without(seeds: int, budget: float, why: str, parameters: np.ndarray | None = None) -> ComputeFit:
-    known = np.full(4, np.nan) if parameters is None else parameters
-    return ComputeFit(
-        seeds, budget, why, np.nan, np.nan, NOTHING, NOTHING, NOTHING, known, np.full((seeds, 4), np.nan)
-    )
 
 
 def _logit(parameters: Sequence[Any] | np.ndarray, compute: np.ndarray) -> np.ndarray:
@@ -188,8 +186,3 @@ def _half(deviations: np.ndarray) -> np.ndarray:
     """Half of Student's 95 % interval of a mean over the first axis."""
     seeds = len(deviations)
     return np.asarray(t_quantile(seeds - 1) * deviations.std(axis=0, ddof=1) / np.sqrt(seeds))
-
-
-def _bounds(value: float, deviations: np.ndarray) -> Bounds:
-    half = float(_half(deviations))
-    return Bounds(float(value), float(value) - half, float(value) + half)

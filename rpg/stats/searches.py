@@ -21,23 +21,18 @@ POINTS = 12
 def expected_best(values: ArrayLike) -> np.ndarray:
     """Expected highest of k of these n values, drawn without replacement, for k = 1 .. n: (..., n) from (..., n).
 
-    Unbiased for the expected highest of k new ones: the sum over the sorted x_(i) of C(i-1, k-1) / C(n, k) x_(i). Dodge et al.
-    2019, "Show Your Work" (arXiv 1909.03004), eq. 3, without the bias of drawing from the empirical distribution (Tang et al.
-    2020, arXiv 2004.13705, eq. 5).
+    Unbiased for the expected highest of k new ones: the sum over the sorted x_(i) of C(i-1, k-1) / C(n, k) x_(i). Dodge et
+    al. 2019, "Show Your Work" (arXiv 1909.03004), without the bias of drawing from the empirical distribution (Tang et al.
+    2020, arXiv 2004.13705).
     """
     ranked = np.sort(np.asarray(values, float), axis=-1)
-    return np.asarray(ranked @ _weights(ranked.shape[-1]))
-
-
-def _weights(n: int) -> np.ndarray:
-    """(n, n): row i - 1, column k - 1 has the probability that the i-th smallest of n is the highest of k."""
-    rank, drawn = np.arange(1, n + 1)[:, None], np.arange(1, n + 1)
-    ways = np.where(rank >= drawn, special.binom(rank - 1, drawn - 1), 0.0)
-    return np.asarray(ways / special.binom(n, drawn))
+    rank = drawn = np.arange(1, ranked.shape[-1] + 1)
+    ways = np.where(rank[:, None] >= drawn, special.binom(rank[:, None] - 1, drawn - 1), 0.0)
+    return np.asarray(ranked @ (ways / special.binom(len(rank), drawn)))
 
 
 class Effort(NamedTuple):
-    """What variants (rows) are expected to reach with k = 1, 2, ... trials (columns), and half of the 95 % intervals of that."""
+    """What variants (rows) are expected to reach with k = 1, 2, ... trials (columns), and half of its 95 % intervals."""
 
     best: np.ndarray
     half: np.ndarray
@@ -48,7 +43,11 @@ class Effort(NamedTuple):
         the 95 % interval of that."""
         column, halves = self.best[:, trials - 1], self.half[:, trials - 1]
         first, second = np.argsort(-column, kind="stable")[:2]
-        return int(first), float(column[first] - column[second]), float(np.hypot(halves[first], halves[second]))
+        return (
+            int(first),
+            float(column[first] - column[second]),
+            float(np.hypot(halves[first], halves[second])),
+        )
 
 
 def effort(values: Sequence[np.ndarray]) -> Effort:

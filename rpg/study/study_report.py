@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import altair as alt
 import duckdb
+import numpy as np
 import pandas
 import vl_convert
 
-from rpg.report import compute_curves, study_charts, tables
-from rpg.report.summary import history, summarise
-from rpg.report.sweep_report import Section, document, section
-from rpg.report.tables import Cell, Grid, plus_minus, signed
+from rpg.report import charts, compute_curves, study_charts, tables
+from rpg.report.summary import Summary, history, summarise
+from rpg.report.sweep_report import Section, document
+from rpg.report.tables import Grid, grid_of, number, plus_minus, signed
 from rpg.report.theme import specification, themed
+from rpg.stats import over_problems, searches
 from rpg.store import Layout, atomic_write_bytes, atomic_write_text, queries
 from rpg.store.database import connect
 from rpg.study import analysis
@@ -24,16 +26,16 @@ from rpg.study.registration import Registration, registration
 from rpg.study.spec import Space
 from rpg.study.trials import read_study, trials, tuning_from, tuning_sweep
 
-NOT_YET = "Nothing is registered yet: variants are compared after tuning."
-HELD_NOTE = (
-    "A pruned trial was trained to the end with fewer seeds and cannot win: it counts with its accuracy so far, or with the "
-    "lowest that finished in its batch if that is lower. A failed one counts as 0. Good: the share of the searched space "
-    "whose nearest trial finished within the difference that matters of the best."
+GOOD_NOTE = (
+    "A ring marks the best. Good: the share of the searched space whose nearest trial finished within the difference that "
+    "matters of the best."
 )
 EFFORT_NOTE = (
-    "The highest accuracy on the tuning problems that k of the trials are expected to contain (Dodge et al. 2019, Tang et al. "
-    "2020), with 95 % intervals up to a quarter of the trials; beyond, the few best decide and no interval holds. It is "
-    "chosen on these problems, so it is optimistic, most where few trials and seeds stand behind it."
+    "The highest accuracy on the tuning problems that k of the trials are expected to contain (Dodge et al. 2019, Tang et "
+    "al. 2020), with 95 % intervals up to a quarter of the trials; beyond, the few best decide and no interval holds. It is "
+    "chosen on these problems, so it is optimistic. A pruned trial was trained to the end with fewer seeds and cannot win: "
+    "it counts with its accuracy so far, or with the lowest that finished in its batch if that is lower. A failed one "
+    "counts as 0."
 )
 PROBLEMS_NOTE = (
     "Rank: all pairs of variants are tested as one family, and all intervals hold together. Interquartile mean: of the "
@@ -47,7 +49,7 @@ COMPONENTS_NOTE = (
 
 
 class Part(NamedTuple):
-    """A part of the report: sentences, tables, charts by file name and title, and what they mean."""
+    """A part of the report. `charts`: (file name, title, Altair chart)."""
 
     title: str
     lines: Sequence[str] = ()
@@ -58,169 +60,268 @@ class Part(NamedTuple):
 
 
 class Material(NamedTuple):
-    """What all parts are made of."""
+    """What the files of a study hold, as of now."""
 
     study: str
-    record: Mapping[str, Any]
+    question: str
+    matters: float
     trials: pandas.DataFrame
     spaces: dict[str, Space]
     registered: Registration | None
 
 
 def material(layout: Layout, study: str) -> Material:
-    """From the files of a study. Raises StoreError: there is none of this name, or a file cannot be read."""
+    """Raises StoreError: there is no study of this name, or a file cannot be read."""
     record = read_study(layout, study)
-    spaces = {one["variant"]: tuning_from(one).space for one in record["tuning"]}
-    return Material(study, record, trials(layout, study), spaces, registration(layout, study))
+    spec, spaces = record["spec"], {one["variant"]: tuning_from(one).space for one in record["tuning"]}
+    matters, rows = float(spec["report"]["matters"]), trials(layout, study)
+    return Material(study, str(spec["question"]), matters, rows, spaces, registration(layout, study))
 
 
 def registered(found: Material) -> Part:
-    """What was registered, and whether what there is follows from it."""
+    """What was registered, and how what there is departs from it."""
     plan = found.registered
     if plan is None:
-        return Part("Registered", [NOT_YET])
+        return Part("Registered", ["Nothing is registered yet: variants are compared after tuning."])
     when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(plan.registered_at))
-    departs = f"with {len(plan.deviations)} deviations, below" if plan.deviations else "and nothing departs from it"
+    changed = ", then changed: see below" if plan.deviations else ", and nothing departs from it"
+    seeds, benchmarks = ", ".join(map(str, plan.seeds)), ", ".join(plan.benchmarks)
     lines = [
-        f"{'Registered' if not plan.deviations else 'Registered, then changed'}: {when}, digest {plan.digest}, {departs}.",
-        f"Seeds {', '.join(map(str, plan.seeds))} on {', '.join(plan.benchmarks)}; the smallest difference that matters is "
-        f"{plan.matters:g}; looks: {plan.looks}; sweep {plan.sweep}.",
+        f"Registered {when}, digest {plan.digest}{changed}.",
+        f"Seeds {seeds} on {benchmarks}; differences of {plan.matters:g} matter; looks: {plan.looks}; sweep {plan.sweep}.",
     ]
     fields = list(dict.fromkeys(field for settings in plan.variants.values() for field in settings))
     rows = [
-        [Cell(name), *(Cell(_value(settings.get(field))) for field in fields)]
+        [name, *(_text(settings.get(field, "")) for field in fields)]
         for name, settings in plan.variants.items()
     ]
-    grid = Grid("Settings that are compared", ["Variant", *fields], rows, "settings")
+    grid = grid_of("Settings that are compared", "settings", ["Variant", *fields], rows)
     return Part("Registered", lines, [grid], notes=plan.deviations)
 
 
-def search(found: Material, fields: Sequence[str] | None = None) -> Part:
-    """The trials as pictures, and what they say about each variant; `fields`: the one or two that span the first picture."""
-    data, spaces = _drawn(found), found.spaces
-    if data.empty:
-        return Part("Search", ["No trial has been proposed yet."])
-    numeric = searched(found)
-    matters = float(found.record["spec"]["report"]["matters"])
-    names = list(dict.fromkeys(field for space in spaces.values() for field in space))
-    header = ["Variant", "Trials", "Pruned", "Failed", "Best accuracy", *map(_short, names), "Good"]
-    rows = []
-    for variant, part in data.groupby("variant", sort=False):
-        best, states = analysis.winner(part), part["state"].value_counts()
-        ended = [str(int(states.get(state, 0))) for state in ("pruned", "failed")]
-        accuracy = tables.number(part.loc[best, "objective"]) if best is not None else ""
-        at = [_value(part.loc[best, name]) if best is not None and name in spaces[variant] else "" for name in names]
-        share = analysis.good_share(part, spaces[variant], matters)
-        texts = [str(variant), str(len(part)), *ended, accuracy, *at, "" if share != share else f"{share:.0%}"]
-        rows.append([Cell(text) for text in texts])
-    drawn = []
-    if numeric:
-        shown = [field for field in fields or list(numeric)[:2] if field in numeric]
-        log = [numeric[field] for field in shown]
-        drawn.append(("search", "Search", study_charts.search(data, shown, log)))
-        if (data["state"] == "finished").any():
-            drawn.append(("sensitivity", "Sensitivity", study_charts.sensitivity(data, list(numeric), list(numeric.values()))))
-    note = HELD_NOTE.partition(" Good:")[2]
-    return Part("Search", (), [Grid("Best of the trials", header, rows, "search")], drawn, [f"Good:{note}"])
-
-
-def searched(found: Material) -> dict[str, bool]:
+def numeric_fields(found: Material) -> dict[str, bool]:
     """Numeric field that some variant searches -> whether in logarithms."""
     ranges = [item for space in found.spaces.values() for item in space.items()]
     return {field: values.log is not None for field, values in ranges if values.choices is None}
 
 
-def _drawn(found: Material) -> pandas.DataFrame:
-    """The trials with whether each is its variant's best, and a link to its first run."""
-    best = {analysis.winner(part) for _, part in found.trials.groupby("variant")}
-    links = [
-        tables_link(tuning_sweep(found.study), runs[0]) if len(runs) else "" for runs in found.trials["run_ids"]
+def search(
+    found: Material,
+    views: Sequence[Sequence[str]] | None = None,
+    link: Callable[[str, str], str] | None = None,
+) -> Part:
+    """The trials as pictures, and the best of each variant. `views`: the one or two fields that span each picture (null: the
+    first two, and each alone); `link` makes the address of a trial's first run from sweep and run."""
+    if found.trials.empty:
+        return Part("Search", ["No trial has been proposed yet."])
+    log, sweep = numeric_fields(found), tuning_sweep(found.study)
+    best = [analysis.winner(part) for _, part in found.trials.groupby("variant", sort=False)]
+    links = [link(sweep, runs[0]) if link and len(runs) else None for runs in found.trials["run_ids"]]
+    data = found.trials.assign(best=found.trials.index.isin(best), link=links)
+    if views is None:
+        views = [list(log)[:2], *([field] for field in log if len(log) > 1)]
+    drawn = [
+        (
+            f"search-{place}",
+            " and ".join(view),
+            study_charts.search(data, {field: log[field] for field in view}),
+        )
+        for place, view in enumerate(views, 1)
+        if view
     ]
-    return found.trials.assign(best=[index in best for index in found.trials.index], link=links)
+    names = list(dict.fromkeys(field for space in found.spaces.values() for field in space))
+    header = [
+        "Variant",
+        "Trials",
+        "Pruned",
+        "Failed",
+        "Best accuracy",
+        *map(study_charts.short, names),
+        "Good",
+    ]
+    rows = [_best(found, str(variant), part, names) for variant, part in data.groupby("variant", sort=False)]
+    return Part("Search", (), [grid_of("Best of the trials", "search", header, rows)], drawn, [GOOD_NOTE])
 
 
-def more_trials(found: Material) -> Part:
+def _best(found: Material, variant: str, part: pandas.DataFrame, names: Sequence[str]) -> list[str]:
+    best, space = analysis.winner(part), found.spaces[variant]
+    counts = [str((part["state"] == state).sum()) for state in ("pruned", "failed")]
+    row = {} if best is None else part.loc[best]
+    values = [_text(row[name]) if name in space and best is not None else "" for name in names]
+    share = analysis.good_share(part, space, found.matters)
+    good = "" if math.isnan(share) else f"{share:.0%}"
+    return [variant, str(len(part)), *counts, number(row.get("objective", math.nan)), *values, good]
+
+
+def fewer_trials(found: Material) -> Part:
     """What the best of k trials is expected to reach, and who wins at k."""
-    made = analysis.effort_curves(found.trials)
-    if made is None:
-        return Part("With fewer trials", ["Two variants with two ended trials each are needed."])
-    variants, effort = made
+    title = "With fewer trials"
+    ended = {str(name): analysis.held(part) for name, part in found.trials.groupby("variant", sort=False)}
+    values = {name: each for name, each in ended.items() if len(each) > 1}
+    if len(values) < 2:
+        return Part(title, ["This takes two variants with two ended trials each."])
+    effort, variants = searches.effort(list(values.values())), list(values)
     count = effort.best.shape[1]
-    rows = [
-        (label, k, best, best - half, best + half)
-        for label, bests, halves in zip(variants, effort.best, effort.half, strict=True)
-        for k, (best, half) in enumerate(zip(bests, halves, strict=True), 1)
-    ]
-    data = pandas.DataFrame(rows, columns=["label", "x", "mean", "low", "high"])
-    table = []
+    table = {"label": np.repeat(variants, count), "x": np.tile(np.arange(1, count + 1), len(variants))}
+    table |= {"mean": effort.best, "low": effort.best - effort.half, "high": effort.best + effort.half}
+    data = pandas.DataFrame({name: np.ravel(column) for name, column in table.items()})
+    rows = []
     for k in sorted({2**power for power in range(12) if 2**power <= count} | {count}):
         first, lead, half = effort.lead(k)
-        reached = tables.number(effort.best[first, k - 1])
-        table.append([Cell(text) for text in (str(k), variants[first], reached, plus_minus(lead, lead - half, lead + half, signed))])
-    grid = Grid("Best with k trials", ["Trials", "Variant", "Expected best", "Ahead of the next by"], table, "effort")
-    chart = study_charts.curves(data, variants, x="trials", y="expected best accuracy", whole=True)
+        ahead = plus_minus(lead, lead - half, lead + half, signed)
+        rows.append([str(k), variants[first], number(effort.best[first, k - 1]), ahead])
+    grid = grid_of(
+        "Best with k trials", "effort", ["Trials", "Variant", "Expected best", "Ahead of the next"], rows
+    )
+    chart = study_charts.curves(data, variants, x="trials", y="expected best accuracy")
+    return Part(title, (), [grid], [("expected-best", "Expected best", chart)], [EFFORT_NOTE])
+
+
+def verdicts(summary: Summary) -> Part:
+    """The tables of the reported sweep's own report."""
+    judged, drawn = tables.judged(summary), []
+    if len(judged):
+        drawn.append(
+            ("differences", "What is real", charts.differences(judged, tables.baseline_label(summary)))
+        )
+    lines = [summary.spending] if summary.spending else []
+    return Part("Verdicts", lines, tables.grids(summary), drawn, tables.caption(summary), summary.notes)
+
+
+def problems(scores: analysis.Reported, baseline: str) -> Part:
+    """Ranks, interquartile means, chances of improvement, and performance profiles, over all problems alike."""
+    together = dict(zip(scores.variants, np.concatenate(scores.strata, axis=2), strict=True))
+    rows, shares = [], []
+    thresholds = np.union1d(
+        np.round(list(together.values()), 9), [0.0, 1.0]
+    )  # between scores nothing changes
+    for rank, (variant, values) in zip(over_problems.ranks(scores.strata), together.items(), strict=True):
+        chance = "baseline"
+        if baseline in together and variant != baseline:
+            chance = _interval(over_problems.probability_of_improvement(values, together[baseline]))
+        middle = _interval(over_problems.interquartile_mean(values))
+        rows.append([variant, f"{rank.place} [{rank.low}, {rank.high}]", middle, chance])
+        for above in thresholds:
+            share = over_problems.profile(values, above + 1e-8)
+            shares.append((variant, above, share.mean, share.low, share.high))
+    header = ["Variant", "Rank", "Interquartile mean", "Improvement over the baseline"]
+    chart = study_charts.curves(
+        pandas.DataFrame(shares, columns=["label", "x", "mean", "low", "high"]), scores.variants,
+        x="score of a problem (share of right samples)", y="share of seeds and problems above it",
+        interpolate="step-after",
+    )  # fmt: skip
+    drawn = [("profiles", "Performance profiles", chart)]
     return Part(
-        "With fewer trials", (), [grid], [("expected-best", "Expected best", chart)], [EFFORT_NOTE, HELD_NOTE.partition(" Good:")[0]]
+        "Over problems", (), [grid_of("Over problems", "problems", header, rows)], drawn, [PROBLEMS_NOTE]
     )
 
 
-def over_problems(found: Material, scores: analysis.Reported) -> Part:
-    """Ranks, interquartile means, chances of improvement, and profiles over problems."""
-    plan = found.registered
-    assert plan is not None
-    rows = []
-    for one in analysis.over_all_problems(scores, plan.baseline):
-        chance = plus_minus(*one.improvement[:1], *one.improvement[3:5]) if one.improvement else "baseline"
-        rank = f"{one.rank.place} [{one.rank.low}, {one.rank.high}]"
-        texts = one.variant, rank, plus_minus(one.middle.mean, one.middle.low, one.middle.high), chance
-        rows.append([Cell(text) for text in texts])
-    grid = Grid("Over problems", ["Variant", "Rank", "Interquartile mean", "Improvement over the baseline"], rows, "problems")
-    chart = study_charts.curves(
-        analysis.profiles(scores), scores.variants, x="score of a problem (share of right samples)",
-        y="share of seeds and problems above it", step=True,
-    )  # fmt: skip
-    return Part("Over problems", (), [grid], [("profiles", "Performance profiles", chart)], [PROBLEMS_NOTE])
-
-
-def variance(found: Material, scores: analysis.Reported) -> Part:
+def variance(scores: analysis.Reported, factors: Sequence[str]) -> Part:
     """What the spread of answers is made of."""
-    made = analysis.components(scores, list(found.registered.factors if found.registered else ()))
+    title, made = "Where the variance is", analysis.components(scores, factors)
     if not made:
-        return Part("Where the variance is", ["Two seeds, two problems and two levels of each factor are needed."])
-    header = ["Variant", *next(iter(made.values()))]
-    rows = [[Cell(name), *(Cell(f"{max(value, 0) ** 0.5:.3f}") for value in each.values())] for name, each in made.items()]
-    return Part("Where the variance is", (), [Grid("Variance components", header, rows, "variance")], caption=[COMPONENTS_NOTE])
-
-
-def cost(found: Material, spent: pandas.DataFrame, runs: Mapping[str, Sequence[str]]) -> Part:
-    table = analysis.costs(found.trials, spent, runs)
-    header = ["Variant", "Trials", "Tokens, tuning", "Seconds, tuning", "Tokens, reported", "Seconds, reported"]
-    amounts = [
-        [Cell(str(name)), *(Cell("" if value != value else f"{value:,.0f}") for value in row)]
-        for name, row in zip(table.index, table.to_numpy(float), strict=True)
+        return Part(title, ["This takes two seeds, two problems and two levels of each factor."])
+    rows = [
+        [name, *(number(math.sqrt(max(value, 0.0))) for value in each.values())]
+        for name, each in zip(scores.variants, made, strict=True)
     ]
-    return Part("Cost", (), [Grid("What it took", header, amounts, "cost")])
+    grid = grid_of("Variance components", "variance", ["Variant", *map(str.capitalize, made[0])], rows)
+    return Part(title, (), [grid], caption=[COMPONENTS_NOTE])
 
 
-def compute(db: duckdb.DuckDBPyConnection, plan: Registration, x: str = "tokens") -> Part:
-    """Fitted curves of accuracy over compute, of the reported runs."""
+def compute(db: duckdb.DuckDBPyConnection, plan: Registration, x: str) -> Part:
+    """Fitted curves of accuracy over compute (an axis of rpg.report.curves.X_TITLES), of the reported runs."""
     known = queries.runs(db, plan.sweep)
     labels = {
-        queries.Series(plan.sweep, variant): plan.runs[run]["variant"]
-        for run, variant in zip(known["run"], known["variant"], strict=True)
-        if run in plan.runs and isinstance(variant, str)
+        queries.Series(plan.sweep, row.variant): str(plan.runs[row.run]["variant"])
+        for row in known[known["run"].isin(list(plan.runs)) & known["variant"].notna()].itertuples()
     }
-    return compute_part(db, labels, list(plan.variants), plan.benchmarks, x)
+    data = compute_curves.measured(db, labels, plan.benchmarks, x)
+    if data.empty:
+        return Part("Over compute", ["No checkpoint of known compute has been evaluated yet."])
+    variants = list(plan.variants)
+    made = compute_curves.fits(data, variants)
+    drawn = [("compute", "Accuracy over compute", compute_curves.chart(data, made, variants, x))]
+    refused = compute_curves.refusals(made)
+    return Part("Over compute", (), [compute_curves.grid(made, x)], drawn, [compute_curves.NOTE], refused)
 
 
-def sections(db: duckdb.DuckDBPyConnection, layout: Layout, found: Material, x: str = "tokens") -> list[Part | Section]:
-    """Everything, in the order of the report; the table of verdicts is that of the reported sweep's own report."""
-    parts: list[Part | Section] = [registered(found)]
+def comparison(
+    db: duckdb.DuckDBPyConnection, layout: Layout, plan: Registration | None, x: str = "tokens"
+) -> list[Part]:
+    """The parts that follow from the reported runs; none before there are any."""
+    if plan is None or plan.sweep not in set(queries.sweeps(db)["sweep"]):
+        return []
+    parts = [verdicts(summarise(db, plan.sweep, past=history(layout, plan.sweep)))]
+    if scores := analysis.reported(db, plan):
+        parts += [problems(scores, plan.baseline), variance(scores, list(plan.factors)), compute(db, plan, x)]
+    return parts
+
+
+def cost(db: duckdb.DuckDBPyConnection, found: Material) -> Part:
+    """Trials, tokens and seconds, of tuning and of what is reported."""
     plan = found.registered
-    scores, spent = None, pandas.DataFrame(columns=["run", "step", "tokens", "seconds"])
-    if plan and plan.sweep in set(queries.sweeps(db)["sweep"]):
-        parts.append(section(summarise(db, plan.sweep, past=history(layout, plan.sweep)), title="Verdicts"))
-        scores, spent = analysis.reported(db, plan), queries.spending(db, plan.sweep)
-    if scores and plan:
-        parts += [over_problems(found, scores), compute(db, plan, x), variance(found, scores)]
-    return [*parts, search(found), more_trials(found), cost(found, spent, scores.runs if scores else {})]
+    runs = {name: planned["variant"] for name, planned in plan.runs.items()} if plan else {}
+    spent = queries.spending(db, plan.sweep if plan else "")
+    table = analysis.costs(found.trials, spent, pandas.Series(runs, dtype=object))
+    header = [
+        "Variant",
+        "Trials",
+        "Tokens, tuning",
+        "Seconds, tuning",
+        "Tokens, reported",
+        "Seconds, reported",
+    ]
+    amounts = [
+        ["" if math.isnan(value) else f"{value:,.0f}" for value in row] for row in table.to_numpy(float)
+    ]
+    rows = [[str(name), *row] for name, row in zip(table.index, amounts, strict=True)]
+    return Part("Cost", (), [grid_of("What it took", "cost", header, rows)])
+
+
+def write_study_report(layout: Layout, study: str) -> list[Path]:
+    """Write report.html, report.tex, trials.csv and each figure as PNG and SVG under studies/<study>/report/.
+
+    Returns their paths. Raises StoreError: there is no such study, a file cannot be read or written.
+    """
+    found = material(layout, study)
+    with connect(layout) as db:
+        compared = comparison(db, layout, found.registered)
+        parts = [registered(found), *compared, search(found), fewer_trials(found), cost(db, found)]
+    drawn = {name: specification(themed(chart)) for part in parts for name, _, chart in part.charts}
+    sections = [
+        Section(
+            part.title,
+            part.grids,
+            [(title, drawn[name]) for name, title, _ in part.charts],
+            *part[4:],
+            part.lines,
+        )
+        for part in [Part("", [found.question]), *parts]
+    ]
+    latex = [
+        line
+        for part in parts
+        for grid in part.grids
+        for line in tables.latex_table(study, grid, notes=[*part.caption, *part.notes])
+    ]
+    texts = {
+        "report.html": document(study, sections),
+        "report.tex": "\n".join([tables.PREAMBLE, *latex]),
+        "trials.csv": found.trials.to_csv(index=False),
+    }
+    folder = layout.study_folder(study) / "report"
+    for name, spec in drawn.items():
+        texts[f"{name}.svg"] = vl_convert.vegalite_to_svg(spec)
+        atomic_write_bytes(folder / f"{name}.png", vl_convert.svg_to_png(texts[f"{name}.svg"], scale=2))
+    for name, text in texts.items():
+        atomic_write_text(folder / name, text)
+    return [folder / name for name in (*texts, *(f"{name}.png" for name in drawn))]
+
+
+def _text(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _interval(estimate: Any) -> str:
+    return plus_minus(estimate.mean, estimate.low, estimate.high)
