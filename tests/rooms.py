@@ -120,7 +120,8 @@ ROOMS = (
     ),
     _room("rpg.paper", "the published results, and a lint of them", outside="pandas scipy rich"),
     _room(
-        "dashboard", "Streamlit pages", "rpg.processes rpg.web rpg.metrics rpg.store rpg.next_steps rpg.report rpg.paper",
+        "dashboard", "Streamlit pages",
+        "rpg.processes rpg.web rpg.metrics rpg.store rpg.next_steps rpg.report rpg.study rpg.paper",
         "streamlit uvicorn altair vl_convert jinja2 duckdb pandas",
     ),
     _room(

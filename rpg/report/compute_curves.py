@@ -68,7 +68,8 @@ def refusals(made: Mapping[str, ComputeFit]) -> list[str]:
 
 
 def _range(bounds: Bounds) -> str:
-    return f"{bounds.value:,.3g} [{bounds.low:,.3g}, {bounds.high:,.3g}]"
+    texts = [f"{value:,.0f}" if value >= 100 else f"{value:.3g}" for value in bounds]
+    return f"{texts[0]} [{texts[1]}, {texts[2]}]"
 
 
 def chart(
@@ -78,9 +79,10 @@ def chart(
     points = data[data["x"] > 0]
     lines = []
     for label, each in made.items():
-        amount = np.geomspace(points["x"].min(), each.budget * (1 if each.refusal else FAR), 120)
+        amount = np.geomspace(points["x"].min(), each.budget * (1 if each.refusal else FAR), 200)
         mean, low, high = (np.clip(part, 0, 1) for part in each.at(amount))
         low, high = (np.where(each.refusal, np.nan, part) for part in (low, high))
-        lines.append(pandas.DataFrame({"label": label, "x": amount, "mean": mean, "low": low, "high": high}))
+        columns = {"label": label, "x": amount, "mean": mean, "low": low, "high": high}
+        lines.append(pandas.DataFrame(columns | {"beyond": amount > each.budget}))
     drawn = pandas.concat(lines, ignore_index=True)
     return study_charts.curves(drawn, labels, x=X_TITLES[x], y="accuracy", log=True, points=points)

@@ -19,18 +19,10 @@ def search(data: pandas.DataFrame, fields: Mapping[str, bool]) -> alt.ConcatChar
     """Trials at the settings that they tried, a panel per variant, coloured by accuracy; a click opens the run.
 
     `data` has columns variant, trial, objective, state, best, link and the one or two `fields`, which say whether their axis
-    is logarithmic; with one, accuracy is the height as well.
+    is logarithmic. Where a variant has only one of them, accuracy is the height as well.
     """
-    axes = [
-        alt.X(f"at{place}:Q", title=short(field), scale=_scale(data[field], log))
-        for place, (field, log) in enumerate(fields.items())
-    ]
     known = data["objective"].dropna()
-    height = alt.Y("objective:Q", title="accuracy", scale=_scale(known, False))
-    if len(axes) > 1:
-        height = alt.Y(axes[1].shorthand, title=axes[1].title, scale=axes[1].scale)
-    ends = [known.min(), known.max()] if len(known) else [0.0, 1.0]
-    scale = alt.Scale(scheme="viridis", domain=ends)
+    scale = alt.Scale(scheme="viridis", domain=[known.min(), known.max()] if len(known) else [0.0, 1.0])
     colour = alt.Color("objective:Q", scale=scale, legend=alt.Legend(title="accuracy", format=".2f"))
     states = [state for state in SHAPES if state in set(data["state"])]
     scale = alt.Scale(domain=states, range=[SHAPES[state] for state in states])
@@ -41,16 +33,23 @@ def search(data: pandas.DataFrame, fields: Mapping[str, bool]) -> alt.ConcatChar
     }
     if data["link"].notna().any():
         encoded["href"] = alt.Href("link:N")
-    names = {field: f"at{place}" for place, field in enumerate(fields)}
-    tooltip = [alt.Tooltip(f"{name}:Q", title=field, format=".4~g") for field, name in names.items()]
+    height = {"shorthand": "objective:Q", "title": "accuracy", "scale": _scale(known, False)}
     accuracy = alt.Tooltip("objective:Q", title="accuracy", format=".4f")
-    columns = ["variant", "trial", "objective", "state", "best", "link", *fields]
     panels = []
-    for variant, part in data[columns].rename(columns=names).groupby("variant", sort=False):
-        base = alt.Chart().encode(x=axes[0], y=height)
+    for variant, part in data.groupby("variant", sort=False):
+        names = {field: f"at{place}" for place, field in enumerate(fields) if part[field].notna().any()}
+        spans = [
+            {"shorthand": f"{name}:Q", "title": short(field), "scale": _scale(data[field], fields[field])}
+            for field, name in names.items()
+        ]
+        if not spans:
+            continue
+        base = alt.Chart().encode(x=alt.X(**spans[0]), y=alt.Y(**[*spans, height][1]))
         ring = base.transform_filter("datum.best").mark_point(size=190, strokeWidth=2, color="#D55E00")
+        tooltip = [alt.Tooltip(f"{name}:Q", title=field, format=".4~g") for field, name in names.items()]
         points = base.mark_point(filled=True, size=62, opacity=0.95)
         points = points.encode(**encoded, tooltip=["variant:N", "trial:Q", "state:N", accuracy, *tooltip])
+        part = part[["variant", "trial", "objective", "state", "best", "link", *names]].rename(columns=names)
         heading = alt.Title(str(variant), anchor="start", frame="group")
         panels.append(alt.layer(points, ring, data=part, width=230, height=190, title=heading))
     return alt.concat(*panels, columns=ACROSS, spacing={"row": 36, "column": 36})
@@ -66,15 +65,16 @@ def curves(
     interpolate: str = "linear",
     points: pandas.DataFrame | None = None,
 ) -> alt.LayerChart:
-    """A line per label with its 95 % interval where there is one. `data` has columns label, x, mean, low, high; `points`
-    (label, x, mean) are drawn small."""
+    """A line per label with its 95 % interval where there is one, thin where it is `beyond` the data.
+
+    `data` has columns label, x, mean, low, high, beyond; `points` (label, x, mean) are drawn small.
+    """
     encoded = encodings(labels, [label for label in labels if label in set(data["label"])])
     parts = [data] if points is None else [data, points]
     known = pandas.concat([part.reindex(columns=["mean", "low", "high"]).stack() for part in parts])
     ends = [float(min(part["x"].min() for part in parts)), float(data["x"].max())]
     scale = alt.Scale(type="log" if log else "linear", nice=False, domain=ends)
-    whole = (data["x"] % 1 == 0).all() and not log
-    axis = alt.Axis(format="~s") if log else alt.Axis(format="d", tickMinStep=1) if whole else alt.Axis()
+    axis = alt.Axis(format="~s") if log else alt.Axis(tickCount=10, tickMinStep=1 if ends[1] > 1 else 0.1)
     across = alt.X("x:Q", title=x, scale=scale, axis=axis)
     up = {"title": y, "scale": _scale(known, False)}
     base = alt.Chart(data).encode(x=across, color=encoded["color"])
@@ -83,10 +83,12 @@ def curves(
     )
     tooltip = [alt.Tooltip("label:N", title="variant"), alt.Tooltip("x:Q", title=x, format=",.3~s")]
     tooltip += [alt.Tooltip(f"{name}:Q", format=".4f") for name in ("mean", "low", "high")]
-    line = base.mark_line(strokeWidth=1.7, clip=True, interpolate=interpolate)
+    line = base.mark_line(clip=True, interpolate=interpolate)
+    width = alt.StrokeWidth("beyond:N", scale=alt.Scale(domain=[False, True], range=[1.9, 0.8]), legend=None)
+    line = line.encode(strokeDash=encoded["strokeDash"], strokeWidth=width, tooltip=tooltip)
     layers = [
         band.encode(y=alt.Y("low:Q", **up), y2="high:Q"),
-        line.encode(y=alt.Y("mean:Q", **up), strokeDash=encoded["strokeDash"], tooltip=tooltip),
+        line.encode(y=alt.Y("mean:Q", **up)),
     ]
     if points is not None:
         small = alt.Chart(points).mark_point(filled=True, size=14, opacity=0.45, clip=True)

@@ -164,7 +164,7 @@ def fewer_trials(found: Material) -> Part:
     count = effort.best.shape[1]
     table = {"label": np.repeat(variants, count), "x": np.tile(np.arange(1, count + 1), len(variants))}
     table |= {"mean": effort.best, "low": effort.best - effort.half, "high": effort.best + effort.half}
-    data = pandas.DataFrame({name: np.ravel(column) for name, column in table.items()})
+    data = pandas.DataFrame({name: np.ravel(column) for name, column in table.items()} | {"beyond": False})
     rows = []
     for k in sorted({2**power for power in range(12) if 2**power <= count} | {count}):
         first, lead, half = effort.lead(k)
@@ -203,10 +203,10 @@ def problems(scores: analysis.Reported, baseline: str) -> Part:
         rows.append([variant, f"{rank.place} [{rank.low}, {rank.high}]", middle, chance])
         for above in thresholds:
             share = over_problems.profile(values, above + 1e-8)
-            shares.append((variant, above, share.mean, share.low, share.high))
+            shares.append((variant, above, share.mean, share.low, share.high, False))
     header = ["Variant", "Rank", "Interquartile mean", "Improvement over the baseline"]
     chart = study_charts.curves(
-        pandas.DataFrame(shares, columns=["label", "x", "mean", "low", "high"]), scores.variants,
+        pandas.DataFrame(shares, columns=["label", "x", "mean", "low", "high", "beyond"]), scores.variants,
         x="score of a problem (share of right samples)", y="share of seeds and problems above it",
         interpolate="step-after",
     )  # fmt: skip
@@ -246,16 +246,15 @@ def compute(db: duckdb.DuckDBPyConnection, plan: Registration, x: str) -> Part:
     return Part("Over compute", (), [compute_curves.grid(made, x)], drawn, [compute_curves.NOTE], refused)
 
 
-def comparison(
-    db: duckdb.DuckDBPyConnection, layout: Layout, plan: Registration | None, x: str = "tokens"
-) -> list[Part]:
+def comparison(db: duckdb.DuckDBPyConnection, layout: Layout, plan: Registration) -> list[Part]:
     """The parts that follow from the reported runs; none before there are any."""
-    if plan is None or plan.sweep not in set(queries.sweeps(db)["sweep"]):
+    if plan.sweep not in set(queries.sweeps(db)["sweep"]):
         return []
-    parts = [verdicts(summarise(db, plan.sweep, past=history(layout, plan.sweep)))]
-    if scores := analysis.reported(db, plan):
-        parts += [problems(scores, plan.baseline), variance(scores, list(plan.factors)), compute(db, plan, x)]
-    return parts
+    compared = verdicts(summarise(db, plan.sweep, past=history(layout, plan.sweep)))
+    scores = analysis.reported(db, plan)
+    if scores is None:
+        return [compared]
+    return [compared, problems(scores, plan.baseline), variance(scores, list(plan.factors))]
 
 
 def cost(db: duckdb.DuckDBPyConnection, found: Material) -> Part:
@@ -286,8 +285,10 @@ def write_study_report(layout: Layout, study: str) -> list[Path]:
     """
     found = material(layout, study)
     with connect(layout) as db:
-        compared = comparison(db, layout, found.registered)
-        parts = [registered(found), *compared, search(found), fewer_trials(found), cost(db, found)]
+        parts, plan = [registered(found)], found.registered
+        if plan and (compared := comparison(db, layout, plan)):
+            parts += [*compared, compute(db, plan, "tokens")]
+        parts += [search(found), fewer_trials(found), cost(db, found)]
     drawn = {name: specification(themed(chart)) for part in parts for name, _, chart in part.charts}
     sections = [
         Section(
