@@ -51,7 +51,7 @@ def search(data: pandas.DataFrame, fields: Mapping[str, bool]) -> alt.ConcatChar
         points = points.encode(**encoded, tooltip=["variant:N", "trial:Q", "state:N", accuracy, *tooltip])
         part = part[["variant", "trial", "objective", "state", "best", "link", *names]].rename(columns=names)
         heading = alt.Title(str(variant), anchor="start", frame="group")
-        panels.append(alt.layer(points, ring, data=part, width=230, height=190, title=heading))
+        panels.append(alt.layer(ring, points, data=part, width=230, height=190, title=heading))
     return alt.concat(*panels, columns=ACROSS, spacing={"row": 36, "column": 36})
 
 

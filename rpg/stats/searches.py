@@ -51,22 +51,24 @@ class Effort(NamedTuple):
 
 
 def effort(values: Sequence[np.ndarray]) -> Effort:
-    """From the trials of each variant (two at least), as far as all have as many.
-
-    Intervals are Student's with the jackknife's variance over trials, which errs to the safe side for such means of subsets
-    (Efron & Stein 1981); the bootstrap's are too short here (docs/studies.md).
-    """
+    """From the trials of each variant (two at least), as far as all have as many."""
     most = min(map(len, values))
-    rows = []
-    for each in values:
-        n = len(each)
-        without = expected_best(np.stack([np.delete(each, at) for at in range(n)]))[:, : max(1, n // ENOUGH)]
-        half = np.full(most, np.nan)
-        spread = np.sqrt((n - 1) ** 2 / n * without.var(axis=0, ddof=1))
-        half[: len(spread)] = (t_quantile(n - 1) * spread)[:most]
-        rows.append((expected_best(each)[:most], half))
-    best, halves = zip(*rows, strict=True)
-    return Effort(np.stack(best), np.stack(halves))
+    best, halves = np.zeros((len(values), most)), np.full((len(values), most), np.nan)
+    for row, each in enumerate(values):
+        best[row], few = expected_best(each)[:most], min(most, max(1, len(each) // ENOUGH))
+        halves[row, :few] = jackknife(each, few)
+    return Effort(best, halves)
+
+
+def jackknife(values: np.ndarray, most: int) -> np.ndarray:
+    """Half of the 95 % intervals of the expected best of k = 1 .. `most` < n trials.
+
+    Student's, with the jackknife's variance over trials, which errs to the safe side (Efron & Stein 1981). How they hold,
+    and how those of the bootstrap: `python -m benchmarks.expected_best`.
+    """
+    n = len(values)
+    without = expected_best(np.stack([np.delete(values, at) for at in range(n)]))[:, :most]
+    return np.asarray(t_quantile(n - 1) * np.sqrt((n - 1) ** 2 / n * without.var(axis=0, ddof=1)))
 
 
 def good_region(places: np.ndarray, good: np.ndarray, choices: Mapping[int, int]) -> float:
