@@ -134,7 +134,7 @@ def _report(layout: Layout, study: Study, shape: Shape, winners: Mapping[str, di
     for variant, settings in winners.items():
         for level in levels:
             label = " ".join(
-                [variant, *(f"{field.rpartition('.')[2]}={value}" for field, value in level.items())]
+                [variant, *(f"{field}={value}" for field, value in level.items())]
             )
             for seed in spec.report.seeds:
                 run = f"{label.replace(' ', '-')}-seed{seed}"

@@ -253,7 +253,7 @@ def test_a_study_grows_on_its_page_and_a_point_leads_to_its_run(page, address, l
     assert waiting["state"] == "pending"
     until(lambda: counts()[2] == ["dapo", "8", "4"], "the end of the last trial on the page")
     settled(page)
-    page.locator("[data-testid=stVegaLiteChart]").first.locator(".mark-symbol.role-mark path").first.click()
+    page.locator("path[aria-label*='link: ']").first.click(force=True)  # another trial may lie above it
     page.wait_for_url(re.compile(r"/run\?sweep=kl-forms.tuning&run=grpo-t\d-seed100"))
     assert "step 4 of 4" in settled(page)
 
