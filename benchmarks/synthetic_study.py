@@ -133,9 +133,7 @@ def _report(layout: Layout, study: Study, shape: Shape, winners: Mapping[str, di
     labels = {}
     for variant, settings in winners.items():
         for level in levels:
-            label = " ".join(
-                [variant, *(f"{field}={value}" for field, value in level.items())]
-            )
+            label = " ".join([variant, *(f"{field}={value}" for field, value in level.items())])
             for seed in spec.report.seeds:
                 run = f"{label.replace(' ', '-')}-seed{seed}"
                 runs[run] = {"variant": variant, "seed": seed, "factors": level, "run_id": run}
