@@ -70,5 +70,7 @@ def test_two_studies_at_once_one_of_them_killed_three_times(tmp_path):
         for line in done.stdout.splitlines()
         if line.startswith("compare the variants")
     ]
-    printed = subprocess.run(shlex.split(step), capture_output=True, text=True, cwd=tmp_path, timeout=HANG)
+    environment = {**os.environ, "RPG_HOME": str(home)}
+    printed = subprocess.run(shlex.split(step), capture_output=True, text=True, env=environment, timeout=HANG)
     assert printed.returncode == 0 and "Mean accuracy" in printed.stdout
+    assert (layout.study_folder("first") / "report" / "report.html").stat().st_size > 10_000
