@@ -144,8 +144,8 @@ def family(strata: Sequence[np.ndarray]) -> Family:
 def without_shifts(arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Scores without what a shift of the logits of all problems explains of them, and how much it moves each problem.
 
-    A shift moves a problem of accuracy p in proportion to p (1 - p); the slopes (N, 1, 1, P) have mean 1 over benchmarks. The
-    problems' variance of what is left is that of a ratio estimator (Cochran, Sampling Techniques, 1977, ch. 6), which
+    A shift moves a problem of accuracy p in proportion to p (1 - p); the slopes (N, 1, 1, P) have mean 1 over benchmarks.
+    The problems' variance of what is left is that of a ratio estimator (Cochran, Sampling Techniques, 1977, ch. 6), which
     does not grow with the difference itself.
     """
     shares = [array.mean(axis=(1, 2), keepdims=True) for array in arrays]
