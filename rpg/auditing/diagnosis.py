@@ -135,9 +135,8 @@ def projected(measured: list[tuple[Scene, Tensor]], before: Projection | None = 
 
 
 def _fewest(step: Tensor, columns: dict[str, Tensor], level: str) -> Projection:
-    kept: dict[
-        str, Tensor
-    ] = {}  # without what is zero, or parallel to an earlier term (where all responses are as long)
+    # without what is zero, or parallel to an earlier term (where all responses are as long)
+    kept: dict[str, Tensor] = {}
     for name, column in columns.items():
         parallel = any(abs(column @ k) > (1 - 1e-9) * column.norm() * k.norm() for k in kept.values())
         if column.norm() > 1e-9 * step.norm() and not parallel:
