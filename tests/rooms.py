@@ -114,6 +114,10 @@ ROOMS = (
         "rpg.report", "tables, figures and nightly bands from stored results", "rpg.errors rpg.stats rpg.metrics rpg.store",
         "altair vl_convert jinja2 markupsafe duckdb numpy pandas rich",
     ),
+    _room(
+        "rpg.study", "studies: tuned with equal effort, registered, compared",
+        "rpg.provenance rpg.store rpg.config", "optuna numpy pandas pydantic",
+    ),
     _room("rpg.paper", "the published results, and a lint of them", outside="pandas scipy rich"),
     _room(
         "dashboard", "Streamlit pages", "rpg.processes rpg.web rpg.metrics rpg.store rpg.next_steps rpg.report rpg.paper",

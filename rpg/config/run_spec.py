@@ -131,11 +131,11 @@ class RunSpec(Section):
 
     def task_benchmarks(self) -> tuple[str, ...]:
         """Names of all benchmarks of the task, in order."""
-        return self.task.benchmark_names()
+        return (*self.task.benchmark_names(), *self.task.tuning_names())
 
     def benchmarks(self) -> tuple[str, ...]:
         """Names of the benchmarks on which this run is evaluated."""
-        return self.evaluation.benchmarks or self.task_benchmarks()
+        return self.evaluation.benchmarks or self.task.benchmark_names()
 
     def evaluator_gpus(self) -> int:
         """GPUs of this machine that one evaluator of this run occupies alone; 0 if it runs beside trainings.

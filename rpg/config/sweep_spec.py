@@ -96,7 +96,7 @@ def load_sweep(
     _check_axes(varied, spec, path)
     fixed = {**spec.set, **overrides}
     for field in (*varied, *fixed):
-        _check_field(field, path, "axes" if field in varied else "set" if field in spec.set else "--set")
+        check_field(field, path, "axes" if field in varied else "set" if field in spec.set else "--set")
 
     runs: list[PlannedRun] = []
     by_id: dict[str, str] = {}
@@ -105,8 +105,8 @@ def load_sweep(
         if any(all(_same(point.get(k), v) for k, v in entry.items()) for entry in spec.exclude):
             continue
         at = ", ".join(f"{k}={_text(v)}" for k, v in point.items())
-        run = _resolve(base, {**fixed, **point}, path, str(path), f"{path} [{at}]" if at else str(path))
-        planned = _plan(run, point, several, data_digest(run))
+        run = with_values(base, {**fixed, **point}, path, str(path), f"{path} [{at}]" if at else str(path))
+        planned = plan_run(run, point, several, data_digest(run))
         if planned.run_id in by_id:
             raise ConfigError(
                 f"{path}: axes: {at} resolves to the same run as {by_id[planned.run_id]}: an axis must be a field that "
@@ -132,13 +132,13 @@ def single_run(
     """A run file as a sweep of one, under `name` or that of the file. Raises ConfigError: as `load_sweep`."""
     data = load_raw_run(path)
     for dotted in overrides:
-        _check_field(dotted, path, "--set")
-    run = _resolve(data, overrides, path, "--set", str(path))
+        check_field(dotted, path, "--set")
+    run = with_values(data, overrides, path, "--set", str(path))
     try:
         spec = SweepSpec(name=name or re.sub(r"[^a-z0-9._-]+", "-", path.stem.lower()).strip("-._") or "run")
     except ValidationError as error:
         raise explain(error, SweepSpec, "--name") from None
-    planned = _plan(run, {}, {}, data_digest(run))
+    planned = plan_run(run, {}, {}, data_digest(run))
     return Sweep(spec, (planned,), None, path.read_text(encoding="utf-8"), path)
 
 
@@ -165,7 +165,7 @@ def _read_spec(path: Path, axes: dict[str, list[Any]] | None, name: str | None) 
         raise explain(error, SweepSpec, str(path), partial(place, path)) from None
 
 
-def _resolve(base: dict[str, Any], values: dict[str, Any], path: Path, source: str, where: str) -> RunSpec:
+def with_values(base: dict[str, Any], values: dict[str, Any], path: Path, source: str, where: str) -> RunSpec:
     """`base` with {dotted field: value}, whole sections before their fields; `source` is where the values come from."""
     data = copy.deepcopy(base)
     for dotted, value in sorted(values.items(), key=lambda item: item[0].count(".")):
@@ -217,7 +217,7 @@ def _check_groups(axes: dict[str, list[Any]], spec: SweepSpec, path: Path, overr
             raise ConfigError(f"{path}: zip: the lists must be equally long, got {lengths}")
 
 
-def _check_field(dotted: str, path: Path, where: str) -> None:
+def check_field(dotted: str, path: Path, where: str) -> None:
     """An axis or assignment must name a field that some member of the schema has."""
     models: list[type[BaseModel]] = [RunSpec]
     walked: list[str] = []
@@ -259,7 +259,7 @@ def _text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _plan(run: RunSpec, point: dict[str, Any], varied: dict[str, list[Any]], digest: str) -> PlannedRun:
+def plan_run(run: RunSpec, point: dict[str, Any], varied: dict[str, list[Any]], digest: str) -> PlannedRun:
     """Name a run: variant = algorithm and the varied axes but the seed; folder = variant, seed, identity."""
 
     def name(axis: str) -> str:

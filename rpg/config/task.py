@@ -21,6 +21,10 @@ RECIPE_TEMPLATE = (
 """The paper's prompt for a mathematical problem (App. H)."""
 
 
+TUNING = "-tuning"
+"""How the name of a benchmark ends that holds the problems set apart for tuning."""
+
+
 class TaskSection(Section):
     """Base of every task type: what the rest of the configuration needs to know about it.
 
@@ -28,10 +32,17 @@ class TaskSection(Section):
     """
 
     type: str
+    tuning_problems: Annotated[int, Field(ge=0)] = 0
+    """Problems of each benchmark that are set apart for tuning (docs/studies.md): they become the benchmark
+    <name>-tuning, and <name> keeps the others."""
 
     @abstractmethod
     def benchmark_names(self) -> tuple[str, ...]:
-        """Names of all its benchmarks, in order."""
+        """Names of all its benchmarks but those for tuning, in order."""
+
+    def tuning_names(self) -> tuple[str, ...]:
+        """Names of its benchmarks for tuning, in order."""
+        return tuple(f"{name}{TUNING}" for name in self.benchmark_names() if self.tuning_problems)
 
     def files(self) -> list[str]:
         """The files its problems are read from, if any."""

@@ -4,7 +4,7 @@
               runs/<sweep>/<run>/manifest.json, metrics-<attempt>.jsonl, lease.json, log.txt,
                                  checkpoints/step-000040/, evals/<benchmark>/step-000040.parquet,
                                  DONE.json | FAILED.json
-              samples/<key>/   evaluations/<model>/<benchmark>.parquet
+              samples/<key>/   evaluations/<model>/<benchmark>.parquet   studies/<study>/
               analytics/   reports/<sweep>/   audits/   cache/
 
 The folder of a run is the source of truth: its state, what it still needs and every number in the database are
@@ -76,6 +76,9 @@ class Layout:
     @property
     def evaluations(self) -> Path:
         return self.home / "evaluations"
+
+    def study_folder(self, study: str) -> Path:
+        return self.home / "studies" / folder_name(study, "study")
 
     def reports(self, sweep: str) -> Path:
         return self.home / "reports" / folder_name(sweep, "sweep")

@@ -6,10 +6,12 @@ a model made from its config is warm-started on. docs/extending.md adds a task t
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
 from importlib import import_module
 
 from rpg.config.section import registered
-from rpg.config.task import TASKS, TaskSection, Verifier, chat_of
+from rpg.config.task import TASKS, TUNING, TaskSection, Verifier, chat_of
 from rpg.tasks.problems import DataError, Demonstrations, Problem, Splits, TaskKind, problem_characters
 
 __all__ = [
@@ -38,7 +40,23 @@ def load_problems(task: TaskSection) -> Splits:
     """All problems of a task. Raises DataError: a file that cannot be used (the message names file, line and field), or
     too few problems.
     """
-    return kind_of(task).problems(task)
+    splits = kind_of(task).problems(task)
+    return _with_tuning(splits, task.tuning_problems) if task.tuning_problems else splits
+
+
+def _with_tuning(splits: Splits, count: int) -> Splits:
+    """The splits with `count` problems of each benchmark set apart for tuning, drawn once for all. DataError: a benchmark
+    would be left without a problem."""
+    benchmarks, apart = {}, {}
+    for name, problems in splits.benchmarks.items():
+        if count >= len(problems):
+            raise DataError(
+                f"task.tuning_problems: {count}, but {name} has {len(problems)} problems; accepted: fewer than that"
+            )
+        drawn = set(random.Random(f"tuning {name}").sample(range(len(problems)), count))
+        apart[f"{name}{TUNING}"] = [problems[at] for at in sorted(drawn)]
+        benchmarks[name] = [problem for at, problem in enumerate(problems) if at not in drawn]
+    return replace(splits, benchmarks=benchmarks | apart)
 
 
 def verifier_of(task: TaskSection) -> Verifier:

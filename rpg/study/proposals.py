@@ -1,0 +1,81 @@
+"""What is tried next: a pure function of the space, the earlier trials and a seed.
+
+Optuna's sampler (TPE: Bergstra et al. 2011) is made anew for every batch, with a seed that follows from the study, the
+variant and the batch, and is told all earlier trials in their order. So proposals do not depend on the order in which runs
+end, nor on where a study was interrupted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import optuna
+
+from rpg.config.identity import canonical_json
+from rpg.study.spec import Range, Space
+from rpg.study.tuning import Trial
+
+STARTUP = 8
+"""Trials, finished or pruned, before proposals depend on them."""
+
+
+def batch_seed(tuning: str, variant: str, batch: int) -> int:
+    """The sampler's seed of a batch; `tuning` identifies what is tuned, and how."""
+    text = f"{tuning} {variant} {batch}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
+
+
+def propose(space: Space, earlier: Sequence[Trial], count: int, seed: int) -> list[dict[str, Any]]:
+    """Settings of the next `count` trials after the `earlier` ones: at random until `STARTUP` have ended, then by TPE."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP, multivariate=True)
+    level = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        search = optuna.create_study(direction="maximize", sampler=sampler)
+        distributions = {field: _distribution(values) for field, values in space.items()}
+        search.add_trials([_told(trial, space, distributions) for trial in earlier])
+        asked = [search.ask(distributions).params for _ in range(count)]
+    finally:
+        optuna.logging.set_verbosity(level)
+    return [{field: _value(space[field], params[field]) for field in space} for params in asked]
+
+
+def _distribution(values: Range) -> optuna.distributions.BaseDistribution:
+    """Choices go by their number, since Optuna takes no mappings."""
+    if values.choices is not None:
+        return optuna.distributions.CategoricalDistribution(range(len(values.choices)))
+    if isinstance(values.low, int) and isinstance(values.high, int):
+        return optuna.distributions.IntDistribution(values.low, values.high, log=values.log is not None)
+    return optuna.distributions.FloatDistribution(values.low, values.high, log=values.log is not None)
+
+
+def _value(values: Range, proposed: Any) -> Any:
+    return proposed if values.choices is None else values.choices[proposed]
+
+
+def _told(
+    trial: Trial, space: Space, distributions: dict[str, optuna.distributions.BaseDistribution]
+) -> optuna.trial.FrozenTrial:
+    """A trial as the sampler gets to know it; of a pruned one how good it was after how many seeds."""
+    states = optuna.trial.TrialState
+    state = {"finished": states.COMPLETE, "pruned": states.PRUNED}.get(trial.state, states.FAIL)
+    numbers = {field: _number(space[field], trial.settings[field]) for field in space}
+    seeds = sum(outcome is not None for outcome in trial.outcomes)
+    return optuna.trial.create_trial(
+        state=state,
+        value=trial.objective if state == states.COMPLETE else None,
+        params=numbers,
+        distributions=distributions,
+        intermediate_values={seeds: trial.objective} if state == states.PRUNED else None,
+    )
+
+
+def _number(values: Range, value: Any) -> Any:
+    if values.choices is None:
+        return value
+    return [canonical_json(choice) for choice in values.choices].index(canonical_json(value))

@@ -1,0 +1,194 @@
+"""What a study will compare, written down before the first reported seed starts; and whether reports follow from it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rpg import provenance
+from rpg.store import Layout, RunFolder, StoreError, atomic_write_json
+from rpg.store.current import current_runs
+from rpg.store.run_folder import FORMAT, read_checked
+from rpg.study.trials import digest, read_study
+
+STOPPING = (
+    "Seeds come in as many portions as there are looks. After each, every variant's difference from the baseline is tested, "
+    "with the error of all looks together kept (rpg.stats.sequential). The study stops when every difference is better, "
+    "worse, or has an interval within the difference that matters; at the last look in any case."
+)
+_PLAN = (
+    "study", "question", "base", "variants", "trials", "tuning", "baseline", "seeds", "benchmarks", "matters", "budget",
+    "looks", "stopping", "factors", "runs",
+)  # fmt: skip
+"""What the digest of a record covers: all but its number, time, code and digest."""
+
+
+@dataclass(frozen=True)
+class Registration:
+    """What is compared, as it was registered.
+
+    variants: name -> its settings by dotted field, tuned ones included. factors: dotted field -> levels, crossed with the
+    seeds. runs: folder in the sweep `sweep` -> {variant, seed, factors: {field: level}, run_id}. budget: tokens per run, or
+    None. deviations: how what there is departs from the record, a sentence each; none: the badge holds.
+    """
+
+    variants: dict[str, dict[str, Any]]
+    baseline: str
+    seeds: tuple[int, ...]
+    benchmarks: tuple[str, ...]
+    matters: float
+    budget: int | None
+    looks: int
+    stopping: str
+    factors: dict[str, list[Any]]
+    runs: dict[str, dict[str, Any]]
+    sweep: str
+    digest: str
+    registered_at: float
+    revision: str | None
+    number: int
+    deviations: list[str]
+
+
+def record_path(layout: Layout, study: str, number: int | None = None) -> Path:
+    """The record of a study; with `number` a former one."""
+    name = "registered.json" if number is None else f"registered-{number}.json"
+    return layout.study_folder(study) / name
+
+
+def reported_sweep(study: str, record_digest: str) -> str:
+    """Name of the sweep that a record plans: another record is another sweep."""
+    return f"{study}.{record_digest[:8]}"
+
+
+def register(layout: Layout, plan: Mapping[str, Any], former: Mapping[str, Any] | None = None) -> None:
+    """Write the record of what will be compared (the keys of `_PLAN`), atomically. `former` is the record it replaces,
+    which is kept under its number."""
+    study = str(plan["study"])
+    number = 1
+    if former:
+        number = int(former["number"]) + 1
+        atomic_write_json(record_path(layout, study, int(former["number"])), former)
+    record = {
+        "format": FORMAT,
+        "number": number,
+        "digest": digest({name: plan[name] for name in _PLAN}),
+        "registered_at": time.time(),
+        "revision": provenance.git_revision(),
+        "versions": provenance.versions(),
+        **plan,
+    }
+    atomic_write_json(record_path(layout, study), record)
+
+
+def read_record(layout: Layout, study: str, number: int | None = None) -> dict[str, Any] | None:
+    """The record of a study, or a former one; None if nothing is registered. Raises StoreError: it cannot be read."""
+    path = record_path(layout, study, number)
+    return read_checked(path, ("digest", "number", "registered_at", *_PLAN)) if path.exists() else None
+
+
+def registration(layout: Layout, study: str) -> Registration | None:
+    """What a study has registered, and how what there is departs from it; None before. Raises StoreError: the record
+    cannot be read."""
+    record = read_record(layout, study)
+    if record is None:
+        return None
+    return Registration(
+        variants=record["variants"],
+        baseline=record["baseline"],
+        seeds=tuple(record["seeds"]),
+        benchmarks=tuple(record["benchmarks"]),
+        matters=float(record["matters"]),
+        budget=record["budget"],
+        looks=int(record["looks"]),
+        stopping=record["stopping"],
+        factors=record["factors"],
+        runs=record["runs"],
+        sweep=reported_sweep(study, record["digest"]),
+        digest=record["digest"],
+        registered_at=float(record["registered_at"]),
+        revision=record.get("revision"),
+        number=int(record["number"]),
+        deviations=list(deviations(layout, record)),
+    )
+
+
+def deviations(layout: Layout, record: Mapping[str, Any]) -> Iterator[str]:
+    """How what there is departs from the record, a sentence each."""
+    study = record["study"]
+    if (now := digest({name: record[name] for name in _PLAN})) != record["digest"]:
+        yield f"the record was edited after it was written: its digest is {record['digest']}, that of its content {now}"
+    for number in range(1, int(record["number"])):
+        former = read_record(layout, study, number)
+        if former is None:
+            yield f"record {number} of {record['number']} is missing"
+        else:
+            yield from (
+                f"registered again after record {number}: {line}" for line in differences(former, record)
+            )
+    yield from _of_file(read_study(layout, study), record)
+    sweep = reported_sweep(study, record["digest"])
+    if layout.sweep_folder(sweep).is_dir():
+        yield from _of_sweep(layout, sweep, record)
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """`matters was 0.03, is 0.05` for every part of two records that is not the same; runs follow from the rest."""
+    lines = []
+    for name in _PLAN:
+        if name != "runs" and before[name] != after[name]:
+            shown = [str(part[name]) for part in (before, after)]
+            short = max(map(len, shown)) <= 80
+            lines.append(f"{name} was {shown[0]}, is {shown[1]}" if short else f"{name} is another one")
+    return lines
+
+
+def _of_file(study: Mapping[str, Any], record: Mapping[str, Any]) -> Iterator[str]:
+    """What the study's file says now that the record does not."""
+    report = study["spec"]["report"]
+    says = {
+        "seeds": report["seeds"],
+        "matters": report["matters"],
+        "looks": report["looks"],
+        "budget": (report["budget"] or {}).get("tokens"),
+        "factors": study["spec"]["factors"],
+        "tuning": {one["variant"]: one["digest"] for one in study["tuning"]},
+    }
+    for name, value in says.items():
+        if value != record[name]:
+            shown = (
+                f": {name} is {value}, {record[name]} was registered"
+                if name != "tuning"
+                else ": how variants are tuned"
+            )
+            yield f"the study's file was changed after the registration{shown}"
+
+
+def _of_sweep(layout: Layout, sweep: str, record: Mapping[str, Any]) -> Iterator[str]:
+    """What the runs that are reported have that the record does not."""
+    with contextlib.suppress(StoreError):
+        written = layout.read_sweep(sweep)
+        for name in ("matters", "benchmarks", "baseline"):
+            if (value := written.get(name)) != record[name]:
+                yield f"{name} of the reported sweep is {value}, {record[name]} was registered"
+    for folder in current_runs(layout, sweep):
+        planned = record["runs"].get(folder.name)
+        if planned is None:
+            yield f"{folder.name} was not registered"
+        elif folder.manifest_path.exists():
+            yield from _of_run(folder, planned, float(record["registered_at"]))
+    looks = {(look.get("compared"), tuple(look.get("runs", ()))) for look in layout.read_looks(sweep)}
+    if len(looks) > record["looks"]:
+        yield f"differences were looked at {len(looks)} times, {record['looks']} were registered"
+
+
+def _of_run(folder: RunFolder, planned: Mapping[str, Any], registered_at: float) -> Iterator[str]:
+    if (run := folder.read_manifest()["run_id"]) != planned["run_id"]:
+        yield f"{folder.name} has other settings or data than registered ({run}, not {planned['run_id']})"
+    rows = folder.read_metrics().rows
+    if rows and (began := rows[0].get("time")) and began < registered_at:
+        yield f"{folder.name} had been trained before the registration"

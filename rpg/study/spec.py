@@ -1,0 +1,285 @@
+"""A study is a file: variants, how each is tuned, and what is compared afterwards on seeds that were never tuned on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from rpg.config import shipped
+from rpg.config.errors import ConfigError, explain
+from rpg.config.identity import canonical_json
+from rpg.config.load import load_raw_run, merge, read_mapping
+from rpg.config.run_spec import RunSpec
+from rpg.config.section import Positive, Section
+from rpg.config.sweep_spec import check_field, with_values
+from rpg.config.yaml_lines import place
+
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
+Seeds = Annotated[tuple[Seed, ...], Field(min_length=1)]
+FEWEST_SEEDS = 3
+"""Seeds that a verdict needs (rpg.stats.MINIMUM_SEEDS)."""
+
+
+class Range(Section):
+    """What is searched for one field: an interval, on a scale of logarithms or a linear one, or a list of choices.
+
+    Between whole numbers only whole numbers are proposed.
+    """
+
+    log: tuple[int | float, int | float] | None = None
+    linear: tuple[int | float, int | float] | None = None
+    choices: tuple[Any, ...] | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Range:
+        if sum(value is not None for value in (self.log, self.linear, self.choices)) != 1:
+            raise ValueError("give one of log: [low, high], linear: [low, high], choices: [...]")
+        if self.choices is not None:
+            if len({canonical_json(choice) for choice in self.choices}) < max(2, len(self.choices)):
+                raise ValueError("choices: at least two are needed, each given once")
+        elif not self.low < self.high or (self.log and self.low <= 0):
+            raise ValueError(
+                f"{[self.low, self.high]}: the first number must be smaller{' and above 0' * bool(self.log)}"
+            )
+        return self
+
+    @property
+    def low(self) -> int | float:
+        return (self.log or self.linear or (0, 0))[0]
+
+    @property
+    def high(self) -> int | float:
+        return (self.log or self.linear or (0, 0))[1]
+
+    def extremes(self) -> tuple[Any, ...]:
+        """The values that the schema has to accept for all others to be acceptable."""
+        return self.choices if self.choices is not None else (self.low, self.high)
+
+    def edge(self, value: Any) -> str | None:
+        """`largest` or `smallest` if the value is within a twentieth of the interval from its end; None inside, and for
+        choices."""
+        if self.choices is not None:
+            return None
+        low, high, at = (math.log(x) if self.log else x for x in (self.low, self.high, value))
+        share = (at - low) / (high - low)
+        return "smallest" if share < EDGE else "largest" if share > 1 - EDGE else None
+
+
+EDGE = 0.05
+"""Part of an interval at each end in which a best value asks for a larger interval."""
+Space = dict[str, Range]
+"""Dotted field -> what is searched."""
+
+
+class Objective(Section):
+    """What tuning maximises: the mean accuracy over benchmarks at the last checkpoint, mean over the tuning seeds."""
+
+    benchmarks: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    """Benchmarks that are not reported; null: those of the task's `tuning_problems`."""
+
+
+class Tune(Section):
+    """How the settings of every variant are searched: as many trials, batches and seeds for each."""
+
+    space: Space = {}  # noqa: RUF012 - pydantic copies it
+    """Dotted field -> `{log: [low, high]}`, `{linear: [low, high]}` or `{choices: [...]}`."""
+    spaces: dict[str, dict[str, Range | None]] = {}  # noqa: RUF012 - pydantic copies it
+    """Variant -> its own ranges; null: the variant does not have the field."""
+    trials: Positive
+    """Settings that are tried, per variant."""
+    batch: Positive = 8
+    """Trials that are proposed together, per variant; the first batch is drawn at random."""
+    seeds: Seeds
+    prune: Literal["none", "successive-halving"] = "none"
+    """`successive-halving`: after each seed, only the better half of a batch is trained with the next one."""
+    objective: Objective = Objective()
+
+    @model_validator(mode="after")
+    def _halves(self) -> Tune:
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(f"seeds: one is given twice: {list(self.seeds)}")
+        if self.prune != "none" and len(self.seeds) < 2:
+            raise ValueError(
+                f"prune: {self.prune} stops trials between seeds, so it needs two seeds at least"
+            )
+        return self
+
+
+class Budget(Section):
+    """What each run may have spent where variants are compared at equal spending."""
+
+    tokens: Positive
+
+
+class Report(Section):
+    """What is compared after tuning."""
+
+    seeds: Seeds
+    matters: Annotated[float, Field(gt=0, lt=1)] = 0.02
+    """The smallest difference in accuracy that matters."""
+    budget: Budget | None = None
+    """Also compare at these tokens, interpolated between checkpoints."""
+    looks: Positive = 1
+    """How often differences are tested while seeds come in; a study that is decided stops."""
+    baseline: str | None = None
+    """The variant that the others are compared with; null: the first."""
+
+    @model_validator(mode="after")
+    def _enough(self) -> Report:
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(f"seeds: one is given twice: {list(self.seeds)}")
+        most = max(1, len(self.seeds) - FEWEST_SEEDS + 1)
+        if self.looks > most:
+            raise ValueError(
+                f"looks: {self.looks} with {len(self.seeds)} seeds; accepted: up to {most}, because a test needs "
+                f"{FEWEST_SEEDS} seeds and every look one more"
+            )
+        return self
+
+
+class StudySpec(Section):
+    """The fields of a study file."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")]
+    """Folder name of the study: lower-case letters, digits, dashes."""
+    question: str = ""
+    base: str | None = None
+    """A run file, relative to this file, or the name of a shipped one (`chain`)."""
+    run: dict[str, Any] = {}  # noqa: RUF012 - pydantic copies it
+    """Run sections that are merged over `base`."""
+    set: dict[str, Any] = {}  # noqa: RUF012 - pydantic copies it
+    """Dotted field -> value, for every run."""
+    variants: (
+        tuple[str, ...] | dict[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")], dict[str, Any]]
+    )
+    """Algorithms; or name -> dotted field -> value."""
+    tune: Tune
+    report: Report
+    factors: dict[str, Annotated[tuple[Any, ...], Field(min_length=1)]] = {}  # noqa: RUF012 - pydantic copies it
+    """Dotted field -> values, crossed with the reported seeds."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> StudySpec:
+        names = list(self.variants)
+        if len(set(names)) < len(names) or len(names) < 2:
+            raise ValueError(f"variants: at least two, each named once (got {names})")
+        for field, named in (
+            ("tune.spaces", list(self.tune.spaces)),
+            ("report.baseline", [self.report.baseline]),
+        ):
+            for name in named:
+                if name is not None and name not in names:
+                    raise ValueError(f"{field}: {name!r} is not a variant; accepted: {', '.join(names)}")
+        if both := sorted({*self.tune.seeds} & {*self.report.seeds}):
+            raise ValueError(
+                f"report.seeds: {both} are seeds of tune.seeds, and what was tuned on cannot be reported"
+            )
+        return self
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study file with the run that it is based on, as a raw mapping whose paths are absolute."""
+
+    spec: StudySpec
+    base: dict[str, Any]
+    path: Path
+
+    @property
+    def variants(self) -> dict[str, dict[str, Any]]:
+        """Variant -> the settings that make it, by dotted field."""
+        given = self.spec.variants
+        named = given if isinstance(given, dict) else {name: {"algorithm": name} for name in given}
+        return {name: {**self.spec.set, **settings} for name, settings in named.items()}
+
+    def space(self, variant: str) -> Space:
+        """What is searched for a variant."""
+        space = {**self.spec.tune.space, **self.spec.tune.spaces.get(variant, {})}
+        return {field: values for field, values in space.items() if values is not None}
+
+    def run(self, values: dict[str, Any]) -> RunSpec:
+        """The run with these settings, by dotted field. Raises ConfigError: the schema does not accept them."""
+        return resolved(self.base, values, self.path)
+
+    def tuning_benchmarks(self) -> tuple[str, ...]:
+        named = self.spec.tune.objective.benchmarks
+        return named if named is not None else self.run(self.spec.set).task.tuning_names()
+
+    def reported_benchmarks(self) -> tuple[str, ...]:
+        tuned = self.tuning_benchmarks()
+        return tuple(name for name in self.run(self.spec.set).benchmarks() if name not in tuned)
+
+
+def resolved(base: dict[str, Any], values: dict[str, Any], path: Path) -> RunSpec:
+    """`base` with {dotted field: value}. Raises ConfigError: the schema does not accept it."""
+    at = ", ".join(f"{field}={value}" for field, value in values.items())
+    return with_values(base, values, path, str(path), f"{path} [{at}]" if at else str(path))
+
+
+def load_study(path: Path) -> Study:
+    """Read and check a study file. Raises ConfigError: naming file, field, value and what would be accepted."""
+    try:
+        spec = StudySpec.model_validate(read_mapping(path))
+    except ValidationError as error:
+        raise explain(error, StudySpec, str(path), partial(place, path)) from None
+    base = load_raw_run(shipped.base(path, spec.base), (path.resolve(),)) if spec.base else {}
+    base = merge(base, spec.run)
+    for dotted, where in _fields(spec):
+        check_field(dotted, path, where)
+    study = Study(spec, base, path)
+    for variant, settings in study.variants.items():
+        for values in _corners(study.space(variant)):
+            study.run({**settings, **values})
+    for dotted, levels in spec.factors.items():
+        for level in levels:
+            study.run({**spec.set, dotted: level})
+    _check_benchmarks(study)
+    return study
+
+
+def _fields(spec: StudySpec) -> Iterator[tuple[str, str]]:
+    """Every dotted field that the study sets, and where it stands."""
+    yield from ((field, "set") for field in spec.set)
+    yield from ((field, "factors") for field in spec.factors)
+    yield from ((field, "tune.space") for field in spec.tune.space)
+    for variant, space in spec.tune.spaces.items():
+        yield from ((field, f"tune.spaces.{variant}") for field in space)
+    if isinstance(spec.variants, dict):
+        for variant, settings in spec.variants.items():
+            yield from ((field, f"variants.{variant}") for field in settings)
+
+
+def _corners(space: Space) -> Iterator[dict[str, Any]]:
+    """The first extremes of all fields, and every other extreme beside the first ones of the others."""
+    first = {field: values.extremes()[0] for field, values in space.items()}
+    yield first
+    for field, values in space.items():
+        yield from ({**first, field: value} for value in values.extremes()[1:])
+
+
+def _check_benchmarks(study: Study) -> None:
+    """Tuning problems are named, exist, and leave something to report."""
+    run, tuned, where = (
+        study.run(study.spec.set),
+        study.tuning_benchmarks(),
+        f"{study.path}: tune.objective.benchmarks",
+    )
+    known = run.task_benchmarks()
+    if not tuned:
+        raise ConfigError(
+            f"{where}: the task has no tuning problems: set task.tuning_problems, or name benchmarks that are not reported; "
+            f"there are: {', '.join(known)}"
+        )
+    for name in tuned:
+        if name not in known:
+            raise ConfigError(
+                f"{where}: {name!r} is not a benchmark of the task; accepted: {', '.join(known)}"
+            )
+    if not study.reported_benchmarks():
+        raise ConfigError(f"{where}: all benchmarks are used for tuning, so none is left to report")

@@ -1,0 +1,213 @@
+"""The trials of a study: what was proposed, from the records of its batches, and what came of it, from the runs.
+
+A batch is written before its first run starts, and never again; every outcome is read from the run folders, so nothing is
+stored twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas
+
+from rpg.config.identity import canonical_json
+from rpg.store import Layout, RunFolder, atomic_write_json
+from rpg.store.run_folder import FORMAT, folders, read_checked
+from rpg.store.samples import read_samples
+from rpg.study.spec import Range, Space, Study
+from rpg.study.tuning import Outcome, Trial, judged
+
+HALVING = "successive-halving"
+
+
+class Tuning(NamedTuple):
+    """How one variant is tuned, from study.json: all that decides its trials, but their number."""
+
+    variant: str
+    digest: str
+    space: Space
+    benchmarks: tuple[str, ...]
+    seeds: tuple[int, ...]
+    halving: bool
+
+
+class Batch(NamedTuple):
+    """Settings that were proposed together, with the folders of their runs by tuning seed."""
+
+    number: int
+    first: int
+    settings: list[dict[str, Any]]
+    runs: list[list[str]]
+
+
+def digest(value: Any) -> str:
+    """16 hexadecimal digits for a value of JSON."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:16]
+
+
+def tuning_sweep(study: str) -> str:
+    """Name of the sweep whose runs are the trials."""
+    return f"{study}.tuning"
+
+
+def studies(layout: Layout) -> list[str]:
+    """Names of the studies in the data folder, sorted."""
+    return [
+        name
+        for name in folders(layout.home / "studies")
+        if (layout.study_folder(name) / "study.json").is_file()
+    ]
+
+
+def write_study(layout: Layout, study: Study, tunings: list[Tuning]) -> None:
+    """Write study.json: the file as it was read last, and how each variant is tuned."""
+    spec = study.spec
+    record = {
+        "format": FORMAT,
+        "name": spec.name,
+        "question": spec.question,
+        "path": str(study.path),
+        "spec": spec.model_dump(mode="json"),
+        "variants": study.variants,
+        "tuning": [one._asdict() | {"space": _json(one.space)} for one in tunings],
+    }
+    atomic_write_json(layout.study_folder(spec.name) / "study.json", record)
+
+
+def read_study(layout: Layout, study: str) -> dict[str, Any]:
+    """The content of study.json. Raises StoreError: there is no such study, or the file cannot be read."""
+    return read_checked(layout.study_folder(study) / "study.json", ("name", "spec", "variants", "tuning"))
+
+
+def tunings_of(study: Study, data: str) -> list[Tuning]:
+    """How the variants of a study file are tuned; `data` is the digest of their data."""
+    tune = study.spec.tune
+    made = []
+    for variant, settings in study.variants.items():
+        space = study.space(variant)
+        decisive = {
+            "base": study.base,
+            "settings": settings,
+            "data": data,
+            "space": _json(space),
+            "benchmarks": study.tuning_benchmarks(),
+            **tune.model_dump(mode="json", include={"batch", "seeds", "prune"}),
+        }
+        halving = tune.prune == HALVING
+        made.append(Tuning(variant, digest(decisive), space, study.tuning_benchmarks(), tune.seeds, halving))
+    return made
+
+
+def _json(space: Space) -> dict[str, Any]:
+    return {field: values.model_dump(mode="json", exclude_none=True) for field, values in space.items()}
+
+
+def batch_path(layout: Layout, study: str, tuning: Tuning, number: int) -> Path:
+    folder = layout.study_folder(study) / "batches"
+    return folder / f"{tuning.variant}.{tuning.digest[:8]}-{number:03d}.json"
+
+
+def batches(layout: Layout, study: str, tuning: Tuning) -> Iterator[Batch]:
+    """The batches of a variant that were proposed, in order. Raises StoreError: a record cannot be read."""
+    number = 0
+    while (path := batch_path(layout, study, tuning, number)).exists():
+        record = read_checked(path, ("trials",))
+        trials = record["trials"]
+        yield Batch(
+            number, trials[0]["trial"], [one["settings"] for one in trials], [one["runs"] for one in trials]
+        )
+        number += 1
+
+
+def outcomes(layout: Layout, study: str, tuning: Tuning, batch: Batch) -> list[Trial]:
+    """The trials of a batch with what their runs have come to, and which of them are pruned."""
+    sweep = tuning_sweep(study)
+    read = [
+        Trial(
+            batch.first + at,
+            settings,
+            tuple(outcome(layout.run(sweep, run), tuning.benchmarks) for run in runs),
+        )
+        for at, (settings, runs) in enumerate(zip(batch.settings, batch.runs, strict=True))
+    ]
+    return judged(read, tuning.halving)[0]
+
+
+def variant_trials(layout: Layout, study: str, tuning: Tuning) -> list[Trial]:
+    """All trials of a variant, in order."""
+    return [one for batch in batches(layout, study, tuning) for one in outcomes(layout, study, tuning, batch)]
+
+
+def outcome(folder: RunFolder, benchmarks: tuple[str, ...]) -> Outcome:
+    """Mean over benchmarks of the accuracy at the last checkpoint; NaN for a failed run, None for one that is not done."""
+    if not folder.done_path.exists():
+        return math.nan if folder.failed_path.exists() and folder.state() == "failed" else None
+    step = folder.read_manifest()["steps"]
+    paths = [folder.eval_path(name, step) for name in benchmarks]
+    if not all(path.exists() for path in paths):
+        return None
+    return sum(_accuracy(path, path.stat().st_mtime_ns) for path in paths) / len(paths)
+
+
+@lru_cache(maxsize=8192)
+def _accuracy(path: Path, _changed: int) -> float:
+    """Mean of the right answers; every problem has as many samples."""
+    return float(np.mean(read_samples(path)["correct"].to_numpy(zero_copy_only=False)))
+
+
+COLUMNS = ("seeds", "objective", "pruned", "state", "tokens", "seconds", "run_ids")
+
+
+def trials(layout: Layout, study: str) -> pandas.DataFrame:
+    """One row per trial of each variant: variant, trial, batch, a column per searched field (NaN where the variant does not
+    have it), seeds (runs that are there), objective (mean accuracy over them; NaN without), pruned, state (pending,
+    finished, pruned or failed), tokens and seconds (spent by its runs), run_ids (their folders in the sweep <study>.tuning).
+    Raises StoreError: there is no such study, or a record cannot be read.
+    """
+    record = read_study(layout, study)
+    rows = []
+    for one in record["tuning"]:
+        tuning = tuning_from(one)
+        for batch in batches(layout, study, tuning):
+            for trial, runs in zip(outcomes(layout, study, tuning, batch), batch.runs, strict=True):
+                began = [layout.run(tuning_sweep(study), run) for run in runs]
+                spent = [_spent(folder) for folder in began]
+                rows.append(
+                    {
+                        "variant": tuning.variant,
+                        "trial": trial.number,
+                        "batch": batch.number,
+                        **trial.settings,
+                        "seeds": sum(value is not None and not math.isnan(value) for value in trial.outcomes),
+                        "objective": trial.objective,
+                        "pruned": trial.pruned,
+                        "state": trial.state,
+                        "tokens": sum(tokens for tokens, _ in spent),
+                        "seconds": sum(seconds for _, seconds in spent),
+                        "run_ids": [folder.name for folder in began if folder.path.is_dir()],
+                    }
+                )
+    fields = list(dict.fromkeys(field for one in record["tuning"] for field in one["space"]))
+    return pandas.DataFrame(rows, columns=["variant", "trial", "batch", *fields, *COLUMNS])
+
+
+def tuning_from(record: dict[str, Any]) -> Tuning:
+    """One of the entries `tuning` of study.json."""
+    space = {field: Range.model_validate(values) for field, values in record["space"].items()}
+    lists = {name: tuple(record[name]) for name in ("benchmarks", "seeds")}
+    return Tuning(**{**record, **lists, "space": space})
+
+
+def _spent(folder: RunFolder) -> tuple[float, float]:
+    """(tokens, seconds) that a run has spent so far."""
+    if not folder.done_path.exists():
+        return 0.0, 0.0
+    rows = folder.last_metrics()
+    done = folder.read_done() or {}
+    return float(rows[-1].get("tokens", 0.0)) if rows else 0.0, float(done.get("seconds", 0.0))

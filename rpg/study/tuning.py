@@ -1,0 +1,109 @@
+"""Tuning as pure functions of outcomes: which trials go on, which settings win, what a reader should know about a search."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rpg.config.identity import canonical_json
+from rpg.study.spec import Space
+
+Outcome = float | None
+"""Accuracy of one run of a trial; NaN: it failed; None: it is not there yet."""
+State = Literal["pending", "finished", "pruned", "failed"]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One setting that is tried, and its outcome by tuning seed, in the order of the seeds."""
+
+    number: int
+    settings: dict[str, Any]
+    outcomes: tuple[Outcome, ...]
+    pruned: bool = False
+
+    @property
+    def state(self) -> State:
+        if any(outcome is not None and math.isnan(outcome) for outcome in self.outcomes):
+            return "failed"
+        if self.pruned:
+            return "pruned"
+        return "pending" if None in self.outcomes else "finished"
+
+    @property
+    def objective(self) -> float:
+        """Mean accuracy over the seeds that are there; NaN for a failed trial and before the first."""
+        values = [outcome for outcome in self.outcomes if outcome is not None]
+        return sum(values) / len(values) if values else math.nan
+
+
+def judged(batch: Sequence[Trial], halving: bool) -> tuple[list[Trial], list[tuple[int, int]]]:
+    """(the trials of a batch with those marked that are pruned, (place in the batch, place of the seed) of the runs that are
+    due). Without halving all runs are due at once. With it, one seed after another, and after each only the better half
+    of the trials left goes on (Jamieson & Talwalkar 2016, with seeds as the resource); of equal ones the earlier.
+    """
+    seeds = len(batch[0].outcomes) if batch else 0
+    if not halving:
+        return list(batch), [
+            (at, seed) for at in range(len(batch)) for seed in range(seeds) if _due(batch[at], seed)
+        ]
+    left = list(range(len(batch)))
+    for seed in range(seeds):
+        if due := [(at, seed) for at in left if _due(batch[at], seed)]:
+            return [_pruned(trial, at not in left) for at, trial in enumerate(batch)], due
+        left = [at for at in left if batch[at].state != "failed"]
+        if seed < seeds - 1:
+            means = {at: sum(o or 0.0 for o in batch[at].outcomes[: seed + 1]) for at in left}
+            left = sorted(sorted(left, key=lambda at: -means[at])[: math.ceil(len(left) / 2)])
+    return [_pruned(trial, at not in left) for at, trial in enumerate(batch)], []
+
+
+def _due(trial: Trial, seed: int) -> bool:
+    return trial.outcomes[seed] is None and trial.state != "failed"
+
+
+def _pruned(trial: Trial, pruned: bool) -> Trial:
+    return Trial(trial.number, trial.settings, trial.outcomes, pruned)
+
+
+def winner(trials: Sequence[Trial]) -> Trial | None:
+    """The trial with the highest objective of those that finished all seeds, of equal ones the earliest: a pruned or failed
+    one cannot win. None: no trial finished."""
+    finished = [trial for trial in trials if trial.state == "finished"]
+    return max(finished, key=lambda trial: (trial.objective, -trial.number), default=None)
+
+
+def remarks(variant: str, space: Space, trials: Sequence[Trial]) -> Iterator[str]:
+    """What a reader should know about the search of a variant, a sentence each."""
+    best = winner(trials)
+    states = [trial.state for trial in trials]
+    if best is None:
+        return
+    for field, values in space.items():
+        if end := values.edge(best.settings[field]):
+            yield (
+                f"{variant}: the best {field} is the {end} you allowed ({best.settings[field]:.3g} in "
+                f"{values.low:g} to {values.high:g}): a wider space may hold a better one"
+            )
+    if failed := states.count("failed"):
+        yield f"{variant}: {failed} of {len(trials)} trials failed and count as tried"
+    if states.count("finished") < (enough := FEWEST_PER_FIELD * len(space)):
+        yield (
+            f"{variant}: {states.count('finished')} finished trials for {len(space)} fields are few; about {enough} are "
+            "needed to say that a variant was tuned"
+        )
+
+
+FEWEST_PER_FIELD = 5
+"""Finished trials per searched field below which a search is called short: a rule of thumb, not a guarantee."""
+
+
+def equal_settings(winners: dict[str, dict[str, Any]]) -> Iterator[str]:
+    """A sentence for every variant whose run is another's: `winners` are all settings of the runs, by variant."""
+    first: dict[str, str] = {}
+    for variant, settings in winners.items():
+        other = first.setdefault(canonical_json(settings), variant)
+        if other != variant:
+            yield f"{variant} and {other} are the same runs: their settings are equal, so they cannot differ"
