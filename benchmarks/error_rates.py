@@ -10,9 +10,9 @@ replace a part of this; `probit` replaces all of it. Variants are equal in expec
 differ; for power, they are moved away from the baseline by a multiple of the standard error. `former` is the test that was
 used until version 0.2: Satterthwaite's degrees of freedom and Holm's correction.
 
-Cells in doubt (near a bound, or where the former test found more) are simulated again, with 10,000 sweeps. The exit code is 1 if, with three seeds or more, a cell's rate of
-false verdicts exceeds 0.06, or its simultaneous coverage is below 0.94, by more than the error of the simulation (binomial
-test at 5 %, Bonferroni over the cells).
+Cells in doubt (near a bound, or where the former test found more) are simulated again, with 10,000 sweeps. The exit code
+is 1 if, with three seeds or more, a cell's rate of false verdicts exceeds 0.06, or its simultaneous coverage is below 0.94,
+by more than the error of the simulation (binomial test at 5 %, Bonferroni over the cells).
 """
 
 from __future__ import annotations
@@ -50,9 +50,8 @@ class Cell:
     correlation: float = 0.5
     unequal: str = ""
     heavy: bool = False  # shifts have a t distribution with 3 degrees of freedom
-    problem_scale: float = (
-        0.0  # problems are normal in logits or probits, with this standard deviation, not beta
-    )
+    # problems are normal in logits or probits, with this standard deviation, not beta
+    problem_scale: float = 0.0
     probit: bool = False
     interaction: float = 0.0  # standard deviation of variant x problem, in logits
     seed_interaction: float = 0.0  # and of variant x seed x problem
