@@ -2,7 +2,8 @@
 
     python -m benchmarks.error_rates                          # every cell of the grid, 1,000 sweeps each
     python -m benchmarks.error_rates --only heavy --sweeps 10000
-    python -m benchmarks.error_rates --looks --sweeps 400     # seeds added one by one, tested each time
+    python -m benchmarks.error_rates --looks --sweeps 600     # seeds added one by one, tested each time
+    python -m benchmarks.error_rates --accuracies             # intervals of accuracies, not of differences
 
 A problem's chance of a right answer is drawn from a beta distribution; a seed shifts the logits of all problems of its
 variant. The shifts of one seed are correlated across variants, and may differ in size between them. Cells of other names
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -27,9 +28,10 @@ from itertools import product
 from typing import NamedTuple
 
 import numpy as np
+import pandas
 from scipy import special, stats
 
-from rpg.stats import ERROR, MINIMUM_SEEDS, Look, components, family, holm, next_look
+from rpg.stats import ERROR, MINIMUM_SEEDS, Look, accuracy, components, family, holm, next_look
 
 Array = np.ndarray
 FALSE_ALLOWED, COVERED_AT_LEAST = 0.06, 0.94
@@ -81,10 +83,10 @@ def grid() -> Iterator[Cell]:
     for variants, seeds, spread in product((3, 7, 15), (2, 3, 5, 10), (0.0, 0.1, 0.2, 0.4, 0.8)):
         yield replace(base, variants=variants, seeds=seeds, spread=spread)
     small = replace(base, name="small", problems=30)
-    for seeds, samples, accuracy, spread in product(
+    for seeds, samples, share, spread in product(
         (3, 5), (1, 4, 32), (0.05, 0.5, 0.9, 0.98), (0.0, 0.2, 0.8)
     ):
-        yield replace(small, seeds=seeds, samples=samples, accuracy=accuracy, spread=spread)
+        yield replace(small, seeds=seeds, samples=samples, accuracy=share, spread=spread)
     probit = replace(
         base, name="probit", probit=True, problem_scale=1.2, heavy=True, interaction=0.3, seed_interaction=0.3
     )
@@ -259,12 +261,12 @@ class Measured(NamedTuple):
         beyond = stats.norm.isf(error) * max(float(lost.std()), 1e-9) / math.sqrt(len(lost))
         return float(lost.mean()) if lost.mean() > beyond else 0.0
 
-    def line(self) -> str:
+    def row(self) -> list[str]:
         shown = [f"{self.equal.former.mean():.3f}", f"{self.false:.3f}", f"{self.covered.mean():.3f}"]
         shown += [f"{self.apart.former_found.mean():.2f}", f"{self.apart.found.mean():.2f}"]
         if self.cell.seeds < MINIMUM_SEEDS:
             shown[1] = shown[4] = ""
-        return f"| {' | '.join([*self.cell.title, *shown])} |"
+        return [*self.cell.title, *shown]
 
 
 def measured(cell: Cell, sweeps: int) -> Measured:
@@ -330,7 +332,48 @@ def looked_at(cell: Cell, most: int, sweeps: int) -> tuple[float, float]:
     return float(false[0] / sweeps), float(false[1] / sweeps)
 
 
+def accuracies(repetitions: int = 6000) -> pandas.DataFrame:
+    """Coverage of the interval of an accuracy (50 problems x 8, normal in logits), by seeds and their spread in logits."""
+    rng = np.random.default_rng(0)
+
+    def covered(seeds: int, spread: float) -> str:
+        inside = 0
+        for _ in range(repetitions):
+            logits = 1.2 * rng.standard_normal(50) + spread * rng.standard_normal((seeds, 1))
+            interval = accuracy([rng.binomial(8, special.expit(logits)) / 8])
+            inside += interval.low <= 0.5 <= interval.high
+        return f"{inside / repetitions:.1%}"
+
+    table = {
+        f"{spread:g}": [covered(seeds, spread) for seeds in (2, 3, 5)]
+        for spread in (0, 0.1, 0.2, 0.4, 0.6, 1.0)
+    }
+    return pandas.DataFrame({"seeds": ["2", "3", "5"], **table})
+
+
 HEADS = "cell,variants,seeds,problems x k,accuracy,spread,false (former),false,covered,found (former),found"
+
+
+def by_kind(rows: Sequence[Sequence[str]]) -> pandas.DataFrame:
+    """The cells with verdicts, a row for each kind: extremes of levels and coverage, means of power."""
+    table = pandas.DataFrame(list(rows), columns=HEADS.split(","))
+    table = table[table["seeds"].astype(int) >= MINIMUM_SEEDS]
+    numbers = table.iloc[:, 6:].astype(float).groupby(table["cell"], sort=False)
+    shown = numbers.agg({"false (former)": "max", "false": "max", "covered": "min"}).map("{:.3f}".format)
+    shown = shown.join(numbers[["found (former)", "found"]].mean().map("{:.2f}".format))
+    shown.insert(0, "cells", numbers.size().astype(str))
+    return shown.reset_index(names="kind")
+
+
+def print_line(cells: Iterable[str]) -> None:
+    print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def print_table(table: pandas.DataFrame) -> None:
+    print_line(table.columns)
+    print(f"|---|{'--:|' * (len(table.columns) - 1)}")
+    for row in table.itertuples(index=False):
+        print_line(row)
 
 
 def main() -> None:
@@ -340,21 +383,28 @@ def main() -> None:
     parser.add_argument("--sweeps", type=int, default=1000, help="simulated sweeps of each cell")
     parser.add_argument("--only", help="cells of this name")
     parser.add_argument("--looks", action="store_true", help="seeds added one by one")
+    parser.add_argument("--accuracies", action="store_true", help="intervals of accuracies")
     options = parser.parse_args()
     if options.looks:
-        print("| seeds | spread | false, as reports do | false, 5 % each time |\n|---|--:|--:|--:|")
+        print_table(
+            pandas.DataFrame(columns=["seeds", "spread", "false, as reports do", "false, 5 % each time"])
+        )
         for seeds, spread in product((3, 5), (0.0, 0.2, 0.8)):
             ours, naive = looked_at(Cell(seeds=seeds, spread=spread), 20, options.sweeps)
-            print(f"| {seeds} to 20 | {spread:g} | {ours:.3f} | {naive:.3f} |", flush=True)
+            print_line([f"{seeds} to 20", f"{spread:g}", f"{ours:.3f}", f"{naive:.3f}"])
         return
-    heads = HEADS.split(",")
-    print(f"| {' | '.join(heads)} |\n|---|{'--:|' * (len(heads) - 1)}")
+    if options.accuracies:
+        print_table(accuracies())
+        return
+    print_table(pandas.DataFrame(columns=HEADS.split(",")))
     results = []
     cells = [cell for cell in grid() if options.only in (None, cell.name)]
     with ProcessPoolExecutor() as pool:
         for result in pool.map(partial(measured, sweeps=options.sweeps), cells):
             results.append(result)
-            print(result.line(), flush=True)
+            print_line(result.row())
+    print()
+    print_table(by_kind([result.row() for result in results]))
     lines, holds = judgement(results)
     print("", *lines, sep="\n")
     raise SystemExit(not holds)

@@ -432,6 +432,20 @@ def test_the_benchmark_judges_levels_and_coverage_beyond_the_error_of_its_simula
     assert error_rates.judgement([*good, measured(0.3, 0.7, seeds=2)])[1], "two seeds give no verdicts"
 
 
+def test_the_documented_error_rates_are_those_of_the_cells():
+    """By kind, with what is said of the worst of them, on one page; every cell on the other."""
+    docs = Path(error_rates.__file__).parents[1] / "docs"
+    cells, summary = ((docs / name).read_text("utf-8") for name in ("error-rates.md", "statistics.md"))
+    rows = [
+        [cell.strip() for cell in line[1:-2].split("|")]
+        for line in cells.splitlines()
+        if re.match(r"\| .*\d \|", line)
+    ]
+    assert [row[:6] for row in rows] == [cell.title for cell in error_rates.grid()]
+    for row in error_rates.by_kind(rows).itertuples(index=False):
+        assert f"| {' | '.join(row)} |" in summary
+
+
 def test_no_benchmark_tests_differences_in_a_way_of_its_own():
     """Within the package only rpg.stats and rpg.paper may use scipy (tests/rooms.py)."""
     folder = Path(error_rates.__file__).parent
