@@ -21,6 +21,7 @@ from rpg import next_steps
 from rpg.config.errors import ConfigError
 from rpg.config.shipped import NIGHTLY
 from rpg.config.sweep_spec import Sweep, load_sweep
+from rpg.processes import one_thread
 from rpg.provenance import git_revision, machine, versions
 from rpg.report.nightly_bands import NIGHTS, Number, judge, markdown, measure, read_nights, spread
 from rpg.report.run_digests import environment, ledger, reference, run_digest
@@ -106,9 +107,9 @@ def _audit() -> dict[str, dict[str, str]]:
     """Digests of the audit's table in the smallest worlds (rpg.auditing), by loss and study."""
     from rpg.auditing import Settings, audit_catalogue  # noqa: PLC0415 - PyTorch: only after the trainings
 
-    report = audit_catalogue(
-        peers=False, settings=Settings(vocabulary=2, length=2, seeds=(0,), drifts=(0.0, 0.4))
-    )
+    with one_thread():
+        smallest = Settings(vocabulary=2, length=2, seeds=(0,), drifts=(0.0, 0.4))
+        report = audit_catalogue(peers=False, settings=smallest)
     losses = {result.name: digest(result.rows()) for result in (*report.losses, *report.levels)}
     return {
         "audit": losses

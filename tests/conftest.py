@@ -62,7 +62,6 @@ GROUPS = {
     ],
     "on ray": ["flows/test_on_ray"],
     "chaos": ["operations/test_chaos"],
-    "nightly": ["operations/test_nightly"],
     "fresh": ["flows/test_fresh"],
     "memory": ["flows/test_out_of_memory"],
     "fuzz": ["config/test_fuzz"],

@@ -67,7 +67,7 @@ ROOMS: dict[str, tuple[list[str], list[str]]] = {
         ],
         [
             f"tests/evaluation/test_{name}.py"
-            for name in ("benchmark_summary", "regrade", "evaluator", "standalone")
+            for name in ("graded_samples", "benchmark_summary", "regrade", "evaluator", "standalone")
         ],
     ),
 }

@@ -82,7 +82,7 @@ def evaluate_problems(
     cannot be graded; StoreError: samples cannot be read or written.
     """
     wanted = [(problem, k) for problem in problems for k in range(samples_per_problem)]
-    prompts = {problem.id: _prompt(problem) for problem in problems}
+    prompts = {problem.id: digest(problem.given()) for problem in problems}
     keys = {(problem.id, k): Key(problem.id, prompts[problem.id], k) for problem, k in wanted}
     there = draws.read()
     older = {
@@ -137,11 +137,6 @@ def _drawn(
             there = draws.read()
             tell()
     return there
-
-
-def _prompt(problem: Problem) -> str:
-    given = problem.given()
-    return digest(given if isinstance(given, str) else [dict(message) for message in given])
 
 
 def request(problem: Problem, k: int, seed: int) -> Request:

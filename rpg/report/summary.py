@@ -156,7 +156,7 @@ def summarise(
     waiting = [names_of[variant] for variant in variants if variant not in chosen]
     if waiting:
         notes.append(f"no checkpoint evaluated on all benchmarks yet: {', '.join(waiting)}")
-    for variant in sorted(elsewhere & set(chosen)):
+    for variant in (name for name in chosen if name in elsewhere):
         if missing := [name for name in judged if not _has(scores, variant, name)]:
             notes.append(f"{names_of[variant]}: no score on {', '.join(missing)}, so it has no mean")
     notes += _late(chosen, runs, names_of)

@@ -1,11 +1,7 @@
-"""Bands around earlier nights, and a real night with a loss that was broken on purpose."""
+"""Bands around earlier nights, what is kept of nights, and what `rpg nightly` says of a second one."""
 
 import json
 import math
-import os
-import shutil
-import subprocess
-import sys
 
 import pytest
 
@@ -15,26 +11,7 @@ from flows.nightly import forget
 from rpg.report.nightly_bands import ENOUGH, NIGHTS, band, compare, markdown
 from rpg.store import Layout, locks
 from rpg.store.draws import Draw, Draws, Key
-from tests.operations.serving import ROOT
 from tests.real_sweep import TRIVIAL, rpg
-from tests.waiting import HANG
-
-TINY = """\
-name: tiny
-run:
-  task: {type: chain, tiers: {easy: 1}, train_problems: 80, benchmark_problems: 16}
-  model:
-    type: tiny
-    hidden_size: 32
-    intermediate_size: 64
-    warm_start: {target_accuracy: 0, consolidation_steps: 0, behaviour_steps: 120, behaviour_learning_rate: 3.0e-3}
-  training: {steps: 3, prompts_per_step: 16, mini_batch_prompts: 8, optimizer: {type: adamw, learning_rate: 5.0e-4}}
-  rollout: {group_size: 8}
-  evaluation: {every: 3, samples_per_problem: 4}
-axes:
-  seed: [0]
-set: {algorithm: rpg-reinforce-urkl}
-"""
 
 
 def nights(*values, name="s / v / accuracy"):
@@ -101,14 +78,6 @@ def test_a_night_draws_its_samples_anew_though_its_models_are_those_of_the_night
     assert sorted(left) == ["mine", f"nightly-a-{tonight}"]
 
 
-def night(root, tree, *words, **environment):
-    words = [*words[:1], str(root / "nights"), *words[1:]]
-    command = [sys.executable, "-m", "rpg", "nightly", *words, "--home", str(root / "data")]
-    environment = {**os.environ, "PYTHONPATH": str(tree), **environment}
-    how = {"capture_output": True, "text": True, "timeout": 2 * HANG}
-    return subprocess.run(command, cwd=root, env=environment, **how)
-
-
 @pytest.mark.slow
 def test_a_night_of_several_sweeps_needs_no_server_that_somebody_else_runs(tmp_path):
     (tmp_path / "nights").mkdir()
@@ -122,59 +91,8 @@ def test_a_night_of_several_sweeps_needs_no_server_that_somebody_else_runs(tmp_p
     folders = [f for name in Layout.at(home).sweeps() for f in Layout.at(home).run_folders(name)]
     assert [folder.state() for folder in folders] == ["done", "done"]
 
-
-@pytest.mark.long
-def test_a_broken_loss_goes_red_and_says_which_metric_and_by_how_much(tmp_path, prefect):
-    (tmp_path / "nights").mkdir()
-    (tmp_path / "nights" / "tiny.yaml").write_text(TINY)
-    tree = tmp_path / "tree"
-    for part in ("rpg", "flows", "configs"):
-        shutil.copytree(ROOT / part, tree / part, ignore=shutil.ignore_patterns("*.pyc.*"))
-
-    def commit(message):
-        git = ["git", "-C", str(tree), "-c", "user.name=anna", "-c", "user.email=anna@localhost"]
-        for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", message]):
-            subprocess.run([*git, *words], check=True)
-
-    commit("as it was")
-    first = night(tmp_path, tree, **prefect)
-    assert first.returncode == 0, first.stdout + first.stderr
-    assert "as before" in first.stdout and "none yet" in first.stdout
-    place = Layout.at(tmp_path / "data").home / "nightly" / "nights"
-    again = night(tmp_path, tree, **prefect)
-    assert again.returncode == 0 and "already done" in again.stdout, "a night that was killed goes on"
-
-    losses = tree / "rpg" / "losses" / "policy_loss.py"
-    text = losses.read_text()
-    broken = text.replace("apply(log_prob, sums[0], slope)", "apply(log_prob, sums[0], -slope)")
-    assert broken != text
-    losses.write_text(broken)
-    commit("a sign is flipped")
-    red = night(tmp_path, tree, **prefect)
-    assert red.returncode == 1, red.stdout
-    assert "failed: bits changed since commit " in red.stderr, red.stderr
-    assert (
-        "1 of 1 runs, first at step 1, metric loss" in red.stderr and "changed since: the code" in red.stderr
-    )
-    assert "(anna: a sign is flipped) is the cause, found by running tiny" in red.stderr, red.stderr
-    assert "bits changed" in red.stdout and len(list(place.glob("*.md"))) == 2
-    still = night(tmp_path, tree, **prefect)
-    assert still.returncode == 1, "a change stays red until somebody says that it was meant"
-
-    refused = night(tmp_path, ROOT, "accept", **prefect)
-    assert refused.returncode == 2 and "--why: say in a sentence" in refused.stderr, refused.stderr
-    accepted = night(tmp_path, ROOT, "accept", "--why", "the sign is a convention", **prefect)
-    assert accepted.returncode == 0, accepted.stderr
-    recorded = [json.loads(path.read_text()) for path in place.glob("*.json")]
-    newest = max(recorded, key=lambda night: night["started"])
-    assert newest["accepted"]["why"] == "the sign is a convention" and newest["night"] in accepted.stdout
-    green = night(tmp_path, tree, **prefect)
-    assert green.returncode == 0, green.stderr
-    assert night(tmp_path, ROOT, **prefect).returncode == 1, "the old code is what has changed now"
-    folders = Layout.at(tmp_path / "data").sweeps()
-    assert len(folders) == 2, "each night has runs of its own"
-
-    lock = locks.take(place / ".lock")
-    left_out = night(tmp_path, ROOT, **prefect)
-    lock.close()
+    with locks.take(home / "nightly" / "nights" / ".lock"):
+        left_out = rpg(tmp_path, "nightly", "nights", module=TRIVIAL, home=home)
     assert left_out.returncode == 0 and "the previous night is still running" in left_out.stdout
+    refused = rpg(tmp_path, "nightly", "accept", "nights", home=home)
+    assert refused.returncode == 2 and "--why: say in a sentence" in refused.stderr, refused.stderr

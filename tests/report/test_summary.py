@@ -43,6 +43,12 @@ def test_what_it_could_find_counts_the_fewest_samples(layout):
     assert row(summary(layout), "grpo", "hard")["k"] == 3 and row(summary(layout), "grpo", "easy")["k"] == 4
 
 
+def test_pass_at_k_is_a_mean_over_problems_seeds_and_benchmarks(layout):
+    shares = {name: (array(layout, "grpo", name, 8) > 0).mean() for name in ("easy", "hard")}
+    for benchmark, share in {**shares, "mean": np.mean([*shares.values()])}.items():
+        assert 0 < row(summary(layout), "grpo", benchmark)["pass_at_k"] == pytest.approx(share)
+
+
 def test_who_has_no_checkpoint_is_named_and_no_step_is_made_up(layout):
     for seed in range(3):
         shutil.rmtree(layout.run("demo", f"rpg-urkl-seed{seed}").path / "evals")
