@@ -342,7 +342,7 @@ def accuracies(repetitions: int = 6000) -> pandas.DataFrame:
             logits = 1.2 * rng.standard_normal(50) + spread * rng.standard_normal((seeds, 1))
             interval = accuracy([rng.binomial(8, special.expit(logits)) / 8])
             inside += interval.low <= 0.5 <= interval.high
-        return f"{inside / repetitions:.1%}"
+        return f"{100 * inside / repetitions:.1f} %"
 
     table = {
         f"{spread:g}": [covered(seeds, spread) for seeds in (2, 3, 5)]
