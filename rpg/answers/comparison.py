@@ -8,22 +8,39 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 from rpg.answers import computer_algebra, identity_testing, values
 from rpg.answers.extraction import normalise, squeeze, words
-from rpg.answers.lexer import Token, Unreadable, tokens_of, value_of
+from rpg.answers.lexer import Token, Unreadable, tokens_of
 from rpg.answers.lexicon import COPULAS, EXPLAINING, LEADING, REASONS, SUBJECT, is_harmless
 from rpg.answers.numbers import number, rounds, same, same_number, same_value, was_rounded
 from rpg.answers.parser import REALS, Tree, read
+from rpg.answers.rewriting import (
+    as_matrix,
+    contradiction_free,
+    domain,
+    elements_of,
+    is_label,
+    is_name,
+    named,
+    one_set,
+    periodic,
+    renaming,
+    same_letter,
+    substituted,
+    unfolded,
+    ungrouped,
+    unnamed_set,
+    unordered,
+)
 from rpg.answers.statements import Statement, read_line, reading
 from rpg.answers.units import with_unit
 
 Verdict = tuple[bool, str]
 """Right or wrong, and why in a few words."""
 
-_SETS_OF_NUMBERS = {f"mathbb {c}" for c in "RZNQC"} | set("RZNQC")
 _COLLECTIONS = {"tuple", "set", "union", "matrix"}
 _NOT_READ = set("sum prod int lim iint oint partial max min sup inf gcd lcm deg det dim".split())
 """Commands and functions of quantities that the grammar does not evaluate."""
@@ -86,14 +103,14 @@ def read_gold(text: str) -> tuple[tuple[Tree, ...], tuple[str, ...]]:
     if len(statements) != 1:
         raise Unreadable("several statements")
     trees = [read(_measured(f)) for f in statements[0].formulas]
-    trees = _unfolded([t for t in trees if not _domain(t)] or trees)
+    trees = unfolded([t for t in trees if not domain(t)] or trees)
     trees = [t[1][1] if t[0] == "chain" and t[2] == ("in",) and is_name(t[1][0]) else t for t in trees]
-    names = tuple(name for name, _ in map(_named, trees) if name)
+    names = tuple(name for name, _ in map(named, trees) if name)
     if len({*names}) == len(names) == len(trees) > 1:
-        return (("tuple", "()", tuple(_named(t)[1] for t in trees)),), names
+        return (("tuple", "()", tuple(named(t)[1] for t in trees)),), names
     if statements[0].alternatives and all(map(identity_testing.is_order, trees)):
         return (("union", tuple(map(identity_testing.as_set, trees))),), ()
-    return tuple(_elements(trees)), ()
+    return tuple(elements_of(trees)), ()
 
 
 def _measured(formula: Sequence[Token]) -> list[Token]:
@@ -101,16 +118,6 @@ def _measured(formula: Sequence[Token]) -> list[Token]:
     whole = with_unit(formula)
     measured = whole[-1].kind == "unit" and ("/" in whole[-1].text or "." in whole[0].text)
     return whole if measured else list(formula)
-
-
-def _unfolded(trees: list[Tree]) -> list[Tree]:
-    """`(x, y) = (1, 2)` as `x = 1, y = 2`."""
-    if len(trees) != 1 or trees[0][0] != "chain" or trees[0][2] != ("=",):
-        return trees
-    names, entries = trees[0][1]
-    if not (names[0] == entries[0] == "tuple" and _is_label(names) and len(names[2]) == len(entries[2])):
-        return trees
-    return [("chain", pair, ("=",)) for pair in zip(names[2], entries[2], strict=True)]
 
 
 def _position(name: str) -> str:
@@ -175,50 +182,10 @@ def _bare_tokens(text: str) -> list[Token]:
     return [t for t in tokens_of(text.rstrip(". \n")) if t.kind != "edge" and t.text != "box"]
 
 
-def _elements(trees: Sequence[Tree]) -> list[Tree]:
-    """Of a list: the items of a set, both values of `a \\pm b`; anything else is itself."""
-    elements: list[Tree] = []
-    for tree in trees:
-        if len(trees) == 1 and tree[0] == "set" and tree[1]:
-            elements += _elements(tree[1]) if len(tree[1]) > 1 else tree[1]
-        elif tree[0] == "union" and all(part[0] == "set" for part in tree[1]):
-            elements += itertools.chain.from_iterable(part[1] for part in tree[1])
-        else:
-            elements += _both_signs(tree)
-    return elements
-
-
-def _both_signs(tree: Tree) -> list[Tree]:
-    """All upper signs and all lower ones."""
-    if "pm" not in values.kinds(tree):
-        return [tree]
-    return [_signed(tree, upper) for upper in (True, False)]
-
-
-def _signed(tree: Tree, upper: bool) -> Tree:
-    parts = tuple(_signed(part, upper) if isinstance(part, tuple) and part else part for part in tree)
-    if parts[0] != "pm":
-        return parts
-    term = parts[2] if upper else ("negative", parts[2])
-    return term if parts[1][:2] == ("number", 0) else ("add", parts[1], term)
-
-
-def is_name(tree: Tree) -> bool:
-    """What an answer may be called: `x`, `x_1`, `f(x)`, but not `AB` or a derivative."""
-    return tree[0] == "symbol" and "/" not in tree[1] and (not tree[1].isupper() or len(tree[1]) == 1)
-
-
-def _named(tree: Tree) -> tuple[str | None, Tree]:
-    """(name, value) of `name = value`; (None, tree) for anything else."""
-    if tree[0] == "chain" and tree[2] == ("=",) and is_name(tree[1][0]):
-        return tree[1][0][1], tree[1][1]
-    return None, tree
-
-
 class _Match:
     def __init__(self, gold: tuple[Tree, ...], names: tuple[str, ...], tolerance: float):
         self.gold, self.names, self.tolerance = gold, names, tolerance
-        self.rounded = tolerance > 0 or all(was_rounded(_named(tree)[1]) for tree in gold)
+        self.rounded = tolerance > 0 or all(was_rounded(named(tree)[1]) for tree in gold)
         """The gold answer may be a rounded number, so that `about` says no less."""
 
     def statements(self, stated: list[Statement]) -> Verdict:
@@ -229,16 +196,16 @@ class _Match:
                 trees = [self._tree(formula) for formula in statement.formulas]
             except Unreadable as reason:
                 return False, f"not read: {reason}"
-            if exact and all(map(_domain, trees)):
+            if exact and all(map(domain, trees)):
                 continue
             naturals = (
                 len(self.gold) == 1
-                and _periodic(self.gold[0])
-                and any(_domain(t) and "N" in repr(t) for t in trees)
+                and periodic(self.gold[0])
+                and any(domain(t) and "N" in repr(t) for t in trees)
             )
             if naturals:
                 return False, "not every integer"
-            trees = _unfolded([t for t in trees if not _domain(t)] or trees)
+            trees = unfolded([t for t in trees if not domain(t)] or trees)
             if statement.approximate and exact and self._near(trees):
                 continue
             if statement.approximate and not exact and not self.rounded:
@@ -256,7 +223,7 @@ class _Match:
 
     def _tree(self, formula: tuple[Token, ...]) -> Tree:
         """A formula; where the gold answer is a number, letters behind a number are a unit."""
-        numeric = all(not values.symbols(_named(element)[1]) for element in self.gold)
+        numeric = all(not values.symbols(named(element)[1]) for element in self.gold)
         bare = with_unit(formula) if numeric else _measured(formula)
         if bare and bare[0].text == "~":
             bare = bare[1:]
@@ -266,7 +233,7 @@ class _Match:
         if len(trees) != len(self.gold):
             return False
         return all(
-            rounds(values.bare(_named(g)[1]), values.bare(t)) for g, t in zip(self.gold, trees, strict=True)
+            rounds(values.bare(named(g)[1]), values.bare(t)) for g, t in zip(self.gold, trees, strict=True)
         )
 
     def _several(self, trees: list[Tree], statement: Statement) -> bool:
@@ -277,19 +244,19 @@ class _Match:
             if statement.alternatives and all(self.element(gold[0], tree) for tree in trees):
                 return True  # 1/2 or 0.5
             return self._parts(gold[0], trees, statement)
-        elements = _elements(_unnamed_set(self._grouped(trees, statement)))
-        names = {name.split("_")[0] for name in (_named(t)[0] for t in elements) if name}
+        elements = elements_of(unnamed_set(self._grouped(trees, statement)))
+        names = {name.split("_")[0] for name in (named(t)[0] for t in elements) if name}
         if len(elements) == 1:
-            elements = _ungrouped(elements[0]) or elements
+            elements = ungrouped(elements[0]) or elements
         if len(elements) != len(gold):
             return False
-        if len(names) > 1 and all(_named(g)[0] is None for g in gold):
+        if len(names) > 1 and all(named(g)[0] is None for g in gold):
             return all(self.element(g, t) for g, t in zip(gold, elements, strict=True))
-        return _unordered(gold, elements, self.element)
+        return unordered(gold, elements, self.element)
 
     def _grouped(self, trees: list[Tree], statement: Statement) -> list[Tree]:
         """`x = 1, y = 2 or x = 3, y = 4` as two pairs."""
-        names = [_named(t)[0] for t in trees]
+        names = [named(t)[0] for t in trees]
         size = len({*names})
         if (
             None in names
@@ -300,13 +267,13 @@ class _Match:
             return trees
         order = sorted(range(size), key=lambda k: _position(str(names[k])))
         rows = [trees[i : i + size] for i in range(0, len(trees), size)]
-        return [("tuple", "()", tuple(_named(row[k])[1] for k in order)) for row in rows]
+        return [("tuple", "()", tuple(named(row[k])[1] for k in order)) for row in rows]
 
     def _parts(self, gold: Tree, trees: list[Tree], statement: Statement) -> bool:
         """A tuple given by its entries, a union by its parts, an interval by its two bounds."""
         if gold[0] == "tuple" and not statement.alternatives and len(trees) == len(gold[2]):
-            names = [_named(t)[0] for t in trees]
-            entries = [_named(t)[1] for t in trees]
+            names = [named(t)[0] for t in trees]
+            entries = [named(t)[1] for t in trees]
             if all(names) and len(set(names)) == len(names):
                 order = self.names if {*self.names} == {*names} else sorted(map(str, names), key=_position)
                 entries = [entries[names.index(name)] for name in order]
@@ -316,7 +283,7 @@ class _Match:
         if gold[0] == "union" and statement.conjoined and any(map(identity_testing.is_order, trees)):
             return False
         if gold[0] == "union":
-            return _unordered(gold[1], [identity_testing.as_set(t) for t in trees], self.value)
+            return unordered(gold[1], [identity_testing.as_set(t) for t in trees], self.value)
         bounded = gold[0] == "tuple" or identity_testing.is_order(gold)
         if statement.alternatives or len(trees) != 2 or not bounded:
             return False
@@ -324,14 +291,14 @@ class _Match:
         return both is not None and self.element(gold, both)
 
     def element(self, gold: Tree, answer: Tree) -> bool:
-        name, value = _named(gold)
+        name, value = named(gold)
         if gold[0] == "chain" and name is None:
             if identity_testing.is_order(gold):
                 return identity_testing.same_order(gold, answer, self.value)
             equations = gold[2] in (("=",), ("!=",)) and answer[0] == "chain" and answer[2] == gold[2]
             return equations and identity_testing.same_equation(gold[1], answer[1])
         solved = name and values.symbols(value) and answer[0] == "chain" and answer[2] == ("=",)
-        if solved and _named(answer)[0] != name and identity_testing.same_equation(gold[1], answer[1]):
+        if solved and named(answer)[0] != name and identity_testing.same_equation(gold[1], answer[1]):
             return True
         if answer[0] == "chain":
             return self._chain(name, value, answer)
@@ -341,20 +308,18 @@ class _Match:
         items, relations = answer[1], answer[2]
         if "in" in relations:
             member = relations[-1] == "in" and set(relations[:-1]) <= {"="}
-            return member and self.value(_one_set(gold), _one_set(items[-1]))
+            return member and self.value(one_set(gold), one_set(items[-1]))
         if not set(relations) <= {"=", "~"}:
             interval = identity_testing.interval(answer)
             return interval is not None and gold[0] in ("tuple", "union") and self.value(gold, interval[1])
         names = [item[1] for item in items if is_name(item)]
         if name is not None and names and not {name, name.split("(")[0]} & set(names):
-            renamed = _renamed(name, names[0])
-            if renamed is None or items[0] != ("symbol", names[0]) or len(items) != 2:
+            letters = renaming(name, names[0])
+            if letters is None or items[0] != ("symbol", names[0]) or len(items) != 2:
                 return False
-            return self.value(_substituted(gold, *renamed), items[1])
+            return self.value(substituted(gold, *letters), items[1])
         if gold[0] in _COLLECTIONS:
-            return self.value(gold, items[-1]) and all(
-                _is_label(i) or self.value(gold, i) for i in items[:-1]
-            )
+            return self.value(gold, items[-1]) and all(is_label(i) or self.value(gold, i) for i in items[:-1])
         return self._equalities(gold, items, relations)
 
     def _equalities(self, gold: Tree, items: Sequence[Tree], relations: Sequence[str]) -> bool:
@@ -388,7 +353,7 @@ class _Match:
         self, gold: Tree, items: Sequence[Tree], relations: Sequence[str], numbers: Sequence[Tree]
     ) -> bool:
         """Whether the numbers of a chain are the gold answer, and its quantities may be worth what they are said to be."""
-        if not _contradiction_free([item for item in items if values.symbols(item)]):
+        if not contradiction_free([item for item in items if values.symbols(item)]):
             return False
         if not self._hold_there(items, numbers[0]):
             return False
@@ -403,7 +368,7 @@ class _Match:
         """Whether what is composed of the names in a chain is worth what they are: not in `x = 79/x = 81`."""
         composed = [item for item in items if not is_name(item) and values.symbols(item)]
         for name in {item[1] for item in items if is_name(item)}:
-            composed = [_substituted(item, name, number) for item in composed]
+            composed = [substituted(item, name, number) for item in composed]
         return all(values.symbols(item) or self.value(number, item) for item in composed)
 
     def value(self, gold: Tree, answer: Tree) -> bool:
@@ -416,7 +381,7 @@ class _Match:
             return self._value(gold, answer)
         if not all(measured):
             if self.value(values.bare(gold), values.bare(answer)):
-                return "'degree" not in repr(answer) or not _periodic(gold)
+                return "'degree" not in repr(answer) or not periodic(gold)
             if values.dimension(gold) or values.dimension(answer):
                 return False  # else an angle, which is a number, too
         elif values.dimension(gold) != values.dimension(answer):
@@ -430,20 +395,20 @@ class _Match:
         if other == "set" and len(answer[1]) == 1 and kind not in ("set", "union"):
             return self.value(gold, answer[1][0])
         if kind == "matrix" or (kind == "tuple" and other == "matrix"):
-            gold, answer = _as_matrix(gold), _as_matrix(answer)
+            gold, answer = as_matrix(gold), as_matrix(answer)
             same_shape = answer[0] == "matrix" and [*map(len, gold[1])] == [*map(len, answer[1])]
             return same_shape and all(map(self.value, itertools.chain(*gold[1]), itertools.chain(*answer[1])))
         if kind == "tuple":
             return self._tuple(gold, answer)
         if kind in ("set", "union"):
-            return other == kind and _unordered(gold[1], answer[1], self.value)
+            return other == kind and unordered(gold[1], answer[1], self.value)
         if "mod" in (kind, other):
             # `3 \\pmod 7` is neither 3 modulo 8 nor 4 modulo 7; where only one has a modulus, its remainder counts.
             return (kind != other or self.value(gold[2], answer[2])) and same_value(gold, answer, 0.0)
         if {kind, other} & {*_COLLECTIONS, "chain", "pm"}:
             return gold == answer
         if values.symbols(gold) or values.symbols(answer):
-            return identity_testing.same(gold, _same_letter(gold, answer))
+            return identity_testing.same(gold, same_letter(gold, answer))
         return same_number(gold, answer, self.tolerance)
 
     def _tuple(self, gold: Tree, answer: Tree) -> bool:
@@ -456,33 +421,6 @@ class _Match:
             return True
         same_shape = answer[0] == "tuple" and gold[1] == answer[1] and len(gold[2]) == len(answer[2])
         return same_shape and all(map(self.value, gold[2], answer[2]))
-
-
-_INTEGERS = frozenset("kmnlpqjrN")
-
-
-def _same_letter(gold: Tree, answer: Tree) -> Tree:
-    """An answer with the gold answer's letter for any integer: `n\\pi` for `k\\pi`."""
-    letters = [*values.symbols(gold), *values.symbols(answer)]
-    if len(letters) == 2 and {*letters} <= _INTEGERS and _periodic(gold):
-        return _substituted(answer, letters[1], ("symbol", letters[0]))
-    return answer
-
-
-def _periodic(tree: Tree) -> bool:
-    """Whether its letter can only be any integer: `k\\pi`."""
-    return "'pi'" in repr(tree)
-
-
-def _as_matrix(tree: Tree) -> Tree:
-    """Of a tuple: a column, or its rows."""
-    if tree[0] != "tuple" or tree[1] not in ("()", "[]"):
-        return tree
-    return ("matrix", tuple(row[2] if row[0] == "tuple" else (row,) for row in tree[2]))
-
-
-def _is_label(tree: Tree) -> bool:
-    return all(map(is_name, tree[2])) if tree[0] == "tuple" else is_name(tree)
 
 
 def _opaque(formula: list[Token]) -> list[Token]:
@@ -517,68 +455,3 @@ def _concluded(stated: list[Statement]) -> list[Statement]:
 def _left_side(formula: Sequence[Token]) -> str | None:
     i = _first_relation(formula)
     return None if i is None or formula[i].text != "=" else "".join(t.text for t in formula[:i])
-
-
-def _domain(tree: Tree) -> bool:
-    """`k \\in \\mathbb{Z}`, which only says what k stands for."""
-    if tree[0] != "chain" or tree[2] != ("in",):
-        return False
-    name, domain = tree[1]
-    return is_name(name) and (domain == REALS or (domain[0] == "symbol" and domain[1] in _SETS_OF_NUMBERS))
-
-
-def _one_set(tree: Tree) -> Tree:
-    return tree[1][0] if tree[0] == "set" and len(tree[1]) == 1 else tree
-
-
-def _unnamed_set(trees: list[Tree]) -> list[Tree]:
-    """`S = \\{1, 2\\}` and `x \\in \\{1, 2\\}` as the set; `(x, y) = (1, 2)` as the tuple."""
-
-    def named(tree: Tree) -> bool:
-        link = tree[0] == "chain" and tree[2] in (("=",), ("in",))
-        return link and tree[1][-1][0] in ("set", "tuple") and _is_label(tree[1][0])
-
-    return [tree[1][-1] if named(tree) else tree for tree in trees]
-
-
-def _ungrouped(tree: Tree) -> list[Tree] | None:
-    """`100,200` may be a list where one is expected."""
-    if tree[0] == "number" and "," in tree[2]:
-        return [("number", value_of(part), part) for part in tree[2].split(",")]
-    return None
-
-
-def _unordered(gold: Sequence[Tree], answer: Sequence[Tree], match: Callable[[Tree, Tree], bool]) -> bool:
-    """Every element has its own partner: `1, 1, 2` is not `1, 2, 2`."""
-    if len(gold) != len(answer):
-        return False
-    left = list(answer)
-    for element in gold:
-        partner = next((i for i, other in enumerate(left) if match(element, other)), None)
-        if partner is None:
-            return False
-        del left[partner]
-    return True
-
-
-def _contradiction_free(trees: Sequence[Tree]) -> bool:
-    """Whether quantities of the same symbols, which a chain calls equal, are (`2x + 1 = 2x` are not)."""
-    return all(
-        values.symbols(left) != values.symbols(right) or identity_testing.same(left, right)
-        for left, right in itertools.pairwise(tree for tree in trees if not is_name(tree))
-    )
-
-
-def _renamed(gold: str, answer: str) -> tuple[str, Tree] | None:
-    """`f(x)` and `f(n)`: the letter in the gold answer's name and the one in the answer's."""
-    if gold.endswith(")") and answer.endswith(")"):
-        (function, x), (other, y) = gold[:-1].split("(", 1), answer[:-1].split("(", 1)
-        if function == other and x.isalpha() and y.isalpha():
-            return x, ("symbol", y)
-    return None
-
-
-def _substituted(tree: Tree, old: str, new: Tree) -> Tree:
-    if tree == ("symbol", old):
-        return new
-    return tuple(_substituted(part, old, new) if isinstance(part, tuple) else part for part in tree)
