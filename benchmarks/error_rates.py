@@ -83,9 +83,7 @@ def grid() -> Iterator[Cell]:
     for variants, seeds, spread in product((3, 7, 15), (2, 3, 5, 10), (0.0, 0.1, 0.2, 0.4, 0.8)):
         yield replace(base, variants=variants, seeds=seeds, spread=spread)
     small = replace(base, name="small", problems=30)
-    for seeds, samples, share, spread in product(
-        (3, 5), (1, 4, 32), (0.05, 0.5, 0.9, 0.98), (0.0, 0.2, 0.8)
-    ):
+    for seeds, samples, share, spread in product((3, 5), (1, 4, 32), (0.05, 0.5, 0.9, 0.98), (0.0, 0.2, 0.8)):
         yield replace(small, seeds=seeds, samples=samples, accuracy=share, spread=spread)
     probit = replace(
         base, name="probit", probit=True, problem_scale=1.2, heavy=True, interaction=0.3, seed_interaction=0.3
