@@ -212,7 +212,7 @@ def try_fault(checkout: Checkout, name: str) -> tuple[bool, bool, bool]:
     with checkout.changed(name):
         night, other = checkout.night(again=True)
     marks = ["yes" if one["red"] else "**no**" for one in (night, other)]
-    guilty = "yes" if "nights: " in str(night["said"]) and "did it" in str(night["said"]) else ""
+    guilty = "yes" if "nights: " in str(night["said"]) and "is the cause" in str(night["said"]) else ""
     print(
         f"| {name} | {' | '.join(marks)} | {short(night)} | {guilty} | {len(night['numbers'])} |", flush=True
     )

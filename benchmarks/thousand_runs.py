@@ -5,16 +5,19 @@
 Every run is a real process with a real run folder (manifest, metrics, two checkpoints, two evaluations), a Prefect
 task, claims and slots; only training and evaluation do nothing (benchmarks/trivial). A Ray Tune trial is a function
 that reports one number, on as many CPUs. Printed: seconds per run, memory of the conductor and of the Prefect server
-as the sweep goes on, how quickly the API answers what the UI asks meanwhile, and, where there is a Chromium, how long
+as the sweep goes on, their processor seconds, how quickly the API answers what the UI asks meanwhile, and, where there is a
+Chromium, how long
 the UI's pages of the finished sweep take to show it. Exit code 1 above 0.1 s per run.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
+import resource
 import socket
 import subprocess
 import sys
@@ -90,12 +93,15 @@ def swept(layout: Layout, file: Path, runs: int, workers: int, api: str, server:
     command = [sys.executable, "-m", "benchmarks.trivial", "sweep", str(file), "--home", str(layout.home)]
     environment = {**os.environ, "PREFECT_API_URL": api, "RPG_SLOTS": str(workers), "PYTHONPATH": str(ROOT)}
     environment["RPG_SLOTS_FOLDER"] = str(file.with_name("slots"))
-    log, began = file.with_name("log"), time.monotonic()
+    log, began, before = file.with_name("log"), time.monotonic(), seconds_of(server)
+    children, own = resource.getrusage(resource.RUSAGE_CHILDREN), 0.0
     with log.open("wb") as out:
         sweep = subprocess.Popen([*command, f"--workers={workers}"], env=environment, stdout=out, stderr=out)
     conductor, said = psutil.Process(sweep.pid), 0
     while sweep.poll() is None:
         time.sleep(1)
+        with contextlib.suppress(psutil.Error):  # it has just ended
+            own = seconds_of(conductor)
         done = len(list(layout.home.glob("runs/many/*/DONE.json")))
         if done >= said + runs // 5 or (done and not said):
             said, answered, at = max(done, 1), asked(api), time.monotonic() - began
@@ -110,7 +116,19 @@ def swept(layout: Layout, file: Path, runs: int, workers: int, api: str, server:
         raise SystemExit(
             f"{log.read_text()[-3000:]}\n{done} of {runs} runs are done, code {sweep.returncode}"
         )
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    all_of_it = used.ru_utime + used.ru_stime - children.ru_utime - children.ru_stime
+    print(
+        f"processor seconds: conductor {own:.0f}, server {seconds_of(server) - before:.0f}, "
+        f"per run {(all_of_it - own) / runs:.2f} in its own processes"
+    )
     return seconds
+
+
+def seconds_of(process: psutil.Process) -> float:
+    """Processor seconds of a process without its children."""
+    times = process.cpu_times()
+    return float(times.user + times.system)
 
 
 def look(ui: str) -> None:

@@ -138,7 +138,7 @@ def time_left(views: Sequence[RunView], started: float, at_start: int) -> float 
     """Seconds until all steps are done at the sweep's own pace since it started; None before there is a pace."""
     done = sum(v.step for v in views) - at_start
     left = sum(v.steps - v.step for v in views if v.state != "failed")
-    elapsed = time.time() - started
+    elapsed = time.monotonic() - started
     return left * elapsed / done if done > 0 and left > 0 and elapsed > 3 else None
 
 
@@ -189,7 +189,7 @@ class Progress:
         self.console, self.title = console, title
         self.watch = Watch(folders)
         self.phase, self.note = "starting", ""
-        self._started = time.time()
+        self._started = time.monotonic()
         self._at_start = sum(v.step for v in self.watch.views())
         self._states: dict[str, str] = {}
         self._noticed: dict[str, set[str]] = {}
@@ -237,8 +237,8 @@ class Progress:
             for finding in set(v.health) - self._noticed.get(v.name, set()):
                 self._print(f"           ! {v.variant} seed {v.seed}: {finding}")
             self._noticed.setdefault(v.name, set()).update(v.health)
-        if time.time() - self._last_line > 10:
-            self._last_line = time.time()
+        if time.monotonic() - self._last_line > 10:
+            self._last_line = time.monotonic()
             left = time_left(views, self._started, self._at_start)
             phase = f"{self.phase}: {self.note}" if self.note else self.phase
             self.console.print(headline(self.title, views, phase, left))

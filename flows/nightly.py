@@ -21,6 +21,7 @@ from rpg import next_steps
 from rpg.config.errors import ConfigError
 from rpg.config.shipped import NIGHTLY
 from rpg.config.sweep_spec import Sweep, load_sweep
+from rpg.planning.preflight import missing_packages
 from rpg.processes import one_thread
 from rpg.provenance import git_revision, machine, versions
 from rpg.report.nightly_bands import NIGHTS, Number, judge, markdown, measure, read_nights, spread
@@ -151,7 +152,8 @@ def run_night(
     only: Collection[str] = (),
     night_of: NightOf | None = None,
 ) -> Night | None:
-    """Run tonight's sweeps with `run`, keep their numbers and compare them; None while another night is running.
+    """Run tonight's sweeps with `run`, keep their numbers and compare them; None while another night is running. A sweep
+    is left out if a package that it needs is not installed, which is red if the night before had it.
 
     `only`: of the sweeps with these labels; `night_of`: runs a night of other code, to find the commit that changed the
     bits, and to try two planted faults where the set is the shipped one. Runs of the newest `keep` nights, including
@@ -165,6 +167,10 @@ def run_night(
         started = time.time()
         night, sweeps = plan(folder, overrides)
         sweeps = {label: sweep for label, sweep in sweeps.items() if not only or label in only}
+        missing = {
+            label: missing_packages([run.spec for run in sweep.runs]) for label, sweep in sweeps.items()
+        }
+        sweeps = {label: sweep for label, sweep in sweeps.items() if not missing[label]}
         _draw_anew(layout, night)
         with ExitStack() as server:
             # One for all sweeps: a process stays connected to the first one that it has used. If there is none, each
@@ -199,6 +205,9 @@ def run_night(
             "failed": failed,
         }
         findings, said, bits = judge(record, before)
+        said += "".join(
+            f"; {label} left out: {', '.join(lines)}" for label, lines in missing.items() if lines
+        )
         path = kept / f"{night}.json"
         earlier = read_json_object(path) if path.exists() else {}
         again = "digests" in earlier and ledger(record, earlier).is_equal

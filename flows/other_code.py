@@ -163,8 +163,11 @@ def _same(record: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _changed(tonight: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
-    """The sweeps that differ between two nights, the smallest first; the smallest of all if it is none of them."""
-    sizes = Counter(name.partition(" / ")[0] for name in tonight["digests"])
+    """The sweeps that differ between two nights, the quickest first; the quickest of all if it is none of them."""
+    sizes: Counter[str] = Counter()
+    for name, digests in tonight["digests"].items():
+        seconds = tonight["values"].get(f"{name.rpartition(' / ')[0]} / seconds_step", 1.0)
+        sizes[name.partition(" / ")[0]] += len(digests["steps"]) * seconds
     found = ledger(tonight, before)
     runs = [run for run, now in tonight["digests"].items() if now != before["digests"].get(run, now)]
     labels = {name.partition(" / ")[0] for name in (*runs, *found.reported)}

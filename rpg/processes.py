@@ -240,9 +240,8 @@ def _kill(pid: int) -> bool:
     return True
 
 
-if (
-    __name__ == "__main__"
-):  # python -m rpg.processes MODULE ARGS: run a module so that it ends when its parent does
+# python -m rpg.processes MODULE ARGS: run a module so that it ends when its parent does
+if __name__ == "__main__":
     die_with_parent()
     sys.argv = sys.argv[1:]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

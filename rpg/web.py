@@ -7,7 +7,6 @@ which CORS does not stop: then the Origin header is its own.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import hashlib
 import hmac
@@ -71,9 +70,8 @@ class AccessControl:
     ) -> None:
         self._app, self._address, self._secret = app, address, secret
         self._open = {address.prefix + path for path in open_paths}
-        self._key = secrets.token_bytes(
-            32
-        )  # what another server, or this one before, has signed counts for nothing
+        # What another server, or this one before, has signed counts for nothing.
+        self._key = secrets.token_bytes(32)
         self._headers = _security_headers(address)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -169,64 +167,6 @@ def _is_of_this_user(scope: Scope) -> bool:
         return False
     connections = (line.split() for line in lines)
     return any(fields[1:3] == ends and int(fields[7]) == os.getuid() for fields in connections)
-
-
-class RetryBusy:
-    """ASGI middleware around Prefect's app: a write that SQLite refused is tried again, as Prefect's own client does.
-
-    Prefect answers 503, and has rolled back, when another transaction wrote between its reading and its writing. Its UI
-    and most other clients do not ask again. Those that were refused go one after the other.
-    """
-
-    TRIES, WAIT = 10, 0.02
-
-    def __init__(self, app: App) -> None:
-        self._app = app
-        self._turn = asyncio.Lock()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS"):
-            await self._app(scope, receive, send)
-            return
-        body, more = b"", True
-        while more:
-            message = await receive()
-            if message["type"] != "http.request":
-                return  # the client has gone
-            body, more = body + message.get("body", b""), message.get("more_body", False)
-        if await self._answered(scope, body, receive, send):
-            return
-        async with self._turn:
-            for attempt in range(1, self.TRIES + 1):
-                if await self._answered(scope, body, receive, send, last=attempt == self.TRIES):
-                    return
-                await asyncio.sleep(self.WAIT * 2**attempt)
-
-    async def _answered(
-        self, scope: Scope, body: bytes, receive: Receive, send: Send, last: bool = False
-    ) -> bool:
-        """Pass the request on. False if it was refused, of which the client learns from the `last` refusal only."""
-        is_read, refused = False, False
-
-        async def receiving() -> MutableMapping[str, Any]:
-            nonlocal is_read
-            if is_read:
-                return await receive()  # that the client goes
-            is_read = True
-            return {"type": "http.request", "body": body, "more_body": False}
-
-        async def sending(message: MutableMapping[str, Any]) -> None:
-            nonlocal refused
-            refused = refused or (message["type"] == "http.response.start" and message["status"] == 503)
-            if last or not refused:
-                await send(message)
-
-        try:
-            await self._app(dict(scope), receiving, sending)
-        except Exception:
-            if last or not refused:  # Starlette raises what it has answered
-                raise
-        return not refused
 
 
 def _name(host: str) -> str:

@@ -147,7 +147,7 @@ ROOMS = (
     ),
     _room(
         "flows.nightly", "a night: every sweep of a folder, compared with earlier nights",
-        "rpg.provenance rpg.auditing rpg.store rpg.next_steps rpg.config rpg.tasks rpg.report flows.prefect "
+        "rpg.provenance rpg.auditing rpg.store rpg.next_steps rpg.config rpg.tasks rpg.planning rpg.report flows.prefect "
         "flows.other_code",
     ),
     _room(

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from benchmarks.chaos.bench import Bench
 from benchmarks.chaos.tally import Tally
 
+PAUSE = 60.0
 Fault = Callable[[Bench, random.Random, Tally], str]
 
 
@@ -46,17 +47,35 @@ def _remount(bench: Bench, how: str) -> bool:
     )
 
 
+STAGES: dict[str, Callable[[Bench], object]] = {
+    "prepare": lambda bench: True,
+    "train": lambda bench: any(f.read_metrics().rows for f in bench.folders()),
+    "evaluate": lambda bench: any(bench.home.glob("runs/*/*/evals/*/*.parquet")),
+    "aggregate": lambda bench: any(bench.home.glob("analytics/*")),
+    "report": lambda bench: any(bench.home.glob("reports/*/*")),
+}
+"""Stage of a sweep -> what says that it has been reached."""
+
+
 def full_disk(bench: Bench, rng: random.Random, tally: Tally) -> str:
-    """A file system that fills up in the middle of the sweeps."""
+    """A file system that fills up at the beginning of each stage, and has room again for the next one."""
     if not _mounted(bench, "64m"):
         return "left out: only root can mount a small file system"
-    _working(bench, tally)
-    free = os.statvfs(bench.home)
-    with (bench.home / "filler").open("wb") as filler, contextlib.suppress(OSError):
-        filler.write(b"\0" * (free.f_bavail * free.f_frsize))
-    _over(bench, tally)
-    (bench.home / "filler").unlink()
-    return ""
+    reached = []
+    for stage, begun in STAGES.items():
+        bench.start()
+        tally.reruns += 1
+        deadline = time.monotonic() + 90
+        while time.monotonic() < deadline and bench.busy() and not begun(bench):
+            time.sleep(0.02)
+        if bench.busy():
+            reached.append(stage)
+        free = os.statvfs(bench.home)
+        with (bench.home / "filler").open("wb") as filler, contextlib.suppress(OSError):
+            filler.write(b"\0" * (free.f_bavail * free.f_frsize))
+        _over(bench, tally)
+        (bench.home / "filler").unlink()
+    return ", ".join(reached)
 
 
 def read_only(bench: Bench, rng: random.Random, tally: Tally) -> str:
@@ -120,10 +139,37 @@ def lost_server(bench: Bench, rng: random.Random, tally: Tally) -> str:
     return ""
 
 
+def paused(bench: Bench, rng: random.Random, tally: Tally) -> str:
+    """A conductor, then a training, stands still for a minute (SIGSTOP, SIGCONT), as on a machine that was suspended."""
+    for named in ("benchmarks.trivial sweep", "benchmarks.trivial.train"):
+        _working(bench, tally, 5)
+        stopped = next(p for p in bench.processes() if named in " ".join(p.cmdline()))
+        stopped.suspend()
+        time.sleep(PAUSE)
+        stopped.resume()
+        tally.kills += 1
+    _over(bench, tally)
+    return f"{PAUSE:.0f} s"
+
+
+def two_conductors(bench: Bench, rng: random.Random, tally: Tally) -> str:
+    """The same sweeps are started a second time while they are running: that is refused, and changes nothing."""
+    _working(bench, tally)
+    first, bench.sweeps = bench.sweeps, {}
+    bench.start_sweeps()
+    codes = [second.wait(60) for second in bench.sweeps.values()]
+    bench.sweeps = first
+    tally.kills += 1
+    _over(bench, tally)
+    return f"exit codes {codes}"
+
+
 FAULTS: dict[str, Fault] = {
     "full disk": full_disk,
     "read-only folder": read_only,
     "torn files": torn_files,
     "clock jump": clock_jump,
     "lost server": lost_server,
+    "pause": paused,
+    "two conductors": two_conductors,
 }

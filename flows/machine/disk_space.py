@@ -6,7 +6,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from pydantic import ValidationError
 
@@ -14,7 +14,7 @@ from flows.machine.children import Stopped
 from rpg.config.run_spec import RunSpec
 from rpg.planning.gpu_estimate import Assumptions, problems_of
 from rpg.planning.space import disk
-from rpg.store import RunFolder
+from rpg.store import RunFolder, StoreError
 from rpg.store.gc import size
 from rpg.store.run_writer import clear_waiting, write_waiting
 
@@ -34,7 +34,8 @@ class WaitingNote:
     def write(self, why: str) -> None:
         """Written when the text has changed or become old."""
         if self._text != why or time.monotonic() - self._written > REPEAT_SECONDS:
-            write_waiting(self._folder, why)
+            with suppress(StoreError):  # what it waits for may be space on this disk
+                write_waiting(self._folder, why)
             self._text, self._written = why, time.monotonic()
 
     def clear(self) -> None:

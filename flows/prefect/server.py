@@ -24,7 +24,7 @@ import psutil
 from rpg.errors import UserError
 from rpg.processes import die_with_parent, parent_mark, python_module, quick_imports
 from rpg.store import StoreError, atomic_path, locks, user_cache
-from rpg.web import AccessControl, Address, RetryBusy
+from rpg.web import AccessControl, Address
 
 STILL_SECONDS = 60.0
 """How long a server that starts may do nothing at all. A busy machine makes it slow, but never that still."""
@@ -169,7 +169,8 @@ def last_error(log: Path) -> str:
 
 
 def _prepare_database() -> None:
-    """Create or migrate the database, one server at a time: Prefect's migrations fail when two run at once.
+    """Create or migrate the database, one server at a time: Prefect's migrations fail when two run at once. From then on
+    SQLite's transactions wait for each other: Prefect refuses one (503) that began by reading and was overtaken.
 
     Prefect creates one by more than a hundred migrations, which is most of the cost of a server's first start. So an
     empty one is kept in the user's cache, and a new data folder gets a copy.
@@ -181,15 +182,19 @@ def _prepare_database() -> None:
 
     own, kept = PREFECT_HOME.value() / "prefect.db", user_cache() / f"prefect-{__version__}.db"
     is_own = PREFECT_API_DATABASE_CONNECTION_URL.value() == f"sqlite+aiosqlite:///{own}"
+    interface = provide_database_interface()
     with locks.in_turn(own.with_suffix(".lock")):
         is_new = is_own and not own.exists()
         if is_new and kept.exists():
             with suppress(sqlite3.Error):  # what was kept is no database
                 _copy(kept, own)
-        anyio.run(provide_database_interface().create_db)
+        anyio.run(interface.create_db)
         if is_new and not kept.exists():
             with suppress(OSError, StoreError, sqlite3.Error):  # the cache cannot be used
                 _copy(own, kept)
+    begin = interface.database_config.begin_transaction
+    # The other mode is that of Postgres, too, which has row locks.
+    interface.database_config.begin_transaction = lambda session, **_: begin(session, True)
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -218,7 +223,7 @@ def main() -> None:
     # Around the app, not in it: Prefect's automations call it from within, by another name. Prefect itself asks for the
     # password (PREFECT_SERVER_API_AUTH_STRING).
     port = int(sys.argv[1])
-    app = AccessControl(RetryBusy(create_app()), Address(port, public=os.environ.get(PUBLIC, "")))
+    app = AccessControl(create_app(), Address(port, public=os.environ.get(PUBLIC, "")))
     with temporary_settings({PREFECT_API_DATABASE_MIGRATE_ON_START: False}):  # done, in turn
         uvicorn.run(app, host=HOST, port=port, log_level="error", lifespan="on", proxy_headers=False)
 

@@ -193,7 +193,7 @@ class Examiner:
         self._reported: list[str] | None = None
 
     def examine(self) -> None:
-        problems = self._log.problems(time.time())
+        problems = self._log.problems(time.monotonic())
         with using_api(self._plan.api):
             try:
                 problems += look(folder_tag(self._layout.home), time.monotonic() - self._began)

@@ -6,6 +6,7 @@ folders, so running the same sweep again does exactly what is missing.
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import time
@@ -33,6 +34,8 @@ from rpg.store.current import FRESH, imported_runs
 from rpg.store.run_folder import pending_evaluations
 from rpg.store.run_writer import write_manifest
 
+FULL = 2**20
+"""Bytes that are free on a disk to which a database can write no more."""
 TRACKING_LOG = "tracking.log"
 TRACKING_SECONDS = 60.0
 """For the numbers that are still to be sent when a sweep is over; those that are not are sent with the next call."""
@@ -123,7 +126,8 @@ def conduct(
     except Exception as error:
         if (line := _one_line(error)) is None:
             raise
-        return line
+        is_full = "no space" not in line and shutil.disk_usage(layout.home).free < FULL
+        return f"{line}; no space is left in {layout.home}" if is_full else line
     finally:
         children.stop()
         claims.close()

@@ -90,6 +90,8 @@ def execute(planned: Sweep, home: Path | None, workers: int | None, fresh: bool 
     specs, layout = [run.spec for run in planned.runs], layout_at(home)
     if lines := wrong_paths(specs, layout):
         refuse("\n".join(f"{short(planned.path)}: {line}" for line in lines))
+    with console.status(f"{short(planned.path)}: reading the problems"):
+        _check_problems(planned, layout)
     name, workers = planned.spec.name, workers or default_workers(planned)
     try:
         with sweep_lock(layout, name), _interrupted_by_sigterm():
@@ -116,6 +118,20 @@ def execute(planned: Sweep, home: Path | None, workers: int | None, fresh: bool 
         )
         return 130
     return _conclude(layout, name, folders, error)
+
+
+def _check_problems(planned: Sweep, layout: Layout) -> None:
+    """Prepare the problems of the user's own files, before any server or training starts. Raises DataError."""
+    from rpg.config.task import FileTask
+    from rpg.models.warm_start_cache import is_prepared
+    from rpg.tasks import Splits, demonstrations_of
+    from rpg.tasks.preparation import prepare_data, read_problems
+
+    for spec in {run.data: run.spec for run in planned.runs}.values():
+        if isinstance(spec.task, FileTask):
+            prepared = prepare_data(spec, layout.home)
+            if spec.model.warm_start and not is_prepared(spec, layout.home):
+                demonstrations_of(spec.task, Splits(read_problems(prepared.train), {}))
 
 
 def _conclude(layout: Layout, name: str, folders: Sequence[RunFolder], error: str | None) -> int:

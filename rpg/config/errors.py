@@ -122,7 +122,6 @@ def explain(
             message = item["msg"].removeprefix("Value error, ")
             message = message[0].lower() + message[1:] if message[:5] == "Input" else message
             problem = f"{message} (got {shown})" if not isinstance(value, dict | BaseModel) else message
-        lines.append(
-            f"{_at(where, position)}: {_cut(field, 200)}: {_cut(problem, 2000)}"
-        )  # a key may be as long as a file
+        # A key may be as long as a file.
+        lines.append(f"{_at(where, position)}: {_cut(field, 200)}: {_cut(problem, 2000)}")
     return ConfigError("\n".join(lines))

@@ -36,7 +36,7 @@ def wrong_paths(specs: Sequence[RunSpec], layout: Layout) -> list[str]:
 def preflight(specs: Sequence[RunSpec], layout: Layout) -> list[str]:
     """All problems that can be found without reading data, loading a model or using the network."""
     settings = [line for spec in specs if spec.backend.type == "verl" for line in unknown(spec.backend.verl)]
-    checks = (_lengths(specs), _packages(specs), settings, _folder(specs, layout), _memory(specs))
+    checks = (_lengths(specs), missing_packages(specs), settings, _folder(specs, layout), _memory(specs))
     return list(dict.fromkeys([*wrong_paths(specs, layout), *itertools.chain.from_iterable(checks)]))
 
 
@@ -125,7 +125,8 @@ def _lengths(specs: Sequence[RunSpec]) -> list[str]:
     return lines
 
 
-def _packages(specs: Sequence[RunSpec]) -> list[str]:
+def missing_packages(specs: Sequence[RunSpec]) -> list[str]:
+    """Packages that the runs need here and that are not installed, a line each."""
     required: dict[str, str] = {}
     for spec in specs:
         if lora_of(spec.model) and spec.backend.type == "local":
@@ -134,6 +135,8 @@ def _packages(specs: Sequence[RunSpec]) -> list[str]:
             required |= {"ray": "backend.type: verl", "verl": "backend.type: verl"}
             if (server := spec.backend.rollout.type) != "huggingface":
                 required[server] = f"backend.rollout.type: {server}"
+            if spec.backend.device == "cpu":
+                required["verl_cpu"] = "backend.device: cpu"
             if spec.backend.device == "cuda" and spec.backend.sequence_parallel > 1:
                 required["flash_attn"] = "backend.sequence_parallel"
         if spec.backend.type == "local":
@@ -187,7 +190,7 @@ def _folder(specs: Sequence[RunSpec], layout: Layout) -> list[str]:
     need, free = sum(usage.after for usage in needs if usage), shutil.disk_usage(existing).free
     if need > free:
         return [
-            f"{layout.home}: {free / 1e9:.1f} GB are free, and the runs will leave about {need / 1e9:.1f} GB: free "
+            f"{layout.home}: {free / 1e6:,.0f} MB are free, and the runs will leave about {need / 1e6:,.0f} MB: free "
             "some space (rpg gc), or keep fewer checkpoints (training.keep_checkpoints: last)"
         ]
     return []

@@ -70,9 +70,8 @@ def main() -> None:
     os.dup2(2, 1)  # what it prints is for the log, not for our protocol
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     begin = json.loads(sys.stdin.readline())
-    if (
-        sys.platform == "linux"
-    ):  # what one process takes at once; what all take together, rpg.rewards.function_process sees
+    if sys.platform == "linux":
+        # What one process takes at once; what all take together, rpg.rewards.function_process sees.
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         resource.setrlimit(resource.RLIMIT_DATA, (int(begin["memory_gib"] * 2**30), hard))
     try:

@@ -4,9 +4,7 @@ If its process id can be looked up here (rpg.processes.is_here), a lease is vali
 of another host or container is valid as long as its heartbeat is recent; it is never removed from here.
 """
 
-import fcntl
 import os
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,9 +12,7 @@ from typing import Any
 
 from rpg.processes import birth, here, is_here
 from rpg.store.atomic_files import StoreError, atomic_write_json, read_json_object, readable
-
-STALE_SECONDS = 120.0
-"""A process elsewhere counts as dead if its heartbeat is older than this."""
+from rpg.store.locks import STALE_SECONDS, in_turn, storage_now, whereabouts
 
 
 def claim(path: Path, pid: int | None = None, pgid: int | None = None) -> None:
@@ -28,8 +24,7 @@ def claim(path: Path, pid: int | None = None, pgid: int | None = None) -> None:
     pid = pid or os.getpid()
     with readable("claim", path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path.parent / ".lease.lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with in_turn(path.parent / ".lease.lock"):
             held = holder(path)
             if held and not (is_here(held) and held.get("pid") in (pid, os.getpid())):
                 raise StoreError(
@@ -111,25 +106,3 @@ def lease_alive(lease: Mapping[str, Any], now: float | None = None) -> bool:
         return bool(process.status() != psutil.STATUS_ZOMBIE and process.create_time() <= started + 2.0)
     except psutil.Error:
         return False
-
-
-def whereabouts(lease: Mapping[str, Any]) -> str:
-    """`on gpu-node-7 since 2026-03-01 14:03`."""
-    place = f"on {lease.get('host')}"
-    if not is_here(lease) and lease.get("host") == here()["host"]:
-        place = (
-            f"in another container {place}"
-            if lease.get("boot") == here()["boot"]
-            else f"{place} (another boot)"
-        )
-    try:
-        since = time.strftime("%Y-%m-%d %H:%M", time.localtime(float(lease["started"])))
-    except (KeyError, TypeError, ValueError, OverflowError, OSError):
-        return place
-    return f"{place} since {since}"
-
-
-def storage_now(folder: Path) -> float:
-    """The current time by the clock of the file system of `folder`."""
-    with tempfile.TemporaryFile(dir=folder) as probe:
-        return os.fstat(probe.fileno()).st_mtime

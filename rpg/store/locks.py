@@ -11,19 +11,21 @@ import contextlib
 import fcntl
 import json
 import os
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rpg.processes import here
-from rpg.store.atomic_files import StoreError, reason
-from rpg.store.lease import STALE_SECONDS, storage_now, whereabouts
+from rpg.processes import here, is_here
+from rpg.store.atomic_files import StoreError, readable
 
 PRIVATE, EVERYONE = None, 0o666
 """Permissions of a lock file: as umask and folder set them; or writable by every user of the machine."""
 BEAT_SECONDS = 5.0
+STALE_SECONDS = 120.0
+"""A process elsewhere counts as dead if its heartbeat is older than this."""
 
 
 class Busy(StoreError):
@@ -79,16 +81,9 @@ def take(
     the file cannot be made or opened.
     """
     try:
-        fd = _open(path, mode)
-    except OSError as error:
-        raise StoreError(f"cannot lock {path}: {reason(error)}") from error
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(fd)
-        if isinstance(error, BlockingIOError):
-            return None
-        raise StoreError(f"cannot lock {path}: {reason(error)}") from error
+        fd = _locked(path, mode, fcntl.LOCK_NB)
+    except Busy:
+        return None
     if beat and _beats_elsewhere(path, fd):
         os.close(fd)
         return None
@@ -108,24 +103,32 @@ def only_one(path: Path, what: str) -> Iterator[None]:
 @contextlib.contextmanager
 def in_turn(path: Path) -> Iterator[None]:
     """Hold the lock `path` for the block, after those of this machine who have it. Raises StoreError: as `take`."""
+    fd = _locked(path, PRIVATE)
     try:
-        fd = _open(path, PRIVATE)
-    except OSError as error:
-        raise StoreError(f"cannot lock {path}: {reason(error)}") from error
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
         yield
     finally:
         os.close(fd)
 
 
+def _locked(path: Path, mode: int | None, how: int = 0) -> int:
+    """The open file, whose lock this process has. Raises Busy: another has it and `how` is LOCK_NB; else waits for it."""
+    with readable("lock", path):
+        fd = _open(path, mode)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | how)
+        except OSError as error:
+            os.close(fd)
+            if isinstance(error, BlockingIOError):
+                raise Busy(str(path)) from None
+            raise
+        return fd
+
+
 def _beats_elsewhere(path: Path, fd: int) -> bool:
     if not other_machine(note(path)):
         return False
-    try:
+    with readable("lock", path):
         return storage_now(path.parent) - os.fstat(fd).st_mtime < STALE_SECONDS
-    except OSError as error:
-        raise StoreError(f"cannot lock {path}: {reason(error)}") from error
 
 
 def other_machine(note: Mapping[str, Any]) -> bool:
@@ -190,3 +193,25 @@ def _open(path: Path, mode: int | None) -> int:
     if mode is not None:
         os.fchmod(fd, mode)
     return fd
+
+
+def whereabouts(note: Mapping[str, Any]) -> str:
+    """`on gpu-node-7 since 2026-03-01 14:03`."""
+    place = f"on {note.get('host')}"
+    if not is_here(note) and note.get("host") == here()["host"]:
+        place = (
+            f"in another container {place}"
+            if note.get("boot") == here()["boot"]
+            else f"{place} (another boot)"
+        )
+    try:
+        since = time.strftime("%Y-%m-%d %H:%M", time.localtime(float(note["started"])))
+    except (KeyError, TypeError, ValueError, OverflowError, OSError):
+        return place
+    return f"{place} since {since}"
+
+
+def storage_now(folder: Path) -> float:
+    """The current time by the clock of the file system of `folder`."""
+    with tempfile.TemporaryFile(dir=folder) as probe:
+        return os.fstat(probe.fileno()).st_mtime

@@ -14,6 +14,7 @@ from rpg.processes import is_here
 from rpg.store import lease as leases
 from rpg.store.atomic_files import StoreError, read_json_object, readable
 from rpg.store.live_status import EVALUATION, TRAINING, progress_line, read_progress
+from rpg.store.locks import whereabouts
 
 FORMAT = 1
 State = Literal["pending", "running", "done", "failed", "interrupted"]
@@ -192,7 +193,7 @@ class RunFolder:
         lease = self.lease()
         if lease is None or is_here(lease) or not leases.lease_alive(lease):
             return None
-        return f"running {leases.whereabouts(lease)}"
+        return f"running {whereabouts(lease)}"
 
     def waiting(self) -> str | None:
         """What this run waits for, according to a live process."""

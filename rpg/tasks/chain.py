@@ -134,9 +134,8 @@ class ChainDemonstrations:
         for tier, length in task.tiers.items():
             chains = [self._fresh(length, rng) for _ in range(HELD_OUT)]
             self.held_out += [_problem(chain, tier, f"warm-{i}") for i, chain in enumerate(chains)]
-        if distinct(min(self._lengths)) > 10 * len(
-            self.held_out
-        ):  # where fewer problems exist, repeats are fine
+        # Where fewer problems exist, repeats are fine.
+        if distinct(min(self._lengths)) > 10 * len(self.held_out):
             self._excluded |= {p.prompt for p in self.held_out}
 
     def _fresh(self, length: int, rng: random.Random) -> Chain:

@@ -1,16 +1,24 @@
 """Bands around earlier nights, what is kept of nights, and what `rpg nightly` says of a second one."""
 
+import importlib.util
 import json
 import math
 
 import pytest
 
 from benchmarks.trivial import SWEEP
+from benchmarks.trivial.evaluate import _sample as sample
+from benchmarks.trivial.train import _checkpoint as checkpoint
 from flows import nightly
-from flows.nightly import forget
+from flows.nightly import forget, run_night
+from flows.sweep.conductor import register
+from flows.sweep.evaluation import mark_done
 from rpg.report.nightly_bands import ENOUGH, NIGHTS, band, compare, markdown
 from rpg.store import Layout, locks
 from rpg.store.draws import Draw, Draws, Key
+from rpg.store.run_folder import pending_evaluations
+from rpg.store.run_writer import append_metrics
+from rpg.store.samples import write_eval
 from tests.real_sweep import TRIVIAL, rpg
 
 
@@ -96,3 +104,43 @@ def test_a_night_of_several_sweeps_needs_no_server_that_somebody_else_runs(tmp_p
     assert left_out.returncode == 0 and "the previous night is still running" in left_out.stdout
     refused = rpg(tmp_path, "nightly", "accept", "nights", home=home)
     assert refused.returncode == 2 and "--why: say in a sentence" in refused.stderr, refused.stderr
+
+
+def test_a_sweep_whose_back_end_is_not_installed_is_left_out_and_red_if_it_was_there_before(
+    tmp_path, monkeypatch
+):
+    pytest.importorskip("verl_cpu")
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:1/api")  # nobody asks it
+    monkeypatch.setattr(nightly, "_audit", dict)
+    layout, sets, installed = Layout.at(tmp_path / "data"), tmp_path / "nights", importlib.util.find_spec
+    sets.mkdir()
+    for name, setting in (("here", ""), ("verl", "set: {backend.type: verl}\n")):
+        text = SWEEP.format(name=name, steps=2, every=2, seeds=[0])
+        (sets / f"{name}.yaml").write_text(text + setting)
+
+    def trivially(sweep):
+        folders = register(sweep, layout)
+        for folder in folders:
+            append_metrics(folder, 1, {"step": 2, "reward": 0.5})
+            for benchmark, step in pending_evaluations(folder):
+                checkpoint(folder, step)
+                write_eval(folder, benchmark, step, [sample(0, step)])
+        mark_done(folders)
+
+    def night(number, without=""):
+        monkeypatch.setattr(nightly, "code_version", lambda: f"0000000{number}")
+        find = lambda name, package=None: None if name == without else installed(name, package)  # noqa: E731
+        monkeypatch.setattr(importlib.util, "find_spec", find)
+        return run_night(layout, sets, {}, trivially)
+
+    first = night(1, without="verl")
+    assert not first.red and first.said.endswith(
+        "; verl left out: backend.type: verl needs the package verl, which is not installed"
+    )
+    never_had = night(2, without="verl")
+    assert not never_had.red and "verl left out" in never_had.said
+    whole = night(3)
+    assert not whole.red and "new runs: verl / grpo / seed 0; new back ends: verl" in whole.said, whole.said
+    lost = night(4, without="verl_cpu")
+    assert lost.red and "no more runs: verl / grpo / seed 0; no more back ends: verl" in lost.said, lost.said
+    assert "verl left out: backend.device: cpu needs the package verl_cpu" in lost.said

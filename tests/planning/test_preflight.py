@@ -16,6 +16,21 @@ from rpg.store import Layout, StoreError, home
 ROOT = Path(__file__).parents[2]
 
 
+ROWS = "".join(
+    f'{{"prompt": "p{number}", "answer": "{number}", "demonstration": "Answer: {number}"}}\n'
+    for number in range(40)
+)
+RUN = """\
+task:
+  type: file
+  train: train.jsonl
+  benchmarks: {held: held.jsonl}
+  verifier: {type: marker, marker: "Answer:"}
+algorithm: grpo
+training: {steps: 2}
+"""
+
+
 def rpg(folder, *args):
     environment = {
         **os.environ, "PYTHONPATH": str(ROOT), "RPG_HOME": str(folder / "data"), "COLUMNS": "200", "HF_HUB_OFFLINE": "1",
@@ -152,7 +167,7 @@ def test_too_little_disk_is_foretold(tmp_path):
         "intermediate_size": 1_048_576,
     }
     lines = preflight([resolve({"model": {"type": "tiny", **huge}}, "x")], Layout(tmp_path))
-    assert any("GB are free" in line and "keep_checkpoints: last" in line for line in lines), lines
+    assert any("MB are free" in line and "keep_checkpoints: last" in line for line in lines), lines
 
 
 def test_a_data_folder_that_can_never_be_is_refused(tmp_path):
@@ -202,3 +217,33 @@ def test_doctor_of_a_file_lists_all_that_is_wrong(tmp_path):
     assert (
         "NO  model.path: /nowhere/model" in done.stdout and "what follows #### is the answer" in done.stdout
     )
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"train.jsonl": ROWS + '{"prompt": "torn'}, "train.jsonl: line 41: not JSON"),
+        ({"held.jsonl": '{"prompt": "x", "answer": NaN}'}, "held.jsonl: line 1: field answer: expected text or a number"),
+        ({"train.jsonl": ROWS.replace("demonstration", "shown")}, "train.jsonl: field demonstration is missing"),
+        ({"held.jsonl": None}, "held.jsonl: cannot be read: No such file"),
+        ({"run.yaml": RUN + "model: {type: pretrained, path: ./nowhere}\n"}, "model.path: nowhere: no such folder"),
+        ({"run.yaml": RUN + "trainin: {steps: 3}\n"}, "run.yaml:8: trainin: unknown field"),
+    ],
+)  # fmt: skip
+def test_data_and_configuration_are_checked_before_any_server_or_training_starts(
+    tmp_path, monkeypatch, capfd, change, words
+):
+    from flows.sweep import conductor
+    from rpg.cli import main
+
+    files = {"train.jsonl": ROWS, "held.jsonl": '{"prompt": "x", "answer": "1"}', "run.yaml": RUN} | change
+    for name, text in files.items():
+        if text is not None:
+            (tmp_path / name).write_text(text)
+    monkeypatch.setattr(conductor, "conduct", lambda *_: pytest.fail("something was started"))
+    monkeypatch.setattr(sys, "argv", ["rpg", "train", "run.yaml", "--home", "data"])
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert words in capfd.readouterr().err
+    assert not (tmp_path / "data" / "prefect").exists() and not (tmp_path / "data" / "runs").exists()
