@@ -27,6 +27,9 @@ VIEWS = {
     "audit": "why?sweep={sweep}&group=What+the+loss+optimises&reference=another+policy+than+old",
     "paper": "paper?sweep={sweep}",
     "nightly": "nightly",
+    "studies": "studies",
+    "study": "studies?part=Comparison",
+    "compute": "studies?part=Over+compute",
     "run": "run?sweep={sweep}",
 }
 TALL = """() => Math.max(...[...document.querySelectorAll(

@@ -18,6 +18,7 @@ from dashboard import (
     paper_page,
     problems_page,
     run_page,
+    studies_page,
     table_page,
     why_page,
 )
@@ -33,6 +34,7 @@ PAGES = {
     "why": ("Why", why_page.page),
     "paper": ("Paper", paper_page.page),
     "run": ("Run", run_page.page),
+    "studies": ("Studies", studies_page.page),
     "evaluations": ("Evaluations", evaluations_page.page),
     "nightly": ("Nightly runs", nightly_page.page),
 }

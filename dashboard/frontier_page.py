@@ -1,12 +1,23 @@
-"""Accuracy against the KL from the initial model, a path per variant; and pass@k and maj@k over k."""
+"""Accuracy against the KL from the initial model, a path per variant; pass@k and maj@k over k; accuracy over compute."""
 
 import streamlit as st
 
 from dashboard.view import View, choose_sweep, series_labels
-from dashboard.widgets import choose, choose_many, choose_part, rows_of, show_chart, show_legend
-from rpg.report import charts, frontier, theme
+from dashboard.widgets import (
+    choose,
+    choose_many,
+    choose_part,
+    rows_of,
+    show_chart,
+    show_grid,
+    show_legend,
+    show_notices,
+)
+from rpg.report import charts, compute_curves, frontier, theme
+from rpg.report.curves import X_TITLES
+from rpg.store.queries import Series
 
-KL, OVER_K = "Accuracy against KL", "pass@k and maj@k"
+KL, OVER_K, COMPUTE = "Accuracy against KL", "pass@k and maj@k", "Accuracy over compute"
 PER = {"response": "per_response", "token": "per_token"}
 
 
@@ -16,15 +27,19 @@ def page(view: View) -> None:
     if not sweep:
         return
     names = {key.variant: label for key, label in series_labels(view, [sweep]).items()}
-    if choose_part([KL, OVER_K], "part") == KL:
+    part = choose_part([KL, OVER_K, COMPUTE], "part")
+    if part == KL:
         axes = frontier.numeric_axes(view.ask("manifests", sweep))
         axis_names = [axis.name for axis in axes] + [frontier.TRAINING]
         default = next((name for name in axis_names if name.endswith("beta")), axis_names[0])
         along = choose("Paths follow", axis_names, "along", default, column=columns[1])
         per = choose("KL per", list(PER), "per", column=columns[2])
         _paths(view, sweep, names, next((axis for axis in axes if axis.name == along), None), PER[per])
-    else:
+    elif part == OVER_K:
         _over_k(view, sweep, names)
+    else:
+        axis = choose("Compute", list(X_TITLES.values()), "axis", X_TITLES["tokens"], column=columns[1])
+        _over_compute(view, sweep, names, next(x for x, title in X_TITLES.items() if title == axis))
 
 
 def _paths(view: View, sweep: str, names: dict[str, str], along: frontier.Along | None, per: str) -> None:
@@ -81,3 +96,22 @@ def _over_k(view: View, sweep: str, names: dict[str, str]) -> None:
         "Means over seeds, problems and benchmarks at the last checkpoint, with 95 % intervals. A line that starts higher "
         "and ends lower has traded diversity for accuracy."
     )
+
+
+def _over_compute(view: View, sweep: str, names: dict[str, str], x: str) -> None:
+    labels = list(names.values())
+    chosen = choose_many("Variants", labels, "variants", theme.first_shown(labels))
+    series = {Series(sweep, variant): label for variant, label in names.items() if label in chosen}
+    benchmarks = view.ask("benchmarks", (sweep,))
+    if (
+        not benchmarks
+        or not series
+        or (data := view.compute(compute_curves.measured, series, benchmarks, x)).empty
+    ):
+        st.text("No checkpoint of these variants has both an accuracy and a known compute.")
+        return
+    made = compute_curves.fits(data, chosen)
+    show_chart(compute_curves.chart(data, made, labels, x), "over compute")
+    show_grid(compute_curves.grid(made, x))
+    show_notices(compute_curves.refusals(made), "curves without extrapolation")
+    st.text(compute_curves.NOTE)

@@ -116,11 +116,12 @@ ROOMS = (
     ),
     _room(
         "rpg.study", "studies: tuned with equal effort, registered, compared",
-        "rpg.provenance rpg.store rpg.config", "optuna numpy pandas pydantic",
+        "rpg.stats rpg.provenance rpg.store rpg.config rpg.report", "optuna numpy pandas pydantic duckdb vl_convert",
     ),
     _room("rpg.paper", "the published results, and a lint of them", outside="pandas scipy rich"),
     _room(
-        "dashboard", "Streamlit pages", "rpg.processes rpg.web rpg.metrics rpg.store rpg.next_steps rpg.report rpg.paper",
+        "dashboard", "Streamlit pages",
+        "rpg.processes rpg.web rpg.metrics rpg.store rpg.next_steps rpg.report rpg.study rpg.paper",
         "streamlit uvicorn altair vl_convert jinja2 duckdb pandas",
     ),
     _room(

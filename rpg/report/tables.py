@@ -53,6 +53,11 @@ class Grid(NamedTuple):
     """What tells it from the other tables of a sweep, in labels."""
 
 
+def grid_of(title: str, key: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Grid:
+    """A table of texts, none of them bold."""
+    return Grid(title, [*header], [[Cell(text) for text in row] for row in rows], key)
+
+
 def main_table(summary: Summary) -> Grid:
     """Mean accuracy (or the only benchmark's): first, last, best, and the difference to the baseline."""
     name = headline(summary)
@@ -283,31 +288,44 @@ def markdown_grid(grid: Grid) -> list[str]:
 
 def latex(summary: Summary) -> str:
     """Both tables for a paper with one or two columns, using booktabs and graphicx; names are escaped."""
-    lines = [r"% In the preamble: \usepackage{booktabs,graphicx}"]
-    first = ""
+    lines, first = [PREAMBLE], ""
     for grid in grids(summary):
-        name = re.sub(r"[^A-Za-z0-9-]+", "-", summary.sweep)
-        body = [rf"\begin{{tabular}}{{l{'r' * (len(grid.header) - 1)}}}", r"\toprule"]
-        body += [" & ".join(map(_tex, grid.header)) + r" \\", r"\midrule"]
-        for row in grid.rows:
-            texts = [rf"\textbf{{{_tex(cell.text)}}}" if cell.bold else _tex(cell.text) for cell in row]
-            body.append(" & ".join(texts) + r" \\")
-        body += [r"\bottomrule", r"\end{tabular}"]
-        lines += [r"\begin{table}", r"\centering"]
         words = rf"{BEST_NOTE} See Table~\ref{{{first}}}."
         if not first:
             words = _tex(" ".join([summary.spending, *caption(summary)]).strip())
-        title = grid.title[:1].lower() + grid.title[1:]
-        lines += [rf"\caption{{{_tex(summary.sweep)}: {_tex(title)}. {words}}}"]
-        # Shrunk to the width of the column, but never enlarged.
-        lines += [rf"\label{{tab:{name}-{grid.key}}}", r"\sbox0{%", *body, "}"]
-        lines += [r"\ifdim\wd0>\columnwidth\resizebox{\columnwidth}{!}{\usebox0}\else\usebox0\fi"]
-        if (notes := summary.notes) and not first:
-            lines += [r"\par\smallskip\begin{minipage}{\columnwidth}\footnotesize"]
-            lines += [" ".join(rf"{_tex(note.rstrip('.'))}." for note in notes), r"\end{minipage}"]
-        lines += [r"\end{table}", ""]
-        first = f"tab:{name}-{grid.key}"
+        lines += latex_table(summary.sweep, grid, words, () if first else summary.notes)
+        first = first or latex_label(summary.sweep, grid)
     return "\n".join(lines)
+
+
+PREAMBLE = r"% In the preamble: \usepackage{booktabs,graphicx}"
+
+
+def latex_label(name: str, grid: Grid) -> str:
+    return f"tab:{re.sub(r'[^A-Za-z0-9-]+', '-', name)}-{grid.key}"
+
+
+def latex_table(name: str, grid: Grid, words: str = "", notes: Sequence[str] = ()) -> list[str]:
+    """The lines of a floating table; `words` of its caption are LaTeX, all else is escaped."""
+    body = [rf"\begin{{tabular}}{{l{'r' * (len(grid.header) - 1)}}}", r"\toprule"]
+    body += [" & ".join(map(_tex, grid.header)) + r" \\", r"\midrule"]
+    for row in grid.rows:
+        texts = [rf"\textbf{{{_tex(cell.text)}}}" if cell.bold else _tex(cell.text) for cell in row]
+        body.append(" & ".join(texts) + r" \\")
+    body += [r"\bottomrule", r"\end{tabular}"]
+    title = grid.title[:1].lower() + grid.title[1:]
+    lines = [
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{_tex(name)}: {_tex(title)}. {words}}}",
+    ]
+    # Shrunk to the width of the column, but never enlarged.
+    lines += [rf"\label{{{latex_label(name, grid)}}}", r"\sbox0{%", *body, "}"]
+    lines += [r"\ifdim\wd0>\columnwidth\resizebox{\columnwidth}{!}{\usebox0}\else\usebox0\fi"]
+    if notes:
+        lines += [r"\par\smallskip\begin{minipage}{\columnwidth}\footnotesize"]
+        lines += [" ".join(rf"{_tex(note.rstrip('.'))}." for note in notes), r"\end{minipage}"]
+    return [*lines, r"\end{table}", ""]
 
 
 def number(value: float) -> str:

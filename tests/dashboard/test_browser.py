@@ -6,18 +6,21 @@ Needs playwright and a Chromium (Debian: apt-get install chromium); says so when
 
 import re
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from benchmarks import synthetic_study
 from benchmarks.browser import CHROMIUM, FLAGS, IDLE, dashboard
-from benchmarks.synthetic import Shape, write_sweep
+from benchmarks.synthetic import Shape, write_run, write_sweep
 from dashboard.view import REFRESH
 from rpg.report.summary import summarise
 from rpg.report.tables import plus_minus
 from rpg.store import Layout
 from rpg.store.database import KEEP, build, connect
 from rpg.store.run_writer import append_metrics
+from rpg.study import trials as study_trials
 from tests.waiting import HANG, until
 
 playwright = pytest.importorskip(
@@ -30,7 +33,7 @@ pytestmark = [
 
 HOSTILE = '<img src=x onerror="pwned=1">'
 SHAPE = Shape(steps=8, eval_every=4, problems=6, samples=4, benchmarks=("easy", "hard"))
-PAGES = ("", "compare", "table", "frontier", "grid", "problems", "why", "paper", "run")
+PAGES = ("", "compare", "table", "frontier", "grid", "problems", "why", "paper", "run", "studies")
 CLIPS = [f"{name} clip={value}" for name in ("grpo", "rpg-urkl") for value in range(9)]
 WIDE = "&".join(f"variants={name} clip={value}" for name in ("GRPO", "RPG-URKL") for value in range(9))
 
@@ -41,6 +44,7 @@ def layout(tmp_path_factory):
     layout = write_sweep(home, "demo", ("grpo", "dapo", "rpg-urkl"), (0, 1, 2), SHAPE)
     write_sweep(home, "wide", CLIPS, (0,), SHAPE)
     write_sweep(home, "hostile", ("grpo", HOSTILE), (0, 1), SHAPE)
+    synthetic_study.write(home, question=HOSTILE, trials=8, registered=False, unfinished=1, shape=SHAPE)
     build(layout)
     return layout
 
@@ -146,9 +150,13 @@ def test_the_table_says_what_the_database_says(page, address, layout):
 
 def cells(tab):
     """Variant, last and verdict of every row of the first table."""
+    return [(row[0], row[3], row[-1]) for row in rows_of_table(tab)]
+
+
+def rows_of_table(tab):
+    """The texts of all cells of the first table."""
     rows = tab.locator("table.rpg").first.locator("tbody tr")
-    found = [rows.nth(place).locator("td").all_inner_texts() for place in range(rows.count())]
-    return [(row[0], row[3], row[-1]) for row in found]
+    return [rows.nth(place).locator("td").all_inner_texts() for place in range(rows.count())]
 
 
 def lines(table):
@@ -231,6 +239,23 @@ def test_a_sample_is_found(page, address):
     press(page, "Samples")
     page.get_by_text("4 of 24 samples").wait_for()
     page.locator("code", has_text="Compute problem 3 of easy.").wait_for()
+
+
+def test_a_study_grows_on_its_page_and_a_point_leads_to_its_run(page, address, layout):
+    page.goto(f"{address}/studies")
+    settled(page)
+    counts = lambda: [row[:3] for row in rows_of_table(page)]  # noqa: E731
+    assert counts() == [["grpo", "8", "4"], ["rpg-reinforce-urkl", "8", "4"], ["dapo", "8", "0"]]
+    waiting = study_trials.trials(layout, "kl-forms").iloc[-1]
+    short = replace(SHAPE, steps=4, eval_every=4, benchmarks=("chain-easy-tuning", "chain-hard-tuning"))
+    for seed in (100, 101):
+        write_run(layout.run("kl-forms.tuning", f"dapo-t7-seed{seed}"), "dapo t=7", seed, 0.1, short, None)
+    assert waiting["state"] == "pending"
+    until(lambda: counts()[2] == ["dapo", "8", "4"], "the end of the last trial on the page")
+    settled(page)
+    page.locator("path[aria-label*='link: ']").first.click(force=True)  # another trial may lie above it
+    page.wait_for_url(re.compile(r"/run\?sweep=kl-forms.tuning&run=grpo-t\d-seed100"))
+    assert "step 4 of 4" in settled(page)
 
 
 @pytest.mark.long

@@ -9,17 +9,20 @@ import pytest
 pytest.importorskip("streamlit")
 from streamlit.testing.v1 import AppTest
 
+from benchmarks import synthetic_study
 from benchmarks.synthetic import Shape, write_run, write_sweep
 from dashboard.widgets import mathematics
 from rpg import stats
 from rpg.metrics import groups
-from rpg.report import frontier
+from rpg.report import compute_curves, frontier
 from rpg.report.summary import summarise
 from rpg.report.tables import plus_minus
 from rpg.store import Layout, atomic_write_json, queries
 from rpg.store.database import build, connect
 from rpg.store.run_writer import append_metrics, claim_run, write_failed, write_waiting
 from rpg.store.samples import drift_path, grades_path, read_eval, write_eval, write_grades, write_samples
+from rpg.study import study_report
+from rpg.study.registration import record_path
 from tests.waiting import HANG
 
 PAGES = (
@@ -34,6 +37,7 @@ PAGES = (
     "run",
     "nightly",
     "evaluations",
+    "studies",
 )
 SHAPE = Shape(steps=6, eval_every=3, problems=5, samples=3, benchmarks=("easy", "hard"))
 HOSTILE = "<img src=x onerror=window.pwned=1> **[a](http://evil)** $x$ :red[b] '); DROP TABLE runs;--🙂"
@@ -537,3 +541,60 @@ def test_runs_of_different_code_are_named(demo, page):
     words = " ".join(texts(show(page)))
     assert "trained by different code: code1 (no git checkout): grpo-seed0" in words, words
     assert "rpg/losses/policy_loss.py differs" in words
+
+
+@pytest.fixture(scope="module")
+def studied(tmp_path_factory):
+    """The data folder of a study whose question is hostile."""
+    home = tmp_path_factory.mktemp("studied")
+    shape = Shape(steps=20, eval_every=2, problems=5, samples=2)
+    build(synthetic_study.write(home, question=HOSTILE, trials=8, seeds=3, shape=shape))
+    return home
+
+
+def test_a_study_is_shown_from_search_to_fits(layout, studied):
+    shutil.copytree(studied, layout.home, dirs_exist_ok=True)
+    found = study_report.material(layout, "kl-forms")
+    app = show("studies")
+    assert HOSTILE in texts(app) and "<img" not in markup(app)
+    assert ":green-badge[registered]" in [element.value for element in app.markdown]
+    [table] = [element.value for element in app.dataframe]
+    assert (
+        len(table) == 24
+        and table["run"][0] == f"./run?sweep=kl-forms.tuning&run={found.trials['run_ids'][0][0]}"
+    )
+    for row in study_report.search(found).grids[0].rows:
+        assert row[4].text in markup(app)
+    html = markup(show("studies", part="Comparison"))
+    with connect(layout) as db:
+        parts = [*study_report.comparison(db, layout, found.registered), study_report.cost(db, found)]
+    for part in parts:
+        for grid in part.grids:
+            for row in grid.rows:
+                assert all(f">{cell.text}<" in html for cell in row)
+    seconds = show("studies", part="Over compute", axis="hours of training")
+    assert "Midpoint, hours of training" in markup(seconds)
+
+
+def test_a_study_that_was_changed_after_its_registration_says_so(layout, studied):
+    shutil.copytree(studied, layout.home, dirs_exist_ok=True)
+    path = record_path(layout, "kl-forms")
+    path.write_text(path.read_text().replace('"matters": 0.03', '"matters": 0.3'))
+    app = show("studies", part="Comparison")
+    assert ":orange-badge[registered, then changed]" in [element.value for element in app.markdown]
+    assert any("the record was edited" in text for text in texts(app))
+
+
+def test_accuracy_over_compute_of_any_sweep(layout):
+    shape = Shape(steps=20, eval_every=2, problems=8, samples=4, benchmarks=("easy",))
+    write_sweep(layout.home, "demo", ("grpo", "rpg-urkl"), (0, 1, 2), shape)
+    build(layout)
+    app = show("frontier", part="Accuracy over compute", axis="response tokens")
+    with connect(layout) as db:
+        series = {queries.Series("demo", "grpo"): "GRPO", queries.Series("demo", "rpg-urkl"): "RPG-URKL"}
+        made = compute_curves.fits(
+            compute_curves.measured(db, series, ["easy"], "tokens"), list(series.values())
+        )
+    for row in compute_curves.grid(made, "tokens").rows:
+        assert all(f">{cell.text}<" in markup(app) for cell in row)
+    assert all(line in texts(app) for line in compute_curves.refusals(made))

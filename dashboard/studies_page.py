@@ -1,0 +1,111 @@
+"""Studies: the search as it goes on, what is registered, what the reported runs say, and accuracy over compute."""
+
+import streamlit as st
+
+from dashboard.view import REFRESH, View
+from dashboard.widgets import (
+    address,
+    choose,
+    choose_part,
+    fragment,
+    notice,
+    show_chart,
+    show_grid,
+    show_notices,
+)
+from rpg.next_steps import command
+from rpg.report.curves import X_TITLES
+from rpg.store import Layout, StoreError
+from rpg.study import study_report
+from rpg.study.registration import read_record
+from rpg.study.study_report import Material, Part
+from rpg.study.trials import studies, trials, tuning_sweep
+
+SEARCH, COMPARISON, COMPUTE = "Search", "Comparison", "Over compute"
+ACCURACY = "accuracy"
+
+
+def page(view: View) -> None:
+    names = studies(view.layout)
+    if not names:
+        notice(f"No studies yet. Start with: {command('study', 'FILE', layout=view.layout)}")
+        return
+    columns = st.columns(3)
+    name = choose("Study", names, "study", column=columns[0])
+    _rerun_when_changed(view.layout, name, _state(view.layout, name))
+    found = study_report.material(view.layout, name)
+    if found.question:
+        st.text(found.question)
+    plan = found.registered
+    if plan and not plan.deviations:
+        st.badge("registered", color="green")
+    elif plan:
+        st.badge("registered, then changed", color="orange")
+    shown = choose_part([SEARCH, COMPARISON, COMPUTE], "part")
+    if shown == SEARCH:
+        _search(found, columns)
+        _show(study_report.fewer_trials(found))
+    elif shown == COMPARISON:
+        _show(study_report.registered(found))
+        for part in view.compute(study_report.comparison, view.layout, plan) if plan else ():
+            _show(part)
+        _show(view.compute(study_report.cost, found))
+    elif plan:
+        axis = choose("Compute", list(X_TITLES.values()), "axis", X_TITLES["tokens"], column=columns[1])
+        x = next(key for key, title in X_TITLES.items() if title == axis)
+        _show(view.compute(study_report.compute, plan, x))
+    else:
+        _show(study_report.registered(found))
+
+
+def _search(found: Material, columns: list[st.delta_generator.DeltaGenerator]) -> None:
+    """The search as a picture whose points lead to their runs, and every trial."""
+    fields = list(study_report.numeric_fields(found))
+    across = choose("Across", fields, "across", column=columns[1])
+    others = [field for field in fields if field != across]
+    down = choose("Up", [*others, ACCURACY], "up", column=columns[2])
+    view = [field for field in (across, down) if field and field != ACCURACY]
+    _show(study_report.search(found, [view], _link))
+    with st.expander(f"{len(found.trials)} trials"):
+        sweep = tuning_sweep(found.study)
+        links = [_link(sweep, runs[0]) if len(runs) else None for runs in found.trials["run_ids"]]
+        st.dataframe(
+            found.trials.drop(columns=["run_ids", "pruned"]).assign(run=links),
+            hide_index=True,
+            column_config={
+                "run": st.column_config.LinkColumn("run", display_text="run=(.*)$", width="medium")
+            },
+        )
+
+
+def _link(sweep: str, run: str) -> str:
+    return address("run", sweep=sweep, run=run)
+
+
+def _show(part: Part) -> None:
+    """A part of the report; all text is shown as text."""
+    st.subheader(part.title)
+    for line in part.lines:
+        st.text(line)
+    for name, _, chart in part.charts:
+        show_chart(chart, f"study {name}")
+    for grid in part.grids:
+        show_grid(grid)
+    show_notices(part.notes, "notes")
+    if part.caption:
+        st.text(" ".join(part.caption))
+
+
+def _state(layout: Layout, name: str) -> str:
+    """What changes when a trial is proposed or ends, or the study is registered."""
+    rows = trials(layout, name)[["variant", "trial", "state", "seeds"]]
+    return f"{rows.to_csv()} {(read_record(layout, name) or {}).get('digest')}"
+
+
+@fragment(run_every=REFRESH)
+def _rerun_when_changed(layout: Layout, name: str, shown: str) -> None:
+    try:
+        if _state(layout, name) != shown:
+            st.rerun()
+    except StoreError:
+        return

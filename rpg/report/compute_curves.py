@@ -1,0 +1,88 @@
+"""Accuracy over compute, with the saturating curve of each variant (rpg.stats.saturating_curves): a table and a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import altair as alt
+import duckdb
+import numpy as np
+import pandas
+
+from rpg.report import study_charts
+from rpg.report.curves import X_TITLES
+from rpg.report.summary import MEAN
+from rpg.report.tables import Grid, grid_of, number, plus_minus
+from rpg.stats.saturating_curves import Bounds, ComputeFit, fit
+from rpg.store import queries
+
+FAR = 10
+"""Budgets to which a curve is drawn and told unless it is refused."""
+NOTE = (
+    "Curves are accuracy = start + (asymptote − start) / (1 + (midpoint / compute)^slope), fitted to all seeds, with 95 % "
+    "intervals over seeds. The held-out error is that of the curve of the first half of the budget in the second half."
+)
+
+
+def measured(
+    db: duckdb.DuckDBPyConnection, labels: Mapping[queries.Series, str], benchmarks: Sequence[str], x: str
+) -> pandas.DataFrame:
+    """Checkpoints, of imported runs too: label, seed, step, x (an axis of X_TITLES), mean (accuracy, over benchmarks).
+
+    What shares a label and a seed is averaged; a step that a seed of the label lacks, or of unknown compute, is left out.
+    """
+    score = MEAN if len(benchmarks) > 1 else benchmarks[0]
+    rows = queries.score_curves(db, list(labels), [score], x, each_seed=True)
+    names = [labels[key] for key in map(queries.Series, rows["sweep"], rows["variant"])]
+    rows = rows.assign(label=names).dropna(subset=["x", "mean"])
+    each = rows.groupby(["label", "seed", "step"], sort=False)[["x", "mean"]].mean().reset_index()
+    seeds = each.groupby("label")["seed"].transform("nunique")
+    return each[each.groupby(["label", "step"])["seed"].transform("nunique") == seeds]
+
+
+def fits(data: pandas.DataFrame, labels: Sequence[str]) -> dict[str, ComputeFit]:
+    """The curve of every label that has a checkpoint."""
+    parts = {label: data[data["label"] == label] for label in dict.fromkeys(labels)}
+    tables = {
+        label: part.pivot(index="seed", columns="step", values=["x", "mean"])
+        for label, part in parts.items()
+        if len(part)
+    }
+    return {label: fit(table["x"], table["mean"]) for label, table in tables.items()}
+
+
+def grid(made: Mapping[str, ComputeFit], x: str) -> Grid:
+    header = ["Variant", "Seeds", "Asymptote", f"Midpoint, {X_TITLES[x]}", "Slope", f"At {FAR} budgets"]
+    rows = []
+    for label, each in made.items():
+        texts = ["refused", "", "", ""]
+        if not each.refusal:
+            far = Bounds(*map(float, each.at(FAR * each.budget)))
+            texts = [plus_minus(*each.asymptote), _range(each.midpoint), _range(each.slope), plus_minus(*far)]
+        rows.append([label, str(each.seeds), *texts, number(each.held_out)])
+    return grid_of(f"Accuracy over {X_TITLES[x]}", "compute", [*header, "Held-out error"], rows)
+
+
+def refusals(made: Mapping[str, ComputeFit]) -> list[str]:
+    return [f"{label}: no extrapolation: {each.refusal}." for label, each in made.items() if each.refusal]
+
+
+def _range(bounds: Bounds) -> str:
+    texts = [f"{value:,.0f}" if value >= 100 else f"{value:.3g}" for value in bounds]
+    return f"{texts[0]} [{texts[1]}, {texts[2]}]"
+
+
+def chart(
+    data: pandas.DataFrame, made: Mapping[str, ComputeFit], labels: Sequence[str], x: str
+) -> alt.LayerChart:
+    """Seeds as points, curves as lines: to the budget, and on to `FAR` budgets where they are not refused."""
+    points = data[data["x"] > 0]
+    lines = []
+    for label, each in made.items():
+        amount = np.geomspace(points["x"].min(), each.budget * (1 if each.refusal else FAR), 200)
+        mean, low, high = (np.clip(part, 0, 1) for part in each.at(amount))
+        low, high = (np.where(each.refusal, np.nan, part) for part in (low, high))
+        columns = {"label": label, "x": amount, "mean": mean, "low": low, "high": high}
+        lines.append(pandas.DataFrame(columns | {"beyond": amount > each.budget}))
+    drawn = pandas.concat(lines, ignore_index=True)
+    return study_charts.curves(drawn, labels, x=X_TITLES[x], y="accuracy", log=True, points=points)

@@ -1,0 +1,112 @@
+"""Charts of a study: its search, the best of k trials, scores over problems and over compute. Data frames in, Altair charts
+out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import altair as alt
+import pandas
+
+from rpg.report.theme import encodings
+
+SHAPES = {"finished": "circle", "pruned": "cross", "failed": "triangle-down", "pending": "square"}
+ACROSS = 3
+"""Panels side by side."""
+
+
+def search(data: pandas.DataFrame, fields: Mapping[str, bool]) -> alt.ConcatChart:
+    """Trials at the settings that they tried, a panel per variant, coloured by accuracy; a click opens the run.
+
+    `data` has columns variant, trial, objective, state, best, link and the one or two `fields`, which say whether their axis
+    is logarithmic. Where a variant has only one of them, accuracy is the height as well.
+    """
+    known = data["objective"].dropna()
+    scale = alt.Scale(scheme="viridis", domain=[known.min(), known.max()] if len(known) else [0.0, 1.0])
+    colour = alt.Color("objective:Q", scale=scale, legend=alt.Legend(title="accuracy", format=".2f"))
+    states = [state for state in SHAPES if state in set(data["state"])]
+    scale = alt.Scale(domain=states, range=[SHAPES[state] for state in states])
+    grey = {"symbolFillColor": "#7F7F7F", "symbolStrokeColor": "#7F7F7F"}
+    encoded = {
+        "color": colour,
+        "shape": alt.Shape("state:N", scale=scale, legend=alt.Legend(title=None, **grey)),
+    }
+    if data["link"].notna().any():
+        encoded["href"] = alt.Href("link:N")
+    height = {"shorthand": "objective:Q", "title": "accuracy", "scale": _scale(known, False)}
+    accuracy = alt.Tooltip("objective:Q", title="accuracy", format=".4f")
+    panels = []
+    for variant, part in data.groupby("variant", sort=False):
+        names = {field: f"at{place}" for place, field in enumerate(fields) if part[field].notna().any()}
+        spans = [
+            {"shorthand": f"{name}:Q", "title": short(field), "scale": _scale(data[field], fields[field])}
+            for field, name in names.items()
+        ]
+        if not spans:
+            continue
+        base = alt.Chart().encode(x=alt.X(**spans[0]), y=alt.Y(**[*spans, height][1]))
+        ring = base.transform_filter("datum.best").mark_point(size=190, strokeWidth=2, color="#D55E00")
+        tooltip = [alt.Tooltip(f"{name}:Q", title=field, format=".4~g") for field, name in names.items()]
+        points = base.mark_point(filled=True, size=62, opacity=0.95)
+        points = points.encode(**encoded, tooltip=["variant:N", "trial:Q", "state:N", accuracy, *tooltip])
+        part = part[["variant", "trial", "objective", "state", "best", "link", *names]].rename(columns=names)
+        heading = alt.Title(str(variant), anchor="start", frame="group")
+        panels.append(alt.layer(ring, points, data=part, width=230, height=190, title=heading))
+    return alt.concat(*panels, columns=ACROSS, spacing={"row": 36, "column": 36})
+
+
+def curves(
+    data: pandas.DataFrame,
+    labels: Sequence[str],
+    *,
+    x: str,
+    y: str,
+    log: bool = False,
+    interpolate: str = "linear",
+    points: pandas.DataFrame | None = None,
+) -> alt.LayerChart:
+    """A line per label with its 95 % interval where there is one, thin where it is `beyond` the data.
+
+    `data` has columns label, x, mean, low, high, beyond; `points` (label, x, mean) are drawn small.
+    """
+    encoded = encodings(labels, [label for label in labels if label in set(data["label"])])
+    parts = [data] if points is None else [data, points]
+    known = pandas.concat([part.reindex(columns=["mean", "low", "high"]).stack() for part in parts])
+    ends = [float(min(part["x"].min() for part in parts)), float(data["x"].max())]
+    scale = alt.Scale(type="log" if log else "linear", nice=False, domain=ends)
+    axis = alt.Axis(format="~s") if log else alt.Axis(tickCount=10, tickMinStep=1 if ends[1] > 1 else 0.1)
+    across = alt.X("x:Q", title=x, scale=scale, axis=axis)
+    up = {"title": y, "scale": _scale(known, False)}
+    base = alt.Chart(data).encode(x=across, color=encoded["color"])
+    band = base.transform_filter("isValid(datum.low)").mark_area(
+        opacity=0.1, clip=True, interpolate=interpolate
+    )
+    tooltip = [alt.Tooltip("label:N", title="variant"), alt.Tooltip("x:Q", title=x, format=",.3~s")]
+    tooltip += [alt.Tooltip(f"{name}:Q", format=".4f") for name in ("mean", "low", "high")]
+    line = base.mark_line(clip=True, interpolate=interpolate)
+    width = alt.StrokeWidth("beyond:N", scale=alt.Scale(domain=[False, True], range=[1.9, 0.8]), legend=None)
+    line = line.encode(strokeDash=encoded["strokeDash"], strokeWidth=width, tooltip=tooltip)
+    layers = [
+        band.encode(y=alt.Y("low:Q", **up), y2="high:Q"),
+        line.encode(y=alt.Y("mean:Q", **up)),
+    ]
+    if points is not None:
+        small = alt.Chart(points).mark_point(filled=True, size=14, opacity=0.45, clip=True)
+        layers.append(small.encode(x=across, y=alt.Y("mean:Q", **up), color=encoded["color"]))
+    return alt.layer(*layers).properties(width=620, height=280)
+
+
+def short(field: str) -> str:
+    """A dotted field as an axis is titled: `learning rate`."""
+    return field.rpartition(".")[2].replace("_", " ")
+
+
+def _scale(values: pandas.Series, log: bool) -> alt.Scale:
+    """A domain around the values: Streamlit draws once before it has the data."""
+    known = values.dropna().astype(float)
+    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
+    if log:
+        factor = max((high / low) ** 0.06, 1.1)
+        return alt.Scale(type="log", nice=False, domain=[low / factor, high * factor])
+    margin = 0.06 * (high - low) or 0.02
+    return alt.Scale(nice=False, zero=False, domain=[low - margin, high + margin])

@@ -1,0 +1,188 @@
+"""Saturating curves of accuracy over compute, with intervals over seeds, and refusals: docs/studies.md.
+
+    A(C) = start + (asymptote - start) / (1 + (midpoint / C) ** slope)
+
+as in Khatri et al. 2025, "The Art of Scaling Reinforcement Learning Compute for LLMs" (arXiv 2510.13786), eq. 1. One curve
+is fitted to all seeds by least squares. Seeds are the unit: to first order, the parameters of a seed are those of the curve
+plus its own Gauss-Newton step, and the intervals are Student's over these (how they cover:
+`python -m benchmarks.compute_fits`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import optimize, special
+
+from rpg.stats.comparisons import MINIMUM_SEEDS
+from rpg.stats.estimates import t_quantile
+
+FIRST_HALF = 5
+"""Least number of checkpoints in the first half of the budget, the start included: they must predict the second."""
+REACHED, REACHED_AT_LEAST = 0.8, 0.4
+"""Share of its rise that a curve must have reached at the end of the budget, and the least of that share's interval."""
+TOLERATED = 0.05
+"""Largest error in accuracy with which the first half of the budget may predict the second."""
+RISES = 0.01
+"""Level of the test that accuracy is higher in the last third of the checkpoints than in the first."""
+
+_GRID = 16, 10  # midpoints and slopes from which the search begins
+_SLOPES = 0.2, 12.0
+
+
+class Bounds(NamedTuple):
+    """A value with its 95 % interval over seeds, NaN where there is none."""
+
+    value: float
+    low: float
+    high: float
+
+
+class ComputeFit(NamedTuple):
+    """A variant's curve. With a `refusal` (a sentence) it has no asymptote, midpoint and slope, and ends at the budget."""
+
+    seeds: int
+    budget: float
+    refusal: str
+    held_out: float
+    """Root mean square error of the seeds' mean in the second half of the budget, predicted from the first; NaN: no fit."""
+    parameters: np.ndarray
+    """(4,): start, rise, logarithms of midpoint and slope; NaN: no fit."""
+    deviations: np.ndarray
+    """(seeds, 4): of the seeds, to first order; NaN: too few."""
+
+    def at(self, compute: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Accuracy at `compute` (any shape), low and high of its pointwise 95 % interval."""
+        amount = np.asarray(compute, float)
+        value = curve(self.parameters, amount)
+        half = _half(np.moveaxis(_slopes(self.parameters, amount) @ self.deviations.T, -1, 0))
+        return value, value - half, value + half
+
+    @property
+    def asymptote(self) -> Bounds:
+        return self._bounds(np.array([1, 1, 0, 0]))
+
+    @property
+    def midpoint(self) -> Bounds:
+        return Bounds(*np.exp(self._bounds(np.array([0, 0, 1, 0]))))
+
+    @property
+    def slope(self) -> Bounds:
+        return Bounds(*np.exp(self._bounds(np.array([0, 0, 0, 1]))))
+
+    def reached(self) -> Bounds:
+        """Share of the rise at the end of the budget."""
+        *_, midpoint, slope = self.parameters
+        end = np.exp(slope) * (np.log(self.budget) - midpoint)
+        half = _half(self.deviations @ [0, 0, -np.exp(slope), end])
+        return Bounds(*map(float, special.expit([end, end - half, end + half])))
+
+    def _bounds(self, direction: np.ndarray) -> Bounds:
+        if self.refusal:
+            return Bounds(np.nan, np.nan, np.nan)
+        value, half = float(self.parameters @ direction), float(_half(self.deviations @ direction))
+        return Bounds(value, value - half, value + half)
+
+
+def curve(parameters: np.ndarray, compute: np.ndarray) -> np.ndarray:
+    start, rise, *_ = parameters
+    return np.asarray(start + rise * special.expit(_logit(parameters, compute)))
+
+
+def fit(compute: ArrayLike, accuracy: ArrayLike) -> ComputeFit:
+    """The curve of one variant from arrays (seeds, checkpoints), compute ascending. ValueError: shapes differ, or a value
+    is not finite."""
+    x, y = np.asarray(compute, float), np.asarray(accuracy, float)
+    if x.shape != y.shape or x.ndim != 2 or not x.size or not np.isfinite([x, y]).all():
+        raise ValueError("expected finite arrays (seeds, checkpoints) of one shape")
+    seeds, checkpoints = x.shape
+    budget = float(x[:, -1].mean())
+    first = int((x.mean(axis=0) <= budget / 2).sum())
+    made = ComputeFit(seeds, budget, "", np.nan, np.full(4, np.nan), np.full((seeds, 4), np.nan))
+    if not FIRST_HALF <= first < checkpoints:
+        of = f"{first} of {checkpoints} checkpoints lie in the first half of the budget"
+        return made._replace(refusal=f"{of}; a fit takes at least {FIRST_HALF} there")
+    made = made._replace(parameters=_least_squares(x, y))
+    if seeds < MINIMUM_SEEDS:
+        return made._replace(refusal=f"intervals take {MINIMUM_SEEDS} seeds, and there are {seeds}")
+    predicted = curve(_least_squares(x[:, :first], y[:, :first]), x[:, first:])
+    made = made._replace(
+        deviations=_gauss_newton(made.parameters, x, y),
+        held_out=float(np.sqrt(((y[:, first:] - predicted).mean(axis=0) ** 2).mean())),
+    )
+    return made._replace(refusal=_refusal(made, y))
+
+
+def _refusal(made: ComputeFit, y: np.ndarray) -> str:
+    third = y.shape[1] // 3
+    gains = y[:, -third:].mean(axis=1) - y[:, :third].mean(axis=1)
+    needed = special.stdtrit(made.seeds - 1, 1 - RISES) * gains.std(ddof=1) / np.sqrt(made.seeds)
+    if gains.mean() <= needed:
+        return f"accuracy does not clearly rise ({gains.mean():+.3f} from the first third of the checkpoints to the last)"
+    reached, rise_at_least = made.reached(), made.parameters[1] - _half(made.deviations[:, 1])
+    if reached.value < REACHED or reached.low < REACHED_AT_LEAST or rise_at_least <= 0:
+        return (
+            f"no saturation is in sight: at the end of the budget the curve has made {reached.value:.0%} of its rise, and "
+            f"could have made as little as {reached.low:.0%} ({REACHED:.0%} and {REACHED_AT_LEAST:.0%} would do)"
+        )
+    if made.held_out > TOLERATED:
+        error = f"{made.held_out:.3f} ({TOLERATED} would do)"
+        return f"the first half of the budget predicts the second with an error of {error}"
+    return ""
+
+
+def _logit(parameters: Sequence[Any] | np.ndarray, compute: np.ndarray) -> np.ndarray:
+    *_, midpoint, slope = parameters
+    with np.errstate(divide="ignore"):  # nothing spent: at the start
+        return np.asarray(np.exp(slope) * (np.log(compute) - midpoint))
+
+
+def _slopes(parameters: np.ndarray, compute: np.ndarray) -> np.ndarray:
+    """Derivatives (..., 4) of the curve by its parameters."""
+    logit = _logit(parameters, compute)
+    share = special.expit(logit)
+    steep = parameters[1] * share * (1 - share)
+    parts = np.ones_like(share), share, -np.exp(parameters[3]) * steep, steep * np.where(steep == 0, 0, logit)
+    return np.stack(parts, axis=-1)
+
+
+def _least_squares(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Parameters (4,) of one curve through all points, from the best of a grid: given midpoint and slope it is linear."""
+    x, y = x.ravel(), y.ravel()
+    near, far = np.log(x[x > 0].min()), np.log(x.max())
+    midpoints = np.linspace(near - 1, far + 1.5, _GRID[0])
+    slopes = np.linspace(np.log(0.3), np.log(8), _GRID[1])
+    places = np.stack(np.meshgrid(midpoints, slopes, indexing="ij")).reshape(2, -1, 1)
+    share = special.expit(_logit((0, 0, *places), x))
+    centred, wanted = share - share.mean(axis=1, keepdims=True), y - y.mean()
+    rises = centred @ wanted / np.maximum((centred**2).sum(axis=1), 1e-9)
+    best = ((wanted - rises[:, None] * centred) ** 2).sum(axis=1).argmin()
+    begin = [y.mean() - rises[best] * share[best].mean(), rises[best], *places[:, best, 0]]
+    low, high = [-1, -3, near - 3, np.log(_SLOPES[0])], [2, 3, far + 3, np.log(_SLOPES[1])]
+    found = optimize.least_squares(
+        lambda parameters: curve(parameters, x) - y,
+        np.clip(begin, np.add(low, 1e-6), np.subtract(high, 1e-6)),
+        jac=lambda parameters: _slopes(parameters, x),
+        bounds=(low, high),
+        x_scale=[0.1, 0.3, 0.5, 0.5],
+        # Along a flat valley, where the curve is refused anyway, the search would go on for seconds.
+        max_nfev=100,
+    )
+    return np.asarray(found.x)
+
+
+def _gauss_newton(parameters: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """One step (seeds, 4) of each seed from the common curve; the steps add up to zero."""
+    slopes = _slopes(parameters, x)
+    normal = np.einsum("sci,scj->ij", slopes, slopes) / len(x) + 1e-12 * np.eye(4)
+    scores = np.einsum("sci,sc->si", slopes, y - curve(parameters, x))
+    return np.asarray(np.linalg.solve(normal, scores.T).T)
+
+
+def _half(deviations: np.ndarray) -> np.ndarray:
+    """Half of Student's 95 % interval of a mean over the first axis."""
+    seeds = len(deviations)
+    return np.asarray(t_quantile(seeds - 1) * deviations.std(axis=0, ddof=1) / np.sqrt(seeds))

@@ -1,0 +1,48 @@
+"""What the spread of single answers is made of: seeds, initial models, problems, sampling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+
+import numpy as np
+
+SAMPLING, TOGETHER = "sampling", "interactions"
+
+
+def variance_components(cells: np.ndarray, samples: int, factors: Sequence[str]) -> dict[str, float]:
+    """Variances by factor, of their interactions together, and of sampling an answer; unbiased, so one may be below zero.
+
+    `cells` has an axis for each of the `factors` and holds shares of right answers among `samples`; every factor is a random
+    sample of at least two levels, else ValueError. Method of moments with the expected mean squares of the crossed design
+    (Searle, Casella & McCulloch 1992, Variance Components, ch. 4; Brennan 2001, ch. 3).
+    """
+    if cells.ndim != len(factors) or min(cells.shape) < 2:
+        raise ValueError(f"expected at least two levels of {', '.join(factors)}; the shape is {cells.shape}")
+    axes = range(cells.ndim)
+    groups = [group for size in range(1, cells.ndim + 1) for group in combinations(axes, size)]
+    squares = {frozenset(group): _mean_square(cells, group) for group in groups}
+    found = {}
+    for group in groups:
+        inside = frozenset(group)
+        total = sum(
+            (-1) ** len(larger - inside) * square for larger, square in squares.items() if larger >= inside
+        )
+        found[group] = total / np.prod([cells.shape[axis] for axis in axes if axis not in inside])
+    answers = float((cells * (1 - cells)).mean()) * samples / max(samples - 1, 1)
+    alone = {factors[axis]: float(found[axis,]) for axis in axes}
+    mixed = float(sum(found[group] for group in groups if len(group) > 1))
+    if samples > 1:  # of one answer, nobody knows what would have been the same another time
+        return {**alone, TOGETHER: mixed - answers / samples, SAMPLING: answers}
+    return {**alone, f"{TOGETHER} and {SAMPLING}": mixed}
+
+
+def _mean_square(cells: np.ndarray, group: tuple[int, ...]) -> float:
+    """Mean square of the interaction of the axes in `group`."""
+    others = tuple(axis for axis in range(cells.ndim) if axis not in group)
+    effect = cells.mean(axis=others, keepdims=True)
+    for axis in group:
+        effect = effect - effect.mean(axis=axis, keepdims=True)
+    repeated = cells.size / effect.size
+    freedom = np.prod([cells.shape[axis] - 1 for axis in group])
+    return float(repeated * (effect**2).sum() / freedom)

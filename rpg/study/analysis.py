@@ -1,0 +1,133 @@
+"""What a study's trials and reported runs show, as numbers for its report."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import duckdb
+import numpy as np
+import pandas
+
+from rpg.report.verdicts import ProblemScores, Runs
+from rpg.stats import searches
+from rpg.stats.variance_components import variance_components
+from rpg.store import queries
+from rpg.study.registration import Registration
+from rpg.study.spec import Range, Space
+
+FACTOR_NAMES = {"model.warm_start.seed": "initial model"}
+
+
+def held(trials: pandas.DataFrame) -> np.ndarray:
+    """What a search has in its hands after each ended trial of a variant: the accuracy it finished with.
+
+    A pruned trial was trained to the end, but with fewer seeds, and cannot win: it counts with its accuracy so far, or with
+    the lowest that finished in its batch if that is lower. A failed one has no accuracy, and counts as 0.
+    """
+    ended = trials[trials["state"] != "pending"]
+    finished, reached = ended["state"] == "finished", ended["objective"].astype(float)
+    lowest = reached.where(finished).groupby(ended["batch"]).transform("min")
+    values = reached.where(finished, np.fmin(reached, lowest)).where(ended["state"] != "failed", 0.0)
+    return np.asarray(values, float)
+
+
+def winner(trials: pandas.DataFrame) -> Any:
+    """Index of a variant's finished trial with the highest objective, of equal ones the first; None without any."""
+    finished = trials.loc[trials["state"] == "finished", "objective"].astype(float)
+    return None if finished.empty else finished.idxmax()
+
+
+def good_share(trials: pandas.DataFrame, space: Space, matters: float) -> float:
+    """Share of a variant's space (in logarithms where it is searched in them) whose nearest trial finished within `matters`
+    of the best; a pruned or failed trial is none. NaN before one has finished, or with nothing to search."""
+    ended = trials[trials["state"] != "pending"]
+    best = winner(ended)
+    if best is None or not space:
+        return math.nan
+    good = (ended["state"] == "finished") & (ended["objective"] >= ended.loc[best, "objective"] - matters)
+    choices = {
+        at: len(values.choices) for at, values in enumerate(space.values()) if values.choices is not None
+    }
+    places = np.stack([_places(ended[field], values) for field, values in space.items()], axis=1)
+    return searches.good_region(places, good.to_numpy(), choices)
+
+
+def _places(column: pandas.Series, values: Range) -> np.ndarray:
+    """Settings of one field as places in [0, 1], or as the numbers of choices."""
+    if values.choices is not None:
+        numbers = {json.dumps(choice): number for number, choice in enumerate(values.choices)}
+        return np.array([numbers[json.dumps(value)] for value in column.tolist()], float)
+    ends, at = np.array([values.low, values.high], float), column.to_numpy(float)
+    if values.log is not None:
+        ends, at = np.log(ends), np.log(at)
+    return np.asarray((at - ends[0]) / (ends[1] - ends[0]))
+
+
+class Reported(NamedTuple):
+    """Scores of the reported runs. `cells`: an array (variants, levels of each crossed factor ..., seeds, problems) per
+    benchmark, of shares of right ones among `samples`; `strata`: the same, as means over the levels."""
+
+    variants: list[str]
+    cells: list[np.ndarray]
+    strata: list[np.ndarray]
+    samples: int
+
+
+def reported(db: duckdb.DuckDBPyConnection, registered: Registration) -> Reported | None:
+    """Of the registered runs at the last step that is evaluated on all benchmarks, for the seeds that all variants have
+    there at all levels of the factors. None before there are any."""
+    scores = queries.scores(db, registered.sweep)
+    mine = scores[scores["run"].isin(list(registered.runs)) & scores["benchmark"].isin(registered.benchmarks)]
+    counts = mine.groupby(["step", "run"])["benchmark"].nunique()
+    whole = counts.index[counts == len(registered.benchmarks)]
+    if whole.empty:
+        return None
+    step = int(whole.get_level_values("step").max())
+    places = [
+        (str(run), step) for run in whole[whole.get_level_values("step") == step].get_level_values("run")
+    ]
+    runs: dict[tuple[str, ...], Runs] = {}
+    for run, _ in places:
+        planned = registered.runs[run]
+        key = planned["variant"], *(json.dumps(planned["factors"][field]) for field in registered.factors)
+        runs.setdefault(key, {})[int(planned["seed"])] = run, ((step, 1.0),)
+    levels = [len(values) for values in registered.factors.values()]
+    whole_variants = [
+        name for name in registered.variants if sum(key[0] == name for key in runs) == math.prod(levels)
+    ]
+    order = [key for name in whole_variants for key in sorted(runs) if key[0] == name]
+    problems = ProblemScores(db, registered.sweep, set(places))
+    block = problems.block(registered.benchmarks, [runs[key] for key in order]) if order else None
+    if block is None:
+        return None
+    cells = [array.reshape(len(whole_variants), *levels, *array.shape[1:]) for array in block]
+    strata = [array.mean(axis=tuple(range(1, array.ndim - 2))) for array in cells]
+    samples = min(problems.samples[run, step, name] for run, _ in places for name in registered.benchmarks)
+    return Reported(whole_variants, cells, strata, samples)
+
+
+def components(found: Reported, factors: Sequence[str]) -> list[dict[str, float]]:
+    """Variance components of each variant (rpg.stats.variance_components), means over benchmarks; none with one seed, one
+    problem or one level of a factor."""
+    names = [*(FACTOR_NAMES.get(field, field) for field in factors), "seed", "problem"]
+    if any(min(array.shape[1:]) < 2 for array in found.cells):
+        return []
+    made = []
+    for each in zip(*found.cells, strict=True):
+        parts = [variance_components(cells, found.samples, names) for cells in each]
+        made.append({name: float(np.mean([part[name] for part in parts])) for name in parts[0]})
+    return made
+
+
+def costs(trials: pandas.DataFrame, spent: pandas.DataFrame, variants: pandas.Series) -> pandas.DataFrame:
+    """Per variant: trials, then tokens and seconds of tuning, and of what is reported.
+
+    `spent` is the result of queries.spending for the reported sweep; `variants` says whose its runs are.
+    """
+    each = trials.groupby("variant", sort=False)
+    last = spent.sort_values("step").groupby("run")[["tokens", "seconds"]].last()
+    of_reports = last.groupby(variants.reindex(last.index)).sum(min_count=1)
+    return pandas.concat([each.size(), each[["tokens", "seconds"]].sum(), of_reports], axis=1)

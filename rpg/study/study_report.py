@@ -1,0 +1,328 @@
+"""The report of a study, part by part: what its page in the dashboard shows, and files that print in a paper as they are."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import duckdb
+import numpy as np
+import pandas
+import vl_convert
+
+from rpg.report import charts, compute_curves, study_charts, tables
+from rpg.report.summary import Summary, history, summarise
+from rpg.report.sweep_report import Section, document
+from rpg.report.tables import Grid, grid_of, number, plus_minus, signed
+from rpg.report.theme import specification, themed
+from rpg.stats import over_problems, searches
+from rpg.store import Layout, atomic_write_bytes, atomic_write_text, queries
+from rpg.store.database import connect
+from rpg.study import analysis
+from rpg.study.registration import Registration, registration
+from rpg.study.spec import Space
+from rpg.study.trials import read_study, trials, tuning_from, tuning_sweep
+
+GOOD_NOTE = (
+    "A ring marks the best. Good: the share of the searched space whose nearest trial finished within the difference that "
+    "matters of the best."
+)
+EFFORT_NOTE = (
+    "The highest accuracy on the tuning problems that k of the trials are expected to contain (Dodge et al. 2019, Tang et "
+    "al. 2020), with 95 % intervals up to a quarter of the trials; beyond, the few best decide and no interval holds. It is "
+    "chosen on these problems, so it is optimistic. A pruned trial was trained to the end with fewer seeds and cannot win: "
+    "it counts with its accuracy so far, or with the lowest that finished in its batch if that is lower. A failed one "
+    "counts as 0."
+)
+PROBLEMS_NOTE = (
+    "Rank: all pairs of variants are tested as one family, and all intervals hold together. Interquartile mean: of the "
+    "middle half of all scores of seeds and problems. Improvement: chance that a training beats one of the baseline on the "
+    "same problem, a tie counting half (Agarwal et al. 2021). Intervals are 95 %, over seeds and problems."
+)
+COMPONENTS_NOTE = (
+    "Standard deviations in accuracy, by the method of moments (0 where the estimate of the variance is below it). Sampling "
+    "is that of one answer. A seed brings its own initial model, unless that is crossed or fixed."
+)
+
+
+class Part(NamedTuple):
+    """A part of the report. `charts`: (file name, title, Altair chart)."""
+
+    title: str
+    lines: Sequence[str] = ()
+    grids: Sequence[Grid] = ()
+    charts: Sequence[tuple[str, str, Any]] = ()
+    caption: Sequence[str] = ()
+    notes: Sequence[str] = ()
+
+
+class Material(NamedTuple):
+    """What the files of a study hold, as of now."""
+
+    study: str
+    question: str
+    matters: float
+    trials: pandas.DataFrame
+    spaces: dict[str, Space]
+    registered: Registration | None
+
+
+def material(layout: Layout, study: str) -> Material:
+    """Raises StoreError: there is no study of this name, or a file cannot be read."""
+    record = read_study(layout, study)
+    spec, spaces = record["spec"], {one["variant"]: tuning_from(one).space for one in record["tuning"]}
+    matters, rows = float(spec["report"]["matters"]), trials(layout, study)
+    return Material(study, str(spec["question"]), matters, rows, spaces, registration(layout, study))
+
+
+def registered(found: Material) -> Part:
+    """What was registered, and how what there is departs from it."""
+    plan = found.registered
+    if plan is None:
+        return Part("Registered", ["Nothing is registered yet: variants are compared after tuning."])
+    when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(plan.registered_at))
+    changed = ", then changed: see below" if plan.deviations else ", and nothing departs from it"
+    seeds, benchmarks = ", ".join(map(str, plan.seeds)), ", ".join(plan.benchmarks)
+    lines = [
+        f"Registered {when}, digest {plan.digest}{changed}.",
+        f"Seeds {seeds} on {benchmarks}; differences of {plan.matters:g} matter; looks: {plan.looks}; sweep {plan.sweep}.",
+    ]
+    fields = list(dict.fromkeys(field for settings in plan.variants.values() for field in settings))
+    rows = [
+        [name, *(_text(settings.get(field, "")) for field in fields)]
+        for name, settings in plan.variants.items()
+    ]
+    grid = grid_of("Settings that are compared", "settings", ["Variant", *fields], rows)
+    return Part("Registered", lines, [grid], notes=plan.deviations)
+
+
+def numeric_fields(found: Material) -> dict[str, bool]:
+    """Numeric field that some variant searches -> whether in logarithms."""
+    ranges = [item for space in found.spaces.values() for item in space.items()]
+    return {field: values.log is not None for field, values in ranges if values.choices is None}
+
+
+def search(
+    found: Material,
+    views: Sequence[Sequence[str]] | None = None,
+    link: Callable[[str, str], str] | None = None,
+) -> Part:
+    """The trials as pictures, and the best of each variant. `views`: the one or two fields that span each picture (null: the
+    first two, and each alone); `link` makes the address of a trial's first run from sweep and run."""
+    if found.trials.empty:
+        return Part("Search", ["No trial has been proposed yet."])
+    log, sweep = numeric_fields(found), tuning_sweep(found.study)
+    best = [analysis.winner(part) for _, part in found.trials.groupby("variant", sort=False)]
+    links = [link(sweep, runs[0]) if link and len(runs) else None for runs in found.trials["run_ids"]]
+    data = found.trials.assign(best=found.trials.index.isin(best), link=links)
+    if views is None:
+        views = [list(log)[:2], *([field] for field in log if len(log) > 1)]
+    drawn = [
+        (
+            f"search-{place}",
+            " and ".join(view),
+            study_charts.search(data, {field: log[field] for field in view}),
+        )
+        for place, view in enumerate(views, 1)
+        if view
+    ]
+    names = list(dict.fromkeys(field for space in found.spaces.values() for field in space))
+    header = [
+        "Variant",
+        "Trials",
+        "Pruned",
+        "Failed",
+        "Best accuracy",
+        *map(study_charts.short, names),
+        "Good",
+    ]
+    rows = [_best(found, str(variant), part, names) for variant, part in data.groupby("variant", sort=False)]
+    return Part("Search", (), [grid_of("Best of the trials", "search", header, rows)], drawn, [GOOD_NOTE])
+
+
+def _best(found: Material, variant: str, part: pandas.DataFrame, names: Sequence[str]) -> list[str]:
+    best, space = analysis.winner(part), found.spaces[variant]
+    counts = [str((part["state"] == state).sum()) for state in ("pruned", "failed")]
+    row = {} if best is None else part.loc[best]
+    values = [_text(row[name]) if name in space and best is not None else "" for name in names]
+    share = analysis.good_share(part, space, found.matters)
+    good = "" if math.isnan(share) else f"{share:.0%}"
+    return [variant, str(len(part)), *counts, number(row.get("objective", math.nan)), *values, good]
+
+
+def fewer_trials(found: Material) -> Part:
+    """What the best of k trials is expected to reach, and who wins at k."""
+    title = "With fewer trials"
+    ended = {str(name): analysis.held(part) for name, part in found.trials.groupby("variant", sort=False)}
+    values = {name: each for name, each in ended.items() if len(each) > 1}
+    if len(values) < 2:
+        return Part(title, ["This takes two variants with two ended trials each."])
+    effort, variants = searches.effort(list(values.values())), list(values)
+    count = effort.best.shape[1]
+    table = {"label": np.repeat(variants, count), "x": np.tile(np.arange(1, count + 1), len(variants))}
+    table |= {"mean": effort.best, "low": effort.best - effort.half, "high": effort.best + effort.half}
+    data = pandas.DataFrame({name: np.ravel(column) for name, column in table.items()} | {"beyond": False})
+    rows = []
+    for k in sorted({2**power for power in range(12) if 2**power <= count} | {count}):
+        first, lead, half = effort.lead(k)
+        ahead = plus_minus(lead, lead - half, lead + half, signed)
+        rows.append([str(k), variants[first], number(effort.best[first, k - 1]), ahead])
+    grid = grid_of(
+        "Best with k trials", "effort", ["Trials", "Variant", "Expected best", "Ahead of the next"], rows
+    )
+    chart = study_charts.curves(data, variants, x="trials", y="expected best accuracy")
+    return Part(title, (), [grid], [("expected-best", "Expected best", chart)], [EFFORT_NOTE])
+
+
+def verdicts(summary: Summary) -> Part:
+    """The tables of the reported sweep's own report."""
+    judged, drawn = tables.judged(summary), []
+    if len(judged):
+        drawn.append(
+            ("differences", "What is real", charts.differences(judged, tables.baseline_label(summary)))
+        )
+    lines = [summary.spending] if summary.spending else []
+    return Part("Verdicts", lines, tables.grids(summary), drawn, tables.caption(summary), summary.notes)
+
+
+def problems(scores: analysis.Reported, baseline: str) -> Part:
+    """Ranks, interquartile means, chances of improvement, and performance profiles, over all problems alike."""
+    together = dict(zip(scores.variants, np.concatenate(scores.strata, axis=2), strict=True))
+    rows, shares = [], []
+    thresholds = np.union1d(
+        np.round(list(together.values()), 9), [0.0, 1.0]
+    )  # between scores nothing changes
+    for rank, (variant, values) in zip(over_problems.ranks(scores.strata), together.items(), strict=True):
+        chance = "baseline"
+        if baseline in together and variant != baseline:
+            chance = _interval(over_problems.probability_of_improvement(values, together[baseline]))
+        middle = _interval(over_problems.interquartile_mean(values))
+        rows.append([variant, f"{rank.place} [{rank.low}, {rank.high}]", middle, chance])
+        for above in thresholds:
+            share = over_problems.profile(values, above + 1e-8)
+            shares.append((variant, above, share.mean, share.low, share.high, False))
+    header = ["Variant", "Rank", "Interquartile mean", "Improvement over the baseline"]
+    chart = study_charts.curves(
+        pandas.DataFrame(shares, columns=["label", "x", "mean", "low", "high", "beyond"]), scores.variants,
+        x="score of a problem (share of right samples)", y="share of seeds and problems above it",
+        interpolate="step-after",
+    )  # fmt: skip
+    drawn = [("profiles", "Performance profiles", chart)]
+    return Part(
+        "Over problems", (), [grid_of("Over problems", "problems", header, rows)], drawn, [PROBLEMS_NOTE]
+    )
+
+
+def variance(scores: analysis.Reported, factors: Sequence[str]) -> Part:
+    """What the spread of answers is made of."""
+    title, made = "Where the variance is", analysis.components(scores, factors)
+    if not made:
+        return Part(title, ["This takes two seeds, two problems and two levels of each factor."])
+    rows = [
+        [name, *(number(math.sqrt(max(value, 0.0))) for value in each.values())]
+        for name, each in zip(scores.variants, made, strict=True)
+    ]
+    grid = grid_of("Variance components", "variance", ["Variant", *map(str.capitalize, made[0])], rows)
+    return Part(title, (), [grid], caption=[COMPONENTS_NOTE])
+
+
+def compute(db: duckdb.DuckDBPyConnection, plan: Registration, x: str) -> Part:
+    """Fitted curves of accuracy over compute (an axis of rpg.report.curves.X_TITLES), of the reported runs."""
+    known = queries.runs(db, plan.sweep)
+    labels = {
+        queries.Series(plan.sweep, row.variant): str(plan.runs[row.run]["variant"])
+        for row in known[known["run"].isin(list(plan.runs)) & known["variant"].notna()].itertuples()
+    }
+    data = compute_curves.measured(db, labels, plan.benchmarks, x)
+    if data.empty:
+        return Part("Over compute", ["No checkpoint of known compute has been evaluated yet."])
+    variants = list(plan.variants)
+    made = compute_curves.fits(data, variants)
+    drawn = [("compute", "Accuracy over compute", compute_curves.chart(data, made, variants, x))]
+    refused = compute_curves.refusals(made)
+    return Part("Over compute", (), [compute_curves.grid(made, x)], drawn, [compute_curves.NOTE], refused)
+
+
+def comparison(db: duckdb.DuckDBPyConnection, layout: Layout, plan: Registration) -> list[Part]:
+    """The parts that follow from the reported runs; none before there are any."""
+    if plan.sweep not in set(queries.sweeps(db)["sweep"]):
+        return []
+    compared = verdicts(summarise(db, plan.sweep, past=history(layout, plan.sweep)))
+    scores = analysis.reported(db, plan)
+    if scores is None:
+        return [compared]
+    return [compared, problems(scores, plan.baseline), variance(scores, list(plan.factors))]
+
+
+def cost(db: duckdb.DuckDBPyConnection, found: Material) -> Part:
+    """Trials, tokens and seconds, of tuning and of what is reported."""
+    plan = found.registered
+    runs = {name: planned["variant"] for name, planned in plan.runs.items()} if plan else {}
+    spent = queries.spending(db, plan.sweep if plan else "")
+    table = analysis.costs(found.trials, spent, pandas.Series(runs, dtype=object))
+    header = [
+        "Variant",
+        "Trials",
+        "Tokens, tuning",
+        "Seconds, tuning",
+        "Tokens, reported",
+        "Seconds, reported",
+    ]
+    amounts = [
+        ["" if math.isnan(value) else f"{value:,.0f}" for value in row] for row in table.to_numpy(float)
+    ]
+    rows = [[str(name), *row] for name, row in zip(table.index, amounts, strict=True)]
+    return Part("Cost", (), [grid_of("What it took", "cost", header, rows)])
+
+
+def write_study_report(layout: Layout, study: str) -> list[Path]:
+    """Write report.html, report.tex, trials.csv and each figure as PNG and SVG under studies/<study>/report/.
+
+    Returns their paths. Raises StoreError: there is no such study, a file cannot be read or written.
+    """
+    found = material(layout, study)
+    with connect(layout) as db:
+        parts, plan = [registered(found)], found.registered
+        if plan and (compared := comparison(db, layout, plan)):
+            parts += [*compared, compute(db, plan, "tokens")]
+        parts += [search(found), fewer_trials(found), cost(db, found)]
+    drawn = {name: specification(themed(chart)) for part in parts for name, _, chart in part.charts}
+    sections = [
+        Section(
+            part.title,
+            part.grids,
+            [(title, drawn[name]) for name, title, _ in part.charts],
+            *part[4:],
+            part.lines,
+        )
+        for part in [Part("", [found.question]), *parts]
+    ]
+    latex = [
+        line
+        for part in parts
+        for grid in part.grids
+        for line in tables.latex_table(study, grid, notes=[*part.caption, *part.notes])
+    ]
+    texts = {
+        "report.html": document(study, sections),
+        "report.tex": "\n".join([tables.PREAMBLE, *latex]),
+        "trials.csv": found.trials.to_csv(index=False),
+    }
+    folder = layout.study_folder(study) / "report"
+    for name, spec in drawn.items():
+        texts[f"{name}.svg"] = vl_convert.vegalite_to_svg(spec)
+        atomic_write_bytes(folder / f"{name}.png", vl_convert.svg_to_png(texts[f"{name}.svg"], scale=2))
+    for name, text in texts.items():
+        atomic_write_text(folder / name, text)
+    return [folder / name for name in (*texts, *(f"{name}.png" for name in drawn))]
+
+
+def _text(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _interval(estimate: Any) -> str:
+    return plus_minus(estimate.mean, estimate.low, estimate.high)

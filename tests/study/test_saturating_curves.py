@@ -1,0 +1,76 @@
+"""Fits of accuracy over compute: planted curves are covered, and what does not saturate is refused."""
+
+import numpy as np
+import pytest
+
+from benchmarks.compute_fits import BUDGET, CURVES, FAR, WITHOUT, Planted, covered, study, without_saturation
+from rpg.stats import saturating_curves
+
+
+def exact(planted, seeds=3, checkpoints=21):
+    """Compute and accuracy without any noise; seeds spend differently."""
+    compute = np.linspace(0, BUDGET, checkpoints) * np.linspace(0.9, 1.1, seeds)[:, None]
+    return compute, saturating_curves.curve(planted.parameters(), compute)
+
+
+@pytest.mark.parametrize("name", ["early", "middle", "late", "gradual"])
+def test_a_curve_without_noise_is_recovered(name):
+    planted = CURVES[name]
+    fit = saturating_curves.fit(*exact(planted))
+    assert fit.refusal == "" and fit.held_out < 1e-4
+    assert fit.asymptote.value == pytest.approx(planted.asymptote, abs=1e-4)
+    assert fit.midpoint.value == pytest.approx(planted.midpoint * BUDGET, rel=1e-3)
+    assert fit.slope.value == pytest.approx(planted.slope, rel=1e-3)
+    assert fit.at([0.0, FAR * BUDGET])[0] == pytest.approx(
+        saturating_curves.curve(planted.parameters(), np.array([0.0, FAR * BUDGET])), abs=1e-4
+    )
+
+
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_intervals_cover_planted_curves(seeds):
+    """The whole table: python -m benchmarks.compute_fits."""
+    rng = np.random.default_rng(seeds)
+    fits = [saturating_curves.fit(*study(rng, CURVES["early"], seeds)) for _ in range(120)]
+    hits = np.array([covered(fit, CURVES["early"]) for fit in fits if not fit.refusal])
+    assert len(hits) > 110
+    assert ((hits.mean(axis=0) > 0.88) & (hits.mean(axis=0) < 0.99)).all(), hits.mean(axis=0)
+
+
+@pytest.mark.parametrize("name", WITHOUT)
+def test_what_does_not_saturate_is_refused(name):
+    rng = np.random.default_rng(0)
+    refused = [saturating_curves.fit(*without_saturation(rng, name, seeds)).refusal for seeds in (3, 10) * 5]
+    assert sum(map(bool, refused)) >= 9, refused
+
+
+def test_a_refusal_says_why_and_gives_no_numbers():
+    straight = BUDGET * np.linspace(0, 1, 21) + np.zeros((3, 1))
+    noise = np.random.default_rng(0).normal(0, 0.01, (3, 21))
+    reasons = {
+        "no saturation is in sight": (straight, 0.2 + 0.5 * straight / BUDGET + noise),
+        "does not clearly rise": (straight, 0.4 + noise),
+        "intervals take 3 seeds": tuple(part[:2] for part in exact(CURVES["early"])),
+        "a fit takes at least 5": exact(CURVES["early"], checkpoints=8),
+    }
+    for reason, data in reasons.items():
+        fit = saturating_curves.fit(*data)
+        assert reason in fit.refusal
+        assert all(np.isnan(part).all() for part in (fit.asymptote, fit.midpoint, fit.slope))
+    later = Planted(0.2, 0.7, 0.2, 1.5)
+    compute, accuracy = exact(later)
+    accuracy[:, 11:] -= 0.1  # what the first half could not know
+    assert "predicts the second with an error of" in saturating_curves.fit(compute, accuracy + noise).refusal
+
+
+def test_a_few_noisy_checkpoints_have_a_wider_interval():
+    rng = np.random.default_rng(1)
+    compute, accuracy = study(rng, CURVES["early"], 5)
+    whole, part = (saturating_curves.fit(compute[:, ::step], accuracy[:, ::step]) for step in (1, 2))
+    low, high = whole.at(BUDGET)[1:]
+    assert low < whole.at(BUDGET)[0] < high
+    assert np.isfinite(part.asymptote).all()
+
+
+def test_shapes_are_checked():
+    with pytest.raises(ValueError, match="finite arrays"):
+        saturating_curves.fit([[0.0, 1.0]], [[0.0, np.nan]])

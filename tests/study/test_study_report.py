@@ -1,0 +1,205 @@
+"""The report of a study: its numbers are those of the files, whatever its texts hold."""
+
+import math
+
+import numpy as np
+import pandas
+import pytest
+
+from benchmarks import synthetic_study
+from benchmarks.synthetic import Shape
+from rpg.importing import take_over
+from rpg.importing.trainer_logs import Log
+from rpg.report import compute_curves
+from rpg.stats import searches
+from rpg.store import Layout, StoreError, atomic_write_json, queries
+from rpg.store.atomic_files import read_json_object
+from rpg.store.database import build, connect
+from rpg.study import analysis, study_report
+from rpg.study.registration import record_path, registration
+from rpg.study.spec import Range
+
+HOSTILE = "<img src=x onerror=window.pwned=1> **[a](http://evil)** \\input{/etc/passwd} & 100 %"
+FACTORS = {"model.warm_start.seed": [0, 1]}
+SHAPE = Shape(steps=20, eval_every=2, problems=8, samples=4)
+
+
+@pytest.fixture(scope="module")
+def layout(tmp_path_factory):
+    home = tmp_path_factory.mktemp("study")
+    layout = synthetic_study.write(home, question=HOSTILE, trials=12, seeds=3, factors=FACTORS, shape=SHAPE)
+    build(layout)
+    return layout
+
+
+@pytest.fixture(scope="module")
+def found(layout):
+    return study_report.material(layout, "kl-forms")
+
+
+def trials(*rows):
+    """batch, state and objective of a variant's trials."""
+    return pandas.DataFrame(rows, columns=["batch", "state", "objective"])
+
+
+def test_a_pruned_or_failed_trial_is_never_better_than_one_that_finished_beside_it():
+    rows = trials(
+        (0, "finished", 0.6), (0, "pruned", 0.7), (0, "pruned", 0.2), (0, "failed", math.nan),
+        (1, "finished", 0.8), (1, "pruned", 0.7), (1, "pending", 0.9), (2, "pruned", 0.5),
+    )  # fmt: skip
+    assert analysis.held(rows).tolist() == [0.6, 0.6, 0.2, 0.0, 0.8, 0.7, 0.5]
+    assert analysis.winner(rows) == 4 and analysis.winner(rows[rows["batch"] == 2]) is None
+
+
+def test_the_good_share_is_of_the_space_in_its_logarithms():
+    rows = trials(*[(0, "finished", value) for value in (0.5, 0.49, 0.3)], (0, "pruned", 0.5))
+    rows = rows.assign(rate=[1e-4, 1e-3, 1e-2, 1e-1], form=[{"k": 1}, "b", "b", "b"])
+    # In logarithms the trials lie at 0, 1/3, 2/3 and 1: the first two own half of the line.
+    space = {"rate": Range(log=(1e-4, 1e-1))}
+    assert analysis.good_share(rows, space, 0.02) == pytest.approx(1 / 2, abs=0.01)
+    assert analysis.good_share(rows, space, 0.005) == pytest.approx(1 / 6, abs=0.01)
+    form = {"form": Range(choices=({"k": 1}, "b"))}
+    assert analysis.good_share(rows[:2], form, 0.005) == pytest.approx(1 / 2, abs=0.01)
+    assert math.isnan(analysis.good_share(rows[3:], space, 0.02)) and math.isnan(
+        analysis.good_share(rows, {}, 0.02)
+    )
+
+
+def test_what_k_trials_would_have_found_is_read_off_the_trials(found):
+    [grid] = study_report.fewer_trials(found).grids
+    values = {name: analysis.held(part) for name, part in found.trials.groupby("variant")}
+    assert [row[0].text for row in grid.rows] == ["1", "2", "4", "8", "12"]
+    for row in grid.rows:
+        best = {name: searches.expected_best(each)[int(row[0].text) - 1] for name, each in values.items()}
+        assert row[1].text == max(best, key=best.get) and row[2].text == f"{max(best.values()):.3f}"
+        assert ("±" in row[3].text) == (int(row[0].text) <= 3)
+
+
+def test_scores_are_those_of_the_samples_by_variant_level_and_seed(layout, found):
+    with connect(layout) as db:
+        scores = analysis.reported(db, found.registered)
+        rows = db.execute(
+            """SELECT run, benchmark, problem_id, avg(correct::INT) FROM samples
+               WHERE sweep = ? AND step = 20 GROUP BY ALL ORDER BY ALL""",
+            [found.registered.sweep],
+        ).fetchall()
+    assert scores.samples == 4 and scores.variants == list(synthetic_study.BEST)
+    truth = {}
+    for run, benchmark, _, value in rows:
+        planned = found.registered.runs[run]
+        key = planned["variant"], planned["factors"]["model.warm_start.seed"], planned["seed"], benchmark
+        truth.setdefault(key, []).append(value)
+    for at, benchmark in enumerate(found.registered.benchmarks):
+        expected = [
+            [[truth[variant, level, seed, benchmark] for seed in range(3)] for level in (0, 1)]
+            for variant in scores.variants
+        ]
+        assert scores.cells[at] == pytest.approx(np.array(expected))
+        assert scores.strata[at] == pytest.approx(np.array(expected).mean(axis=1))
+    made = analysis.components(scores, list(FACTORS))
+    assert list(made[0]) == ["initial model", "seed", "problem", "interactions", "sampling"]
+
+
+def test_costs_are_those_of_the_runs(layout, found):
+    with connect(layout) as db:
+        [grid] = study_report.cost(db, found).grids
+        spent = dict(
+            db.execute(
+                """SELECT run, max(tokens) FROM metrics WHERE sweep IN (?, 'kl-forms.tuning') GROUP BY run""",
+                [found.registered.sweep],
+            ).fetchall()
+        )
+    for row in grid.rows:
+        name, count, tuning, _, reported, _ = (cell.text for cell in row)
+        runs = [run for run, planned in found.registered.runs.items() if planned["variant"] == name]
+        assert count == "12" and reported == f"{sum(spent[run] for run in runs):,.0f}"
+        assert tuning == f"{sum(value for run, value in spent.items() if run.startswith(f'{name}-t')):,.0f}"
+
+
+def test_fits_follow_the_axis_and_average_over_factors(layout, found):
+    with connect(layout) as db:
+        tokens, steps = (study_report.compute(db, found.registered, x) for x in ("tokens", "step"))
+    assert [row[0].text for row in tokens.grids[0].rows] == list(synthetic_study.BEST)
+    assert {row[1].text for row in tokens.grids[0].rows} == {"3"}
+    assert tokens.grids[0].header[3] == "Midpoint, response tokens" and steps.grids[0].header[3].endswith(
+        "step"
+    )
+    assert tokens.grids[0].rows != steps.grids[0].rows
+
+
+def test_runs_trained_elsewhere_are_fitted(tmp_path):
+    """Of a log with steps, tokens and scores; a refusal is a sentence."""
+    layout = Layout.at(tmp_path)
+    rng = np.random.default_rng(0)
+    for seed in range(3):
+        steps = [{"step": step, "tokens": 1000.0 * step} for step in range(1, 21)]
+        scores = {
+            step: 0.2 + 0.5 / (1 + (4 / max(step, 1e-9)) ** 2) + rng.normal(0, 0.01) for step in range(21)
+        }
+        straight = {step: 0.2 + 0.02 * step + rng.normal(0, 0.01) for step in range(21)}
+        for variant, curve in (("TRL GRPO", scores), (HOSTILE, straight)):
+            source = tmp_path / f"{seed}.json"
+            source.write_text("{}")
+            log = Log(steps, {"easy": curve}, [], [])
+            take_over(layout, log, kind="trl", source=source, sweep="theirs", variant=variant, seed=seed)
+    build(layout)
+    labels = {queries.Series("theirs", name): name for name in ("TRL GRPO", HOSTILE)}
+    with connect(layout) as db:
+        made = compute_curves.fits(
+            compute_curves.measured(db, labels, ["easy"], "tokens"), list(labels.values())
+        )
+    good, bad = made["TRL GRPO"], made[HOSTILE]
+    assert good.asymptote.low < 0.7 < good.asymptote.high and good.midpoint.low < 4000 < good.midpoint.high
+    assert compute_curves.refusals(made) == [f"{HOSTILE}: no extrapolation: {bad.refusal}."]
+    assert "no saturation is in sight" in bad.refusal
+
+
+def test_the_report_is_complete_and_its_texts_are_text(layout, found):
+    paths = {path.name: path for path in study_report.write_study_report(layout, "kl-forms")}
+    assert {"report.html", "report.tex", "trials.csv", "search-1.png", "compute.svg", "profiles.png"} <= set(
+        paths
+    )
+    html, tex = paths["report.html"].read_text(), paths["report.tex"].read_text()
+    assert "<img src=x" not in html and "&lt;img src=x" in html
+    assert found.registered.digest in html and all(line in html for line in found.registered.deviations)
+    for title in (
+        "Registered",
+        "Verdicts",
+        "Over problems",
+        "Where the variance is",
+        "Over compute",
+        "Search",
+        "Cost",
+    ):
+        assert f">{title}</h2>" in html
+    assert tex.count(r"\begin{table}") == tex.count(r"\end{table}") == html.count("<thead>")
+    assert paths["search-1.png"].read_bytes().startswith(b"\x89PNG")
+    assert len(pandas.read_csv(paths["trials.csv"])) == 36
+
+
+def test_a_changed_record_is_shown_in_the_report(layout):
+    path = record_path(layout, "kl-forms")
+    record = read_json_object(path)
+    atomic_write_json(path, record | {"matters": 0.2})
+    try:
+        plan = registration(layout, "kl-forms")
+        part = study_report.registered(study_report.material(layout, "kl-forms"))
+    finally:
+        atomic_write_json(path, record)
+    assert plan.deviations and list(part.notes) == plan.deviations and "then changed" in part.lines[0]
+
+
+def test_before_anything_has_ended_every_part_says_so(tmp_path):
+    layout = synthetic_study.write(tmp_path, trials=2, registered=False, unfinished=2, shape=SHAPE)
+    build(layout)
+    found = study_report.material(layout, "kl-forms")
+    waiting = found._replace(trials=found.trials[found.trials["variant"] == "dapo"])
+    assert study_report.fewer_trials(waiting).lines == ["This takes two variants with two ended trials each."]
+    assert study_report.search(waiting).grids[0].rows[0][4].text == ""
+    assert study_report.search(found._replace(trials=found.trials[:0])).lines == [
+        "No trial has been proposed yet."
+    ]
+    assert "Nothing is registered yet" in study_report.registered(found).lines[0]
+    assert study_report.write_study_report(layout, "kl-forms")
+    with pytest.raises(StoreError, match="gone"):
+        study_report.material(layout, "gone")
