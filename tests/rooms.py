@@ -143,6 +143,10 @@ ROOMS = (
         "prefect pydantic",
     ),
     _room(
+        "flows.study", "the flow of a study: tune, register, report",
+        "rpg.errors rpg.store rpg.next_steps rpg.config rpg.tasks rpg.report rpg.study flows.prefect", "prefect",
+    ),
+    _room(
         "flows.other_code", "nights of other code: of commits, to find what changed the bits, and of planted faults",
         "rpg.errors rpg.processes rpg.store rpg.report", "yaml",
     ),
@@ -161,8 +165,8 @@ ROOMS = (
         "rpg.cli", "the command line",
         "rpg.errors rpg.processes rpg.stats rpg.catalogue rpg.auditing rpg.store rpg.next_steps rpg.config rpg.tasks "
         "rpg.planning rpg.models rpg.backends.local rpg.backends.verl rpg.evaluation rpg.tracking rpg.importing "
-        "rpg.report rpg.paper flows.monitor flows.machine flows.prefect flows.sweep flows.other_code flows.nightly "
-        "flows.serve",
+        "rpg.report rpg.study rpg.paper flows.monitor flows.machine flows.prefect flows.sweep flows.study flows.other_code "
+        "flows.nightly flows.serve",
         "typer rich duckdb yaml huggingface_hub httpx",
     ),
     _room("flows", "the deployed flows for a Prefect worker of your own", "flows.prefect flows.serve", starts="rpg.cli"),

@@ -6,6 +6,7 @@ import os
 import select
 import sys
 import time
+import zlib
 from pathlib import Path
 
 from rpg.processes import die_with_parent
@@ -32,7 +33,8 @@ def main(sweep: Path) -> int:
             there = set(folder.checkpoint_steps())
             for benchmark, step in missing:
                 if step in there:
-                    write_eval(folder, benchmark, step, [_sample(number, step) for number in range(4)])
+                    share = (step + zlib.crc32(folder.read_manifest()["run_id"].encode())) % 5
+                    write_eval(folder, benchmark, step, [_sample(number, share) for number in range(4)])
                     done += 1
             if not pending_evaluations(folder):
                 complete.add(folder.name)
@@ -42,8 +44,9 @@ def main(sweep: Path) -> int:
             time.sleep(0.1)
 
 
-def _sample(number: int, step: int) -> dict:
-    right = number < step % 5
+def _sample(number: int, share: int) -> dict:
+    """The first `share` of four problems are right: it follows from the run's identity and the step."""
+    right = number < share
     text = {"problem_id": f"p{number}", "problem": "?", "answer": "1", "response": "1" if right else "0"}
     return text | {
         "sample": 0, "extracted": text["response"], "correct": right, "reason": "", "tokens": 1, "truncated": False,

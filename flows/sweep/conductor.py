@@ -82,6 +82,7 @@ def register(sweep: Sweep, layout: Layout, fresh: bool = False) -> list[RunFolde
             "path": str(sweep.path),
             "baseline": sweep.baseline,
             "matters": sweep.spec.matters,
+            "budget": sweep.spec.budget.tokens if sweep.spec.budget else None,
             "created": created,
             "runs": [*(run.folder for run in sweep.runs), *imported_runs(layout, sweep.spec.name)],
             "benchmarks": list(dict.fromkeys(name for run in sweep.runs for name in run.spec.benchmarks())),
@@ -121,7 +122,7 @@ def conduct(
                         from flows.prefect.ui import TaskOwner  # noqa: PLC0415 - see above
                         from flows.sweep.flow import run  # noqa: PLC0415 - see above
                     owner = TaskOwner(layout, name)
-                    context = Context(layout, name, slots, children, claims, progress, owner)
+                    context = Context(layout, name, slots, children, claims, progress, owner, sweep.reported)
                     run([folder.name for folder in due], workers, context)
     except Exception as error:
         if (line := _one_line(error)) is None:

@@ -41,6 +41,7 @@ class Context:
     claims: Claims
     progress: Progress
     owner: TaskOwner
+    reported: bool = True
     disk: DiskSpace = field(default_factory=DiskSpace)
     evaluation_waits: threading.Event = field(default_factory=threading.Event)
     """Set while the evaluator waits for GPUs: it goes before the next training of the sweep."""

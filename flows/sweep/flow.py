@@ -106,7 +106,8 @@ def run_stages(folders: Sequence[RunFolder], workers: int, context: Context) -> 
 
     _announce(context, "building database and report")
     aggregate(context.layout)
-    report(context.layout, context.sweep)
+    if context.reported:
+        report(context.layout, context.sweep)
     return failures
 
 

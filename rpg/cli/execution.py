@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -77,47 +77,64 @@ def train(file: RunFile, set_: Set = [], name: Name = None, home: Home = None, f
 
 def execute(planned: Sweep, home: Path | None, workers: int | None, fresh: bool = False) -> int:
     """Conduct a sweep in the foreground, showing its progress. Returns the exit code."""
+    layout = layout_at(home)
+    try:
+        folders, error = conducted(planned, layout, workers, fresh)
+    except KeyboardInterrupt:
+        return stopped()
+    return _conclude(layout, planned.spec.name, folders, error)
+
+
+def stopped() -> int:
+    """Say what a command that was interrupted leaves behind; returns its exit code."""
+    from rpg.next_steps import this_again
+
+    complain(f"\nstopped; every process has ended. Nothing finished is lost. Continue with: {this_again()}")
+    return 130
+
+
+def conducted(
+    planned: Sweep,
+    layout: Layout,
+    workers: int | None,
+    fresh: bool = False,
+    wanted: Collection[str] | None = None,
+) -> tuple[list[RunFolder], str | None]:
+    """Register a sweep, and run what is not finished of it, or of the runs `wanted`. Returns its runs, and what failed in a
+    line. Raises KeyboardInterrupt when every process has ended."""
     from flows.monitor import Progress
     from flows.sweep.conductor import conduct, register, sweep_lock, unfinished
     from rpg.cli.missing_packages import require
     from rpg.config.shipped import short
-    from rpg.next_steps import this_again
     from rpg.planning.preflight import preflight, wrong_paths
     from rpg.processes import end_orphans
     from rpg.store.run_provenance import of_other_code
 
     require(*dict.fromkeys(package for run in planned.runs for package in run.spec.backend.needs))
-    specs, layout = [run.spec for run in planned.runs], layout_at(home)
+    specs = [run.spec for run in planned.runs]
     if lines := wrong_paths(specs, layout):
         refuse("\n".join(f"{short(planned.path)}: {line}" for line in lines))
     with console.status(f"{short(planned.path)}: reading the problems"):
         _check_problems(planned, layout)
     name, workers = planned.spec.name, workers or default_workers(planned)
-    try:
-        with sweep_lock(layout, name), _interrupted_by_sigterm():
-            for line in preflight(specs, layout):
-                complain(f"! {line}", "yellow")
-            end_orphans()  # of a conductor that was killed
-            older = of_other_code(layout.run(name, run.folder) for run in planned.runs)[0] if fresh else []
-            if older:
-                say(f"{name}: setting aside {len(older)} runs trained by other code: {', '.join(older)}")
-            folders = register(planned, layout, fresh)
-            due = unfinished(folders)
-            if due:
-                say(
-                    f"{name}: {len(due)} of {len(folders)} runs to do, {workers} at a time, in {layout.sweep_folder(name)}"
-                )
-            else:
-                say(f"{name}: all {len(folders)} runs were already done; nothing was trained.")
-            progress = Progress(console, name, folders)
-            with progress if due else nullcontext():
-                error = conduct(planned, layout, due, workers, progress)
-    except KeyboardInterrupt:
-        complain(
-            f"\nstopped; every process has ended. Nothing finished is lost. Continue with: {this_again()}"
-        )
-        return 130
-    return _conclude(layout, name, folders, error)
+    with sweep_lock(layout, name), _interrupted_by_sigterm():
+        for line in preflight(specs, layout):
+            complain(f"! {line}", "yellow")
+        end_orphans()  # of a conductor that was killed
+        older = of_other_code(layout.run(name, run.folder) for run in planned.runs)[0] if fresh else []
+        if older:
+            say(f"{name}: setting aside {len(older)} runs trained by other code: {', '.join(older)}")
+        folders = register(planned, layout, fresh)
+        due = [folder for folder in unfinished(folders) if wanted is None or folder.name in wanted]
+        if due:
+            say(
+                f"{name}: {len(due)} of {len(folders)} runs to do, {workers} at a time, in {layout.sweep_folder(name)}"
+            )
+        else:
+            say(f"{name}: all {len(folders)} runs were already done; nothing was trained.")
+        progress = Progress(console, name, due if wanted else folders)
+        with progress if due else nullcontext():
+            return folders, conduct(planned, layout, due, workers, progress)
 
 
 def _check_problems(planned: Sweep, layout: Layout) -> None:

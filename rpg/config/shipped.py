@@ -11,7 +11,7 @@ from rpg.config.errors import ConfigError, nearest
 
 SHIPPED = (Path(__file__).parents[1] / "configs").resolve()
 NIGHTLY = SHIPPED / "nightly"
-_PLAIN = ("sweeps", "runs", "paper")
+_PLAIN = ("sweeps", "runs", "paper", "studies")
 """The folders whose files can be named without the folder."""
 
 

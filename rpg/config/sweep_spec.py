@@ -20,9 +20,16 @@ from rpg.config.errors import ConfigError, explain, models_in, nearest
 from rpg.config.identity import canonical_json, identity
 from rpg.config.load import assign, load_raw_run, merge, parse_yaml, read_mapping, resolve
 from rpg.config.run_spec import RunSpec
+from rpg.config.section import Positive, Section
 from rpg.config.yaml_lines import place
 
 MAX_RUNS = 10_000
+
+
+class Budget(Section):
+    """What each run may have spent where variants are compared at equal spending."""
+
+    tokens: Positive
 
 
 class SweepSpec(BaseModel):
@@ -49,6 +56,8 @@ class SweepSpec(BaseModel):
     """What the other variants are compared with: a variant, an algorithm, or an algorithm with values (`grpo beta=1e-4`)."""
     matters: float = Field(default=0.02, gt=0, lt=1)
     """The smallest difference in accuracy that you care about: reports say what it takes to find it. Changes no run."""
+    budget: Budget | None = None
+    """`{tokens: 300000}`: reports also compare at these tokens per run, interpolated between checkpoints. Changes no run."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +75,15 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class Sweep:
-    """An expanded sweep: its specification, its runs in order, the baseline's variant and the file's text."""
+    """An expanded sweep: its specification, its runs in order, the baseline's variant and the file's text. `reported`: a
+    report is written when its runs are over."""
 
     spec: SweepSpec
     runs: tuple[PlannedRun, ...]
     baseline: str | None
     source: str
     path: Path
+    reported: bool = True
 
 
 def load_sweep(
@@ -104,7 +115,7 @@ def load_sweep(
     for point in _points(varied, spec, path, overrides):
         if any(all(_same(point.get(k), v) for k, v in entry.items()) for entry in spec.exclude):
             continue
-        at = ", ".join(f"{k}={_text(v)}" for k, v in point.items())
+        at = ", ".join(f"{k}={value_text(v)}" for k, v in point.items())
         run = with_values(base, {**fixed, **point}, path, str(path), f"{path} [{at}]" if at else str(path))
         planned = plan_run(run, point, several, data_digest(run))
         if planned.run_id in by_id:
@@ -148,6 +159,10 @@ def _read_spec(path: Path, axes: dict[str, list[Any]] | None, name: str | None) 
     if "name" not in raw and not raw.keys().isdisjoint(RunSpec.model_fields):
         raise ConfigError(
             f"{path}: this is a run file, and a sweep file (name, axes) is expected here; try: rpg train {path}"
+        )
+    if "tune" in raw:
+        raise ConfigError(
+            f"{path}: tune: this is a study file, and a sweep file is expected here; try: rpg study {path}"
         )
     misplaced = [key for key in raw if key in RunSpec.model_fields and key not in SweepSpec.model_fields]
     if misplaced:
@@ -245,13 +260,14 @@ def _same(a: Any, b: Any) -> bool:
     return canonical_json(a) == canonical_json(b)
 
 
-def _text(value: Any) -> str:
+def value_text(value: Any) -> str:
+    """A value in the name of a variant."""
     if isinstance(value, dict):
         head = str(value.get("name") or value.get("type") or "")
-        rest = ",".join(f"{k}={_text(v)}" for k, v in value.items() if k not in ("name", "type"))
+        rest = ",".join(f"{k}={value_text(v)}" for k, v in value.items() if k not in ("name", "type"))
         return f"{head}({rest})" if head and rest else head or f"({rest})"
     if isinstance(value, list):
-        return "[" + ",".join(map(_text, value)) + "]"
+        return "[" + ",".join(map(value_text, value)) + "]"
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -263,15 +279,20 @@ def plan_run(run: RunSpec, point: dict[str, Any], varied: dict[str, list[Any]], 
     """Name a run: variant = algorithm and the varied axes but the seed; folder = variant, seed, identity."""
 
     def name(axis: str) -> str:
-        return _text(_telling(point[axis], varied.get(axis, [])))
+        return value_text(_telling(point[axis], varied.get(axis, [])))
 
     head = name("algorithm") if "algorithm" in point else run.algorithm.name
     named = [k for k in varied if k not in ("algorithm", "seed")]
     rest = [f"{k.removeprefix('algorithm.')}={name(k)}" for k in named]
     variant = " ".join([head, *rest])
     run_id = identity(run, digest)
-    slug = re.sub(r"[^a-z0-9.]+", "-", variant.lower()).strip("-.")[:60].strip("-.")
-    return PlannedRun(f"{slug}-s{run.seed}-{run_id[:8]}", run_id, variant, point, run, digest)
+    return PlannedRun(run_folder(variant, run.seed, run_id), run_id, variant, point, run, digest)
+
+
+def run_folder(name: str, seed: int, run_id: str) -> str:
+    """The folder of a run, whatever characters are in the name of its variant."""
+    slug = re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-.")[:60].strip("-.")
+    return f"{slug}-s{seed}-{run_id[:8]}"
 
 
 def _telling(value: Any, values: list[Any]) -> Any:

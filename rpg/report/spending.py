@@ -35,6 +35,18 @@ def add_spending(table: pandas.DataFrame, spent: pandas.DataFrame, chosen: Check
             table.loc[place, name] = known[name].astype(float).mean(skipna=False)
 
 
+def short_of(
+    planned: float | None, spent: pandas.DataFrame, chosen: Checkpoints, labels: Mapping[str, str]
+) -> list[str]:
+    """A note if runs ended before the tokens at which variants were to be compared; `spent` as in `add_spending`."""
+    short = []
+    for variant, (step, runs) in chosen.items():
+        tokens = spent["tokens"].reindex([(run, step) for run in runs.values()]).astype(float)
+        if (least := tokens.min()) < (planned or 0.0):
+            short.append(f"{labels[variant]} ({least:,.0f})")
+    return [f"runs ended before the budget of {planned:,.0f} tokens: {', '.join(short)}"] if short else []
+
+
 def unequal(table: pandas.DataFrame, labels: Mapping[str, str]) -> str:
     """How unequally variants have spent, in one line; empty if they have not, or nobody knows."""
     each = table.drop_duplicates("variant").set_index("variant")
@@ -58,8 +70,10 @@ def at_equal_spending(
     spent: pandas.DataFrame,
     benchmarks: Sequence[str],
     labels: Mapping[str, str],
+    planned: float | None = None,
 ) -> Iterator[Equal]:
-    """At equal tokens and at equal seconds, if variants differ in them: at the least that a compared run has spent.
+    """At equal tokens and at equal seconds, if variants differ in them: at the least that a compared run has spent; at
+    `planned` tokens, where a budget was named and all have spent it.
 
     `complete` are the evaluated (run, step); accuracies are means over the `benchmarks`.
     """
@@ -78,7 +92,11 @@ def at_equal_spending(
         }
         means = [float(np.mean(values)) for values in totals.values()]
         budget = min(map(min, totals.values()), default=0.0)
-        if baseline not in totals or budget <= 0 or max(means) < UNEQUAL * min(means):
+        if axis == "tokens" and planned is not None:
+            budget = min(budget, planned)
+        elif means and max(means) < UNEQUAL * min(means):
+            continue
+        if baseline not in totals or budget <= 0:
             continue
         places = {
             variant: {

@@ -16,7 +16,7 @@ import pandas
 
 from rpg import stats
 from rpg.report import diagnostics, verdicts
-from rpg.report.spending import SPENT, Equal, add_spending, at_equal_spending, unequal
+from rpg.report.spending import SPENT, Equal, add_spending, at_equal_spending, short_of, unequal
 from rpg.report.verdicts import Checkpoints
 from rpg.store import Layout, StoreError, queries
 from rpg.store.current import require_comparable
@@ -25,10 +25,12 @@ MEAN = "mean"
 
 
 class History(NamedTuple):
-    """Looks that were taken at a sweep's differences, and the size of a difference that matters (`matters` in its file)."""
+    """Looks that were taken at a sweep's differences; and of its file the size of a difference that matters (`matters`) and
+    the tokens at which variants are compared (`budget`)."""
 
     looks: tuple[stats.Look, ...] = ()
     matters: float = stats.MATTERS
+    budget: float | None = None
 
 
 class Summary(NamedTuple):
@@ -179,7 +181,10 @@ def summarise(
     complete = set(
         scores.loc[scores["benchmark"].isin(judged), ["run", "step"]].itertuples(index=False, name=None)
     )
-    equal = tuple(at_equal_spending(db, sweep, complete, chosen, baseline, spent, judged, names_of))
+    equal = tuple(
+        at_equal_spending(db, sweep, complete, chosen, baseline, spent, judged, names_of, past.budget)
+    )
+    notes += short_of(past.budget, spent, chosen, names_of)
     return Summary(
         sweep, baseline, benchmarks, variants, names_of, table, notes + ill, queries.rules(db, sweep), tuple(ill), look,
         equal, unequal(table, names_of),
@@ -366,9 +371,11 @@ def history(layout: Layout, sweep: str) -> History:
     """From the sweep's folder."""
     looks = [stats.Look(**fields) for fields in layout.read_looks(sweep)]
     matters = stats.MATTERS
+    budget = None
     with contextlib.suppress(StoreError, KeyError):
-        matters = float(layout.read_sweep(sweep)["matters"])
-    return History(tuple(looks), matters)
+        written = layout.read_sweep(sweep)
+        matters, budget = float(written["matters"]), written.get("budget")
+    return History(tuple(looks), matters, budget)
 
 
 def _judge(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rpg import provenance
+from rpg.config.sweep_spec import value_text
 from rpg.store import Layout, RunFolder, StoreError, atomic_write_json
 from rpg.store.current import current_runs
 from rpg.store.run_folder import FORMAT, read_checked
@@ -31,8 +32,9 @@ _PLAN = (
 class Registration:
     """What is compared, as it was registered.
 
-    variants: name -> its settings by dotted field, tuned ones included. factors: dotted field -> levels, crossed with the
-    seeds. runs: folder in the sweep `sweep` -> {variant, seed, factors: {field: level}, run_id}. budget: tokens per run, or
+    variants: name -> its settings by dotted field; of a searched field a list, with a value for each search, where there are
+    several. factors: dotted field -> levels, crossed with the seeds. runs: folder in the sweep `sweep` -> {variant, seed,
+    settings: {searched field: value}, factors: {field: level}, run_id}. budget: tokens per run, or
     None. deviations: how what there is departs from the record, a sentence each; none: the badge holds.
     """
 
@@ -53,6 +55,13 @@ class Registration:
     number: int
     deviations: list[str]
 
+    def runs_of_variants(self) -> dict[str, list[str]]:
+        """Variant -> the identities of its runs."""
+        return {
+            variant: [run["run_id"] for run in self.runs.values() if run["variant"] == variant]
+            for variant in self.variants
+        }
+
 
 def record_path(layout: Layout, study: str, number: int | None = None) -> Path:
     """The record of a study; with `number` a former one."""
@@ -63,6 +72,11 @@ def record_path(layout: Layout, study: str, number: int | None = None) -> Path:
 def reported_sweep(study: str, record_digest: str) -> str:
     """Name of the sweep that a record plans: another record is another sweep."""
     return f"{study}.{record_digest[:8]}"
+
+
+def reported_variant(variant: str, levels: Mapping[str, Any]) -> str:
+    """Name of a variant in the reported sweep, at one level of every factor."""
+    return " ".join([variant, *(f"{field}={value_text(level)}" for field, level in levels.items())])
 
 
 def register(layout: Layout, plan: Mapping[str, Any], former: Mapping[str, Any] | None = None) -> None:
@@ -130,7 +144,9 @@ def deviations(layout: Layout, record: Mapping[str, Any]) -> Iterator[str]:
             yield from (
                 f"registered again after record {number}: {line}" for line in differences(former, record)
             )
-    yield from _of_file(read_study(layout, study), record)
+    yield from (
+        f"the study's file was changed after the registration: {line}" for line in changes(layout, record)
+    )
     sweep = reported_sweep(study, record["digest"])
     if layout.sweep_folder(sweep).is_dir():
         yield from _of_sweep(layout, sweep, record)
@@ -147,34 +163,39 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str
     return lines
 
 
-def _of_file(study: Mapping[str, Any], record: Mapping[str, Any]) -> Iterator[str]:
-    """What the study's file says now that the record does not."""
+def changes(layout: Layout, record: Mapping[str, Any]) -> list[str]:
+    """How the study's file, as it was read last, differs from the record, a sentence each."""
+    study = read_study(layout, str(record["study"]))
     report = study["spec"]["report"]
     says = {
         "seeds": report["seeds"],
         "matters": report["matters"],
         "looks": report["looks"],
         "budget": (report["budget"] or {}).get("tokens"),
+        "baseline": report["baseline"] or next(iter(study["variants"])),
         "factors": study["spec"]["factors"],
-        "tuning": {one["variant"]: one["digest"] for one in study["tuning"]},
     }
-    for name, value in says.items():
-        if value != record[name]:
-            shown = (
-                f": {name} is {value}, {record[name]} was registered"
-                if name != "tuning"
-                else ": how variants are tuned"
-            )
-            yield f"the study's file was changed after the registration{shown}"
+    lines = [
+        f"{name} is {value}, {record[name]} was registered"
+        for name, value in says.items()
+        if value != record[name]
+    ]
+    tuned = {one["variant"]: one["digest"] for one in study["tuning"]}
+    for variant in sorted({*tuned, *record["tuning"]}):
+        if tuned.get(variant) != record["tuning"].get(variant):
+            lines.append(f"{variant} is made or tuned in another way than when it was registered")
+    return lines
 
 
 def _of_sweep(layout: Layout, sweep: str, record: Mapping[str, Any]) -> Iterator[str]:
     """What the runs that are reported have that the record does not."""
     with contextlib.suppress(StoreError):
         written = layout.read_sweep(sweep)
-        for name in ("matters", "benchmarks", "baseline"):
-            if (value := written.get(name)) != record[name]:
-                yield f"{name} of the reported sweep is {value}, {record[name]} was registered"
+        first = {field: levels[0] for field, levels in record["factors"].items()}
+        planned = {**record, "baseline": reported_variant(record["baseline"], first)}
+        for name in ("matters", "benchmarks", "baseline", "budget"):
+            if (value := written.get(name)) != planned[name]:
+                yield f"{name} of the reported sweep is {value}, {planned[name]} was registered"
     for folder in current_runs(layout, sweep):
         planned = record["runs"].get(folder.name)
         if planned is None:

@@ -17,7 +17,7 @@ from rpg.config.identity import canonical_json
 from rpg.config.load import load_raw_run, merge, read_mapping
 from rpg.config.run_spec import RunSpec
 from rpg.config.section import Positive, Section
-from rpg.config.sweep_spec import check_field, with_values
+from rpg.config.sweep_spec import Budget, check_field, with_values
 from rpg.config.yaml_lines import place
 
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
@@ -85,16 +85,19 @@ class Objective(Section):
 
 
 class Tune(Section):
-    """How the settings of every variant are searched: as many trials, batches and seeds for each."""
+    """How the settings of every variant are searched: as many searches, trials and seeds for each."""
 
     space: Space = {}  # noqa: RUF012 - pydantic copies it
     """Dotted field -> `{log: [low, high]}`, `{linear: [low, high]}` or `{choices: [...]}`."""
     spaces: dict[str, dict[str, Range | None]] = {}  # noqa: RUF012 - pydantic copies it
     """Variant -> its own ranges; null: the variant does not have the field."""
     trials: Positive
-    """Settings that are tried, per variant."""
+    """Settings that are tried in each search."""
+    searches: Positive | None = None
+    """Searches per variant, each of which knows nothing of the others; null: one for each reported seed, so that differences
+    between reported seeds contain what the luck of a search does. With one search, verdicts are about the settings found."""
     batch: Positive = 8
-    """Trials that are proposed together, per variant; the first batch is drawn at random."""
+    """Trials of a search that are proposed together."""
     seeds: Seeds
     prune: Literal["none", "successive-halving"] = "none"
     """`successive-halving`: after each seed, only the better half of a batch is trained with the next one."""
@@ -109,12 +112,6 @@ class Tune(Section):
                 f"prune: {self.prune} stops trials between seeds, so it needs two seeds at least"
             )
         return self
-
-
-class Budget(Section):
-    """What each run may have spent where variants are compared at equal spending."""
-
-    tokens: Positive
 
 
 class Report(Section):
@@ -176,6 +173,10 @@ class StudySpec(Section):
             for name in named:
                 if name is not None and name not in names:
                     raise ValueError(f"{field}: {name!r} is not a variant; accepted: {', '.join(names)}")
+        if (searches := self.tune.searches) and searches > len(self.report.seeds):
+            raise ValueError(
+                f"tune.searches: {searches}, and report.seeds has {len(self.report.seeds)}; accepted: at most as many"
+            )
         if both := sorted({*self.tune.seeds} & {*self.report.seeds}):
             raise ValueError(
                 f"report.seeds: {both} are seeds of tune.seeds, and what was tuned on cannot be reported"
@@ -190,6 +191,15 @@ class Study:
     spec: StudySpec
     base: dict[str, Any]
     path: Path
+
+    @property
+    def searches(self) -> int:
+        return self.spec.tune.searches or len(self.spec.report.seeds)
+
+    @property
+    def batches(self) -> int:
+        """Batches of a search."""
+        return math.ceil(self.spec.tune.trials / self.spec.tune.batch)
 
     @property
     def variants(self) -> dict[str, dict[str, Any]]:

@@ -27,20 +27,22 @@ HALVING = "successive-halving"
 
 
 class Tuning(NamedTuple):
-    """How one variant is tuned, from study.json: all that decides its trials, but their number."""
+    """How one variant is tuned, from study.json: all that decides its trials, and how many batches there are in all."""
 
     variant: str
     digest: str
     space: Space
     benchmarks: tuple[str, ...]
     seeds: tuple[int, ...]
+    batches: int
     halving: bool
 
 
 class Batch(NamedTuple):
-    """Settings that were proposed together, with the folders of their runs by tuning seed."""
+    """Settings that were proposed together, with the folders of their runs by tuning seed. `search` knows only its own."""
 
     number: int
+    search: int
     first: int
     settings: list[dict[str, Any]]
     runs: list[list[str]]
@@ -75,6 +77,7 @@ def write_study(layout: Layout, study: Study, tunings: list[Tuning]) -> None:
         "path": str(study.path),
         "spec": spec.model_dump(mode="json"),
         "variants": study.variants,
+        "searches": study.searches,
         "tuning": [one._asdict() | {"space": _json(one.space)} for one in tunings],
     }
     atomic_write_json(layout.study_folder(spec.name) / "study.json", record)
@@ -97,10 +100,12 @@ def tunings_of(study: Study, data: str) -> list[Tuning]:
             "data": data,
             "space": _json(space),
             "benchmarks": study.tuning_benchmarks(),
-            **tune.model_dump(mode="json", include={"batch", "seeds", "prune"}),
+            **tune.model_dump(mode="json", include={"trials", "batch", "seeds", "prune"}),
         }
         halving = tune.prune == HALVING
-        made.append(Tuning(variant, digest(decisive), space, study.tuning_benchmarks(), tune.seeds, halving))
+        count = study.searches * study.batches
+        benchmarks = study.tuning_benchmarks()
+        made.append(Tuning(variant, digest(decisive), space, benchmarks, tune.seeds, count, halving))
     return made
 
 
@@ -116,32 +121,37 @@ def batch_path(layout: Layout, study: str, tuning: Tuning, number: int) -> Path:
 def batches(layout: Layout, study: str, tuning: Tuning) -> Iterator[Batch]:
     """The batches of a variant that were proposed, in order. Raises StoreError: a record cannot be read."""
     number = 0
-    while (path := batch_path(layout, study, tuning, number)).exists():
+    while number < tuning.batches and (path := batch_path(layout, study, tuning, number)).exists():
         record = read_checked(path, ("trials",))
         trials = record["trials"]
         yield Batch(
-            number, trials[0]["trial"], [one["settings"] for one in trials], [one["runs"] for one in trials]
+            number,
+            record.get("search", 0),
+            trials[0]["trial"],
+            [one["settings"] for one in trials],
+            [one["runs"] for one in trials],
         )
         number += 1
 
 
-def outcomes(layout: Layout, study: str, tuning: Tuning, batch: Batch) -> list[Trial]:
-    """The trials of a batch with what their runs have come to, and which of them are pruned."""
+def read_batch(
+    layout: Layout, study: str, tuning: Tuning, batch: Batch
+) -> tuple[list[Trial], list[tuple[int, int]]]:
+    """The trials of a batch with what their runs have come to, and the runs that are due (rpg.study.tuning.judged)."""
     sweep = tuning_sweep(study)
-    read = [
-        Trial(
-            batch.first + at,
-            settings,
-            tuple(outcome(layout.run(sweep, run), tuning.benchmarks) for run in runs),
-        )
-        for at, (settings, runs) in enumerate(zip(batch.settings, batch.runs, strict=True))
-    ]
-    return judged(read, tuning.halving)[0]
+    trials = []
+    for number, (settings, runs) in enumerate(zip(batch.settings, batch.runs, strict=True), batch.first):
+        outcomes = tuple(outcome(layout.run(sweep, run), tuning.benchmarks) for run in runs)
+        trials.append(Trial(number, settings, outcomes))
+    return judged(trials, tuning.halving)
 
 
-def variant_trials(layout: Layout, study: str, tuning: Tuning) -> list[Trial]:
-    """All trials of a variant, in order."""
-    return [one for batch in batches(layout, study, tuning) for one in outcomes(layout, study, tuning, batch)]
+def searches(layout: Layout, study: str, tuning: Tuning) -> list[list[Trial]]:
+    """The trials of a variant in their order, by search."""
+    found: dict[int, list[Trial]] = {}
+    for batch in batches(layout, study, tuning):
+        found.setdefault(batch.search, []).extend(read_batch(layout, study, tuning, batch)[0])
+    return [*found.values()]
 
 
 def outcome(folder: RunFolder, benchmarks: tuple[str, ...]) -> Outcome:
@@ -165,8 +175,8 @@ COLUMNS = ("seeds", "objective", "pruned", "state", "tokens", "seconds", "run_id
 
 
 def trials(layout: Layout, study: str) -> pandas.DataFrame:
-    """One row per trial of each variant: variant, trial, batch, a column per searched field (NaN where the variant does not
-    have it), seeds (runs that are there), objective (mean accuracy over them; NaN without), pruned, state (pending,
+    """One row per trial of each variant: variant, search, trial, batch, a column per searched field (NaN where the variant
+    does not have it), seeds (runs that are there), objective (mean accuracy over them; NaN without), pruned, state (pending,
     finished, pruned or failed), tokens and seconds (spent by its runs), run_ids (their folders in the sweep <study>.tuning).
     Raises StoreError: there is no such study, or a record cannot be read.
     """
@@ -175,12 +185,13 @@ def trials(layout: Layout, study: str) -> pandas.DataFrame:
     for one in record["tuning"]:
         tuning = tuning_from(one)
         for batch in batches(layout, study, tuning):
-            for trial, runs in zip(outcomes(layout, study, tuning, batch), batch.runs, strict=True):
+            for trial, runs in zip(read_batch(layout, study, tuning, batch)[0], batch.runs, strict=True):
                 began = [layout.run(tuning_sweep(study), run) for run in runs]
                 spent = [_spent(folder) for folder in began]
                 rows.append(
                     {
                         "variant": tuning.variant,
+                        "search": batch.search,
                         "trial": trial.number,
                         "batch": batch.number,
                         **trial.settings,
@@ -194,7 +205,7 @@ def trials(layout: Layout, study: str) -> pandas.DataFrame:
                     }
                 )
     fields = list(dict.fromkeys(field for one in record["tuning"] for field in one["space"]))
-    return pandas.DataFrame(rows, columns=["variant", "trial", "batch", *fields, *COLUMNS])
+    return pandas.DataFrame(rows, columns=["variant", "search", "trial", "batch", *fields, *COLUMNS])
 
 
 def tuning_from(record: dict[str, Any]) -> Tuning:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rpg.config.identity import canonical_json
 from rpg.study.spec import Space
 
 Outcome = float | None
@@ -75,24 +74,26 @@ def winner(trials: Sequence[Trial]) -> Trial | None:
     return max(finished, key=lambda trial: (trial.objective, -trial.number), default=None)
 
 
-def remarks(variant: str, space: Space, trials: Sequence[Trial]) -> Iterator[str]:
-    """What a reader should know about the search of a variant, a sentence each."""
-    best = winner(trials)
-    states = [trial.state for trial in trials]
-    if best is None:
-        return
+def remarks(variant: str, space: Space, searches: Sequence[Sequence[Trial]]) -> Iterator[str]:
+    """What a reader should know about the searches of a variant, a sentence each."""
+    winners = [winner(trials) for trials in searches]
+    states = [trial.state for trials in searches for trial in trials]
     for field, values in space.items():
-        if end := values.edge(best.settings[field]):
-            yield (
-                f"{variant}: the best {field} is the {end} you allowed ({best.settings[field]:.3g} in "
-                f"{values.low:g} to {values.high:g}): a wider space may hold a better one"
-            )
+        ends = [values.edge(best.settings[field]) for best in winners if best]
+        for end in ("smallest", "largest"):
+            if count := ends.count(end):
+                of = f" in {count} of {len(ends)} searches" if len(ends) > 1 else ""
+                yield (
+                    f"{variant}: the best {field} is the {end} you allowed{of} ({values.low:g} to {values.high:g}): a wider "
+                    "space may hold a better one"
+                )
     if failed := states.count("failed"):
-        yield f"{variant}: {failed} of {len(trials)} trials failed and count as tried"
-    if states.count("finished") < (enough := FEWEST_PER_FIELD * len(space)):
+        yield f"{variant}: {failed} of {len(states)} trials failed and count as tried"
+    least = min([trial.state for trial in trials].count("finished") for trials in searches)
+    if least < (enough := FEWEST_PER_FIELD * len(space)):
         yield (
-            f"{variant}: {states.count('finished')} finished trials for {len(space)} fields are few; about {enough} are "
-            "needed to say that a variant was tuned"
+            f"{variant}: a search with {least} finished trials for {len(space)} field{'s' * (len(space) > 1)} is short; "
+            f"about {enough} would find settings near its best"
         )
 
 
@@ -100,10 +101,10 @@ FEWEST_PER_FIELD = 5
 """Finished trials per searched field below which a search is called short: a rule of thumb, not a guarantee."""
 
 
-def equal_settings(winners: dict[str, dict[str, Any]]) -> Iterator[str]:
-    """A sentence for every variant whose run is another's: `winners` are all settings of the runs, by variant."""
-    first: dict[str, str] = {}
-    for variant, settings in winners.items():
-        other = first.setdefault(canonical_json(settings), variant)
+def equal_settings(runs: Mapping[str, list[str]]) -> Iterator[str]:
+    """A sentence for every variant whose runs are another's: `runs` are their identities, by variant."""
+    first: dict[tuple[str, ...], str] = {}
+    for variant, identities in runs.items():
+        other = first.setdefault(tuple(identities), variant)
         if other != variant:
             yield f"{variant} and {other} are the same runs: their settings are equal, so they cannot differ"

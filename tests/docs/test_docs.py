@@ -19,6 +19,7 @@ from rpg.config.load import parse_assignments, parse_axes, parse_yaml, read_impo
 from rpg.config.sweep_spec import load_file, load_sweep, single_run
 from rpg.store import Layout
 from rpg.store.database import build, connect
+from rpg.study.spec import load_study
 from rpg.tasks.benchmarks import Benchmark, read_set
 from rpg.tasks.training_sets import TrainingSet
 from tests.docs.pages import LANGUAGES, PAGES, ROOT, anchors, blocks, inline_code, links, prose
@@ -65,12 +66,14 @@ def _commands(block, folder: Path) -> None:
 
 
 def _yaml(block, folder: Path) -> None:
-    """A sweep file, a run file (or sections of one), a benchmark, a training set, an import: read as `rpg` reads it."""
+    """A sweep, a run (or sections of one), a study, a benchmark, a training set, an import: read as `rpg` reads it."""
     path = folder / (block.file or "block.yaml")
     path.write_text(block.text)
     keys = parse_yaml(block.text, block.where).keys()
     if "source" in keys:
         read_set(Benchmark if "title" in keys else TrainingSet, path)
+    elif "tune" in keys:
+        assert load_study(path).variants
     elif {"sweep", "variant"} <= keys:
         read_import(path, {})
     else:

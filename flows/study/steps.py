@@ -1,0 +1,257 @@
+"""The steps of a study: tune, register, report. Each derives from records and run folders what is left to do, so running the
+same study again goes on with the same trials, and does exactly what is missing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rpg import next_steps
+from rpg.config.errors import ConfigError
+from rpg.config.sweep_spec import PlannedRun, Sweep
+from rpg.errors import UserError
+from rpg.store import Layout, atomic_write_json
+from rpg.store.run_folder import FORMAT
+from rpg.study import registration
+from rpg.study.plans import decided, portions, registration_plan, reported_plan, trial_runs, tuning_plan
+from rpg.study.proposals import batch_seed, propose
+from rpg.study.spec import FEWEST_SEEDS, Study
+from rpg.study.trials import (
+    Tuning,
+    batch_path,
+    batches,
+    read_batch,
+    searches,
+    tuning_sweep,
+    tunings_of,
+    write_study,
+)
+from rpg.study.tuning import Trial, winner
+from rpg.tasks import load_problems
+from rpg.tasks.preparation import data_digest
+
+Conduct = Callable[[Sweep, Collection[str]], str | None]
+"""Trains those runs of a sweep, by their folders, that are not finished; returns what failed in a line."""
+
+
+class StudyError(UserError):
+    """A step cannot be done; the message says why, and what to do first."""
+
+
+class RunsFailed(UserError):
+    """Runs that the next step needs have failed."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """A study that is being run; `say` tells how far it is."""
+
+    study: Study
+    layout: Layout
+    conduct: Conduct
+    say: Callable[[str], None]
+    again: bool = False
+    """Register again, where the study's file has changed."""
+
+    @property
+    def name(self) -> str:
+        return self.study.spec.name
+
+
+def begin(running: Running) -> list[Tuning]:
+    """Check that the study can be run as its file says, and write study.json. Raises ConfigError: tuning problems are also
+    reported, or the file has changed since the registration."""
+    study, layout = running.study, running.layout
+    run = study.run(study.spec.set)
+    _check_apart(study)
+    tunings = tunings_of(study, data_digest(run))
+    write_study(layout, study, tunings)
+    record = registration.read_record(layout, running.name)
+    if record and not running.again and (changed := registration.changes(layout, record)):
+        again = next_steps.command("study", str(study.path), "--register-again", layout=layout)
+        raise ConfigError(
+            f"{study.path}: {'; '.join(changed)}. Undo the change, or register again, which reports will show: {again}"
+        )
+    return tunings
+
+
+def _check_apart(study: Study) -> None:
+    """No text is among the problems that are tuned on and among those that are reported."""
+    held_out = load_problems(study.run(study.spec.set).task).benchmarks
+    tuned = {problem.text: name for name in study.tuning_benchmarks() for problem in held_out[name]}
+    for name in study.reported_benchmarks():
+        for problem in held_out[name]:
+            if problem.text in tuned:
+                raise ConfigError(
+                    f"{study.path}: tune.objective.benchmarks: a problem of {tuned[problem.text]} is also in {name}: "
+                    f"{problem.id}; what was tuned on cannot be reported"
+                )
+
+
+def tune(running: Running, tunings: Sequence[Tuning]) -> None:
+    """Every trial of every variant, batch after batch. Raises RunsFailed: runs cannot be done, or no trial of a variant's
+    batch has finished."""
+    for number in range(running.study.searches * running.study.batches):
+        for tuning in tunings:
+            if not batch_path(running.layout, running.name, tuning, number).exists():
+                _propose(running, tuning, number)
+        _train(running, tunings, number)
+
+
+def _propose(running: Running, tuning: Tuning, number: int) -> None:
+    """Write a batch, before any of its runs; it follows from the earlier trials of its search."""
+    tune, search = running.study.spec.tune, number // running.study.batches
+    found = searches(running.layout, running.name, tuning)
+    earlier = found[search] if search < len(found) else []
+    seed = batch_seed(tuning.digest, tuning.variant, number)
+    count = min(tune.batch, tune.trials - len(earlier))
+    trials = []
+    for place, settings in enumerate(propose(tuning.space, earlier, count, seed), sum(map(len, found))):
+        runs = trial_runs(running.study, tuning, place, settings, data_digest)
+        trials.append({"trial": place, "settings": settings, "runs": [run.folder for run in runs]})
+    record = {"format": FORMAT, "variant": tuning.variant, "search": search, "batch": number, "seed": seed}
+    record["trials"] = trials
+    atomic_write_json(batch_path(running.layout, running.name, tuning, number), record)
+
+
+def _train(running: Running, tunings: Sequence[Tuning], number: int) -> None:
+    """All runs of a batch that are due, one seed after another where trials are pruned."""
+    trained: set[str] = set()
+    while due := {
+        run.folder: run for one in tunings for run in _due(running, one, number, one.variant in trained)
+    }:
+        trained |= {one.variant for one in tunings}
+        ended = {run.folder: run for one in tunings for run in _ended(running, one)}
+        sweep = tuning_plan(running.study, [*{**ended, **due}.values()])
+        error = running.conduct(sweep, due)
+        folders = [running.layout.run(sweep.spec.name, name) for name in due]
+        if not any(folder.done_path.exists() or folder.failed_path.exists() for folder in folders):
+            raise RunsFailed(error or "no run has ended")
+
+
+def _due(running: Running, tuning: Tuning, number: int, trained: bool) -> list[PlannedRun]:
+    """The runs of a variant's batch that are to be done now. Where all have failed, all of them are, once a call."""
+    batch = list(batches(running.layout, running.name, tuning))[number]
+    trials, places = read_batch(running.layout, running.name, tuning, batch)
+    if all(trial.state == "failed" for trial in trials):
+        if trained:
+            failed = running.layout.run(tuning_sweep(running.name), batch.runs[0][0]).read_failed() or {}
+            raise RunsFailed(
+                f"{tuning.variant}: no trial of batch {number + 1} has finished, so there is nothing to go on from; one "
+                f"says: {failed.get('error')}"
+            )
+        places = [(at, 0) for at in range(len(trials))]
+    planned = {at: _runs(running, tuning, trials[at]) for at, _ in places}
+    return [planned[at][seed] for at, seed in places]
+
+
+def _ended(running: Running, tuning: Tuning) -> Iterator[PlannedRun]:
+    """The runs of a variant that are done, of all batches; those that failed are not tried again."""
+    for trial in itertools.chain(*searches(running.layout, running.name, tuning)):
+        for run, value in zip(_runs(running, tuning, trial), trial.outcomes, strict=True):
+            if value is not None and not math.isnan(value):
+                yield run
+
+
+def _runs(running: Running, tuning: Tuning, trial: Trial) -> list[PlannedRun]:
+    return trial_runs(running.study, tuning, trial.number, trial.settings, data_digest)
+
+
+def register(running: Running, tunings: Sequence[Tuning]) -> None:
+    """Write down what will be compared, at the settings that won; nothing where it is written down already and unchanged.
+    Raises StudyError: tuning is not over, or a variant has no finished trial."""
+    layout, name = running.layout, running.name
+    former = registration.read_record(layout, name)
+    if former and not registration.changes(layout, former):
+        return
+    winners = {}
+    for tuning in tunings:
+        found = searches(layout, name, tuning)
+        whole = sum(map(len, found)) == running.study.searches * running.study.spec.tune.trials
+        if not whole or any(trial.state == "pending" for trials in found for trial in trials):
+            command = next_steps.command("study", str(running.study.path), "--only", "tune", layout=layout)
+            raise StudyError(
+                f"{name}: {tuning.variant} is not tuned yet, so nothing can be registered; first: {command}"
+            )
+        won = [best for trials in found if (best := winner(trials))]
+        if len(won) < len(found):
+            raise StudyError(
+                f"{name}: a search of {tuning.variant} has no finished trial, so it has no settings to compare"
+            )
+        winners[tuning.variant] = won
+    registration.register(layout, registration_plan(running.study, tunings, winners, data_digest), former)
+    written = registration.read_record(layout, name)
+    assert written
+    running.say(f"{name}: registered what will be compared, digest {written['digest']}")
+
+
+def report(running: Running) -> str | None:
+    """The reported runs, a portion of the seeds for each look, until the differences are decided. Returns what failed in a
+    line, or None. Raises StudyError: nothing is registered."""
+    from rpg.report.summary import MEAN  # noqa: PLC0415 - the database: not before the first trainings
+
+    layout, name = running.layout, running.name
+    record = registration.read_record(layout, name)
+    if record is None:
+        command = next_steps.command("study", str(running.study.path), "--only", "register", layout=layout)
+        raise StudyError(
+            f"{name}: nothing is registered yet, and only what is registered is reported; first: {command}"
+        )
+    sweep = reported_plan(record, running.study.path, data_digest)
+    _check_runs(running, record, sweep)
+    looks = portions(record["seeds"], record["looks"], FEWEST_SEEDS)
+    headline = MEAN if len(record["benchmarks"]) > 1 else record["benchmarks"][0]
+    for number, seeds in enumerate(looks, 1):
+        runs = {run.folder for run in sweep.runs if run.spec.seed in seeds}
+        if error := _look(running, sweep, runs):
+            return error
+        taken = layout.read_looks(sweep.spec.name)
+        if number < len(looks) and any(
+            decided(look["results"], headline, record["matters"]) for look in taken
+        ):
+            running.say(
+                f"{name}: decided after {len(seeds)} of {len(record['seeds'])} seeds, by the registered rule"
+            )
+            return None
+    return None
+
+
+def _look(running: Running, sweep: Sweep, runs: Collection[str]) -> str | None:
+    """Train what is missing of these runs, and look at the differences. Returns what failed in a line, or None."""
+    layout, name = running.layout, sweep.spec.name
+    if not all(layout.run(name, run).done_path.exists() for run in runs):
+        return running.conduct(sweep, runs)
+    if not any(set(look["runs"]) == set(runs) for look in layout.read_looks(name)):  # killed just before it
+        from rpg.report.sweep_report import write_report  # noqa: PLC0415 - as above
+        from rpg.store.database import build  # noqa: PLC0415 - as above
+
+        build(layout)
+        write_report(layout, name)
+    return None
+
+
+def _check_runs(running: Running, record: Mapping[str, Any], sweep: Sweep) -> None:
+    """The record's runs are those that it was digested with. Raises StudyError: data or defaults are others today."""
+    for run in sweep.runs:
+        if run.run_id != record["runs"][run.folder]["run_id"]:
+            raise StudyError(
+                f"{registration.record_path(running.layout, running.name)}: runs: {run.folder} is run {run.run_id} today, "
+                f"{record['runs'][run.folder]['run_id']} was registered: its data or its record have changed since"
+            )
+
+
+STEPS = ("tune", "register", "report")
+
+
+def run_steps(only: Collection[str], running: Running) -> str | None:
+    """The steps named in `only`, in their order. Returns what failed in a line, or None."""
+    tunings = begin(running)
+    if "tune" in only:
+        tune(running, tunings)
+    if "register" in only:
+        register(running, tunings)
+    return report(running) if "report" in only else None

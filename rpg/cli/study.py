@@ -1,0 +1,123 @@
+"""The command `rpg study`: variants tuned with equal effort, registered, and compared on seeds that were not tuned on."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
+
+import typer
+
+from rpg.cli.app import Home, app, columns, complain, console, layout_at, refuse, say
+from rpg.cli.execution import Workers, conducted, stopped
+
+if TYPE_CHECKING:
+    from rpg.config.sweep_spec import Sweep
+    from rpg.store import Layout
+
+
+@app.command(
+    epilog="Examples: rpg study tiny · rpg study my-study.yaml --only tune · rpg study status tiny · "
+    "rpg study my-study.yaml --register-again"
+)
+def study(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE | status NAME", help="Study file (YAML), or the name of a shipped one, e.g. tiny."
+        ),
+    ],
+    only: Annotated[
+        Literal["tune", "register", "report"] | None, typer.Option(help="Only this step; default: all three.")
+    ] = None,
+    register_again: Annotated[
+        bool,
+        typer.Option(
+            "--register-again", help="Register the changed file; the former record stays, and reports say so."
+        ),
+    ] = False,
+    home: Home = None,
+    workers: Workers = None,
+) -> int:
+    """Tune every variant with equal effort, register what will be compared, then compare it on other seeds.
+
+    Run it again and it goes on with the same trials. `rpg study status NAME` says how far a study is.
+    """
+    from rpg.config.shipped import find
+    from rpg.study.spec import load_study
+
+    layout = layout_at(home)
+    if words[0] == "status" and len(words) == 2:
+        _status(layout, words[1])
+        return 0
+    if len(words) != 1 or words[0] == "status":
+        refuse(f"study {' '.join(words)}: expected a study file, or: status NAME")
+    from flows.prefect.server import prefect_api
+    from flows.study.steps import STEPS, Running, RunsFailed, run_steps
+    from rpg.next_steps import this_again
+    from rpg.processes import quick_imports
+    from rpg.store import locks
+
+    def conduct(sweep: Sweep, runs: Collection[str]) -> str | None:
+        return conducted(sweep, layout, workers, wanted=runs)[1]
+
+    loaded = load_study(find(Path(words[0])))
+    name, steps = loaded.spec.name, [only] if only else STEPS
+    with locks.only_one(layout.study_folder(name) / ".conductor", f"study {name!r} is already being run"):
+        try:  # first as far as it goes without training, which needs no server
+            error = run_steps(steps, Running(loaded, layout, _owed, say, register_again))
+        except _Owed:
+            try:
+                with prefect_api(layout.home):
+                    with quick_imports():
+                        from flows.study.study_flow import run
+                    error = run(steps, Running(loaded, layout, conduct, say, register_again))
+            except KeyboardInterrupt:
+                return stopped()
+            except RunsFailed as failed:
+                error = str(failed)
+    _status(layout, name)
+    if error:
+        complain(f"error: {error}")
+        complain(f"not finished; try again with: {this_again()}")
+    return 1 if error else 0
+
+
+class _Owed(Exception):
+    """There are runs to train."""
+
+
+def _owed(*_: object) -> NoReturn:
+    raise _Owed
+
+
+def _status(layout: Layout, name: str) -> None:
+    """Every variant's trials, what is registered, and how far the reported runs are."""
+    from rpg.config.errors import nearest
+    from rpg.next_steps import command
+    from rpg.study.registration import registration
+    from rpg.study.status import headings, sentences, state
+    from rpg.study.trials import studies
+
+    known = studies(layout)
+    if name not in known:
+        existing = f"There are: {', '.join(known)}" if known else "There are none yet"
+        refuse(f"no study {name!r} in {layout.home}{nearest(name, known)} {existing}")
+    table = columns(*headings, right=headings[1:6])
+    for row in state(layout, name):
+        table.add_row(*row)
+    console.print(table)
+    for line in sentences(layout, name):
+        say(f"! {line}", "yellow")
+    record = registration(layout, name)
+    if record is None:
+        say("nothing is registered yet")
+        return
+    done = sum(layout.run(record.sweep, run).done_path.exists() for run in record.runs)
+    badge = "changed since" if record.deviations else "everything follows from the record"
+    say(f"registered, digest {record.digest}: {badge}")
+    for line in record.deviations:
+        say(f"! {line}", "yellow")
+    say(f"{done} of {len(record.runs)} reported runs are done")
+    if done:
+        say(f"compare the variants with: {command('report', record.sweep, layout=layout)}")

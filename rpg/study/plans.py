@@ -1,0 +1,150 @@
+"""The sweeps of a study: its trials, and what it reports, as runs that the conductor of sweeps trains."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rpg.config.identity import identity
+from rpg.config.run_spec import RunSpec
+from rpg.config.sweep_spec import Budget, PlannedRun, Sweep, SweepSpec, run_folder, value_text
+from rpg.study.registration import STOPPING, reported_sweep, reported_variant
+from rpg.study.spec import Study, resolved
+from rpg.study.trials import Tuning, tuning_sweep
+from rpg.study.tuning import Trial
+
+DataDigest = Callable[[RunSpec], str]
+
+
+def _planned(
+    base: dict[str, Any], name: str, variant: str, values: dict[str, Any], path: Path, data: DataDigest
+) -> PlannedRun:
+    """The run with these values by dotted field, in the folder <name>-s<seed>-<identity>."""
+    spec = resolved(base, values, path)
+    digest = data(spec)
+    run_id = identity(spec, digest)
+    return PlannedRun(run_folder(name, spec.seed, run_id), run_id, variant, values, spec, digest)
+
+
+def trial_runs(
+    study: Study, tuning: Tuning, number: int, settings: dict[str, Any], data: DataDigest
+) -> list[PlannedRun]:
+    """The runs of a trial, by tuning seed."""
+    values = {**study.variants[tuning.variant], **settings, "evaluation.benchmarks": list(tuning.benchmarks)}
+    named = f"{tuning.variant}-{number:03d}", f"{tuning.variant} trial {number}"
+    return [_planned(study.base, *named, {**values, "seed": seed}, study.path, data) for seed in tuning.seeds]
+
+
+def tuning_plan(study: Study, runs: Sequence[PlannedRun]) -> Sweep:
+    """The sweep of the trials that have been run, or are to be run now."""
+    spec = SweepSpec(
+        name=tuning_sweep(study.spec.name),
+        description=f"Trials of the study {study.spec.name}: settings that were tried, on seeds that are not reported.",
+    )
+    text = study.path.read_text(encoding="utf-8")
+    return Sweep(spec, tuple(runs), None, text, study.path, reported=False)
+
+
+def registration_plan(
+    study: Study, tunings: Sequence[Tuning], winners: Mapping[str, Sequence[Trial]], data: DataDigest
+) -> dict[str, Any]:
+    """What will be compared, for rpg.study.registration.register; `winners` are the trials that won, by variant and search.
+    The reported seeds take the searches in turn."""
+    report = study.spec.report
+    benchmarks = study.reported_benchmarks()
+    variants = {
+        variant: {**settings, **_of_searches([won.settings for won in winners[variant]])}
+        for variant, settings in study.variants.items()
+    }
+    runs: dict[str, Any] = {}
+    crossed = list(_crossed(study.spec.factors))
+    seeds = enumerate(report.seeds)
+    for (variant, settings), levels, (place, seed) in itertools.product(
+        study.variants.items(), crossed, seeds
+    ):
+        won = winners[variant][place % len(winners[variant])].settings
+        values = {**settings, **won, **levels, "evaluation.benchmarks": list(benchmarks), "seed": seed}
+        name = "-".join([variant, *(value_text(level) for level in levels.values())])
+        run = _planned(study.base, name, variant, values, study.path, data)
+        runs[run.folder] = {
+            "variant": variant, "seed": seed, "settings": won, "factors": levels, "run_id": run.run_id,
+        }  # fmt: skip
+    plan = {
+        "study": study.spec.name,
+        "question": study.spec.question,
+        "base": study.base,
+        "variants": variants,
+        "trials": {variant: [trial.number for trial in won] for variant, won in winners.items()},
+        "tuning": {tuning.variant: tuning.digest for tuning in tunings},
+        "baseline": report.baseline or next(iter(variants)),
+        "seeds": report.seeds,
+        "benchmarks": benchmarks,
+        "matters": report.matters,
+        "budget": report.budget.tokens if report.budget else None,
+        "looks": report.looks,
+        "stopping": STOPPING,
+        "factors": study.spec.factors,
+        "runs": runs,
+    }
+    # As it will be read: the digest is that of the file's content.
+    as_read: dict[str, Any] = json.loads(json.dumps(plan))
+    return as_read
+
+
+def _of_searches(settings: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Searched settings as a record shows them: one value, or a list with one for each search."""
+    if len(settings) == 1:
+        return settings[0]
+    return {field: [one[field] for one in settings] for field in settings[0]}
+
+
+def _crossed(factors: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
+    for levels in itertools.product(*factors.values()):
+        yield dict(zip(factors, levels, strict=True))
+
+
+def reported_plan(record: Mapping[str, Any], path: Path, data: DataDigest) -> Sweep:
+    """The sweep that a record of rpg.study.registration plans, from the record alone; `path` names the study's file in
+    messages. Its variants are those of the record, per level of its factors."""
+    runs = []
+    for folder, planned in record["runs"].items():
+        levels = planned["factors"]
+        values = {
+            **record["variants"][planned["variant"]],
+            **planned["settings"],
+            **levels,
+            "evaluation.benchmarks": record["benchmarks"],
+            "seed": planned["seed"],
+        }
+        run = _planned(record["base"], "", reported_variant(planned["variant"], levels), values, path, data)
+        runs.append(PlannedRun(folder, run.run_id, run.variant, values, run.spec, run.data))
+    first = {field: levels[0] for field, levels in record["factors"].items()}
+    baseline = reported_variant(record["baseline"], first)
+    spec = SweepSpec(
+        name=reported_sweep(record["study"], record["digest"]),
+        description=record["question"],
+        matters=record["matters"],
+        budget=Budget(tokens=record["budget"]) if record["budget"] else None,
+    )
+    return Sweep(spec, tuple(runs), baseline, json.dumps(record, indent=1, ensure_ascii=False), path)
+
+
+def portions(seeds: Sequence[int], looks: int, fewest: int) -> list[list[int]]:
+    """The seeds that are in at each look: as many more each time, at least `fewest` at the first where there are several."""
+    if looks == 1:
+        return [list(seeds)]
+    step = (len(seeds) - fewest) / (looks - 1)
+    return [list(seeds[: fewest + round(step * look)]) for look in range(looks)]
+
+
+def decided(results: Mapping[str, Sequence[Any]], headline: str, matters: float) -> bool:
+    """Whether the differences of a look (rpg.stats.Look.results) need no more seeds: each is better, worse, or has an
+    interval within `matters`. Those of single benchmarks do not count, `headline` names what variants are judged by."""
+    judged = [result for key, result in results.items() if json.loads(key)[1] == headline]
+    return bool(judged) and all(
+        verdict in ("better", "worse") or (-matters <= low and high <= matters)
+        for low, high, verdict in judged
+    )

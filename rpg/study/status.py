@@ -1,0 +1,57 @@
+"""How far a study is, and what a reader should know about its tuning, from its records and runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from rpg.store import Layout
+from rpg.study.registration import registration
+from rpg.study.trials import read_study, searches, tuning_from
+from rpg.study.tuning import equal_settings, remarks, winner
+
+headings = ["Variant", "Trials", "Finished", "Pruned", "Failed", "Best", "Settings"]
+
+
+def state(layout: Layout, study: str) -> Iterator[list[str]]:
+    """A row of `headings` per variant."""
+    record = read_study(layout, study)
+    total = record["spec"]["tune"]["trials"] * record["searches"]
+    for one in record["tuning"]:
+        tuning = tuning_from(one)
+        trials = [trial for found in searches(layout, study, tuning) for trial in found]
+        states = [trial.state for trial in trials]
+        best = winner(trials)
+        settings = (
+            ", ".join(f"{name}={_short(value)}" for name, value in best.settings.items()) if best else ""
+        )
+        counts = [str(states.count(name)) for name in ("finished", "pruned", "failed")]
+        reached = f"{best.objective:.3f}" if best else ""
+        yield [tuning.variant, f"{len(trials)} of {total}", *counts, reached, settings]
+
+
+def sentences(layout: Layout, study: str) -> Iterator[str]:
+    """What a reader should know about the searches, a sentence each."""
+    record = read_study(layout, study)
+    for one in record["tuning"]:
+        tuning = tuning_from(one)
+        found = searches(layout, study, tuning)
+        over = sum(map(len, found)) == record["spec"]["tune"]["trials"] * record["searches"]
+        if not over or any(trial.state == "pending" for trials in found for trial in trials):
+            continue
+        for number, trials in enumerate(found, 1):
+            if winner(trials) is None:
+                yield f"{tuning.variant}: search {number} has no finished trial, so it has no settings to compare"
+        yield from remarks(tuning.variant, tuning.space, found)
+    seeds = len(record["spec"]["report"]["seeds"])
+    if record["searches"] < seeds:
+        yield (
+            f"{record['searches']} search{'es' * (record['searches'] > 1)} per variant for {seeds} reported seeds: verdicts "
+            "are about the settings that were found, and another search may find others (docs/studies.md)"
+        )
+    if registered := registration(layout, study):
+        yield from equal_settings(registered.runs_of_variants())
+
+
+def _short(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) and math.isfinite(value) else str(value)

@@ -1,0 +1,124 @@
+"""Studies whose trainings are made up: real records, run folders and grades, but nobody learns anything."""
+
+import math
+import os
+import random
+import signal
+import zlib
+
+import yaml
+
+from flows.study.steps import STEPS, Running, run_steps
+from flows.sweep.conductor import register
+from rpg.store import Layout, atomic_files
+from rpg.store.run_writer import append_metrics, write_done, write_failed
+from rpg.store.samples import write_eval
+from rpg.study.spec import load_study
+
+RATE = "training.optimizer.learning_rate"
+FILE = {
+    "name": "made-up",
+    "base": "chain",
+    "run": {
+        "task": {
+            "tiers": {"easy": 2, "hard": 3},
+            "train_problems": 60,
+            "benchmark_problems": 12,
+            "tuning_problems": 4,
+        },
+        "model": {"warm_start": None},
+        "training": {"steps": 2},
+        "evaluation": {"every": 2},
+    },
+    "variants": {"one": {"algorithm": "grpo"}, "two": {"algorithm": "rpg-urkl"}},
+    "tune": {
+        "space": {RATE: {"log": [1e-4, 1e-2]}},
+        "trials": 4,
+        "batch": 2,
+        "searches": 1,
+        "seeds": [100, 101],
+        "prune": "successive-halving",
+    },
+    "report": {"seeds": [0, 1, 2], "matters": 0.05},
+}
+
+
+def merged(base, changes):
+    both = {key: merged(base[key], value) for key, value in changes.items() if isinstance(value, dict) and isinstance(base.get(key), dict)}  # fmt: skip  # noqa: E501
+    return {**base, **changes, **both}
+
+
+def study_file(folder, **changes):
+    path = folder / "study.yaml"
+    path.write_text(yaml.safe_dump(merged(FILE, changes), sort_keys=False))
+    return path
+
+
+def accuracy(spec, run_id):
+    """Best at a rate of 1e-3, with noise that follows from the run's identity."""
+    distance = math.log10(spec["training"]["optimizer"]["learning_rate"]) + 3
+    return 0.8 - 0.4 * distance**2 + 0.1 * (zlib.crc32(run_id.encode()) / 2**32 - 0.5)
+
+
+def train(folder, fails=lambda manifest: False):
+    """What a training and its evaluator leave behind."""
+    manifest = folder.read_manifest()
+    if fails(manifest):
+        write_failed(folder, "it diverged")
+        return
+    right = accuracy(manifest["spec"], manifest["run_id"])
+    step = manifest["steps"]
+    append_metrics(folder, 1, {"step": step, "optimizer_step": step, "tokens": 100.0 * step, "reward": right})
+    for benchmark in manifest["benchmarks"]:
+        rows = [
+            {"problem_id": f"p{number}", "sample": 0, "problem": "?", "answer": "1", "response": "1", "extracted": "1",
+             "correct": number < 40 * right, "reason": "", "tokens": 1, "truncated": False}
+            for number in range(40)
+        ]  # fmt: skip
+        for at in manifest["eval_steps"]:
+            write_eval(folder, benchmark, at, rows)
+    write_done(folder, seconds=2.0, attempts=1)
+
+
+def run(home, path, only=STEPS, again=False, order=0, fails=lambda manifest: False):
+    """Run a study to its end; its trainings end in an order that `order` decides."""
+    layout, lines = Layout.at(home), []
+
+    def conduct(sweep, wanted):
+        folders = [folder for folder in register(sweep, layout) if folder.name in wanted]
+        random.Random(order).shuffle(folders)
+        for folder in folders:
+            if not folder.done_path.exists():
+                train(folder, fails)
+        return None
+
+    run_steps(only, Running(load_study(path), layout, conduct, lines.append, again))
+    return lines
+
+
+def killed_after(writes, work):
+    """Do `work` in a forked process that is killed (SIGKILL) at its n-th atomic write, before or after the file is in place.
+    Whether it came to its end."""
+    child = os.fork()
+    if child == 0:
+        count, replace = [0], atomic_files.Path.replace
+
+        def counted(self, target):
+            count[0] += 1
+            if count[0] == writes and writes % 2:
+                os.kill(os.getpid(), signal.SIGKILL)
+            replaced = replace(self, target)
+            if count[0] == writes:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return replaced
+
+        atomic_files.Path.replace = counted
+        code = 9
+        try:
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert ended in (0, -signal.SIGKILL), ended
+    return ended == 0

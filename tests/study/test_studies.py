@@ -1,0 +1,202 @@
+"""A study ends with the same trials and the same runs, whatever interrupts it; what it compares is what was registered."""
+
+import itertools
+import json
+
+import pytest
+
+from rpg.config.errors import ConfigError
+from rpg.store import Layout
+from rpg.store.samples import read_eval
+from rpg.study.registration import record_path, registration
+from rpg.study.status import sentences
+from rpg.study.trials import trials
+from tests.study.stand_ins import RATE, killed_after, run, study_file
+
+AGES = ("registered_at", "revision", "versions")
+
+
+def grades(folder):
+    return {name: read_eval(folder, name, 2)["correct"].to_pylist() for name in folder.benchmarks()}
+
+
+def contents(home):
+    """All that a study has written, but for times; and what its runs have come to."""
+    layout = Layout.at(home)
+    files = {
+        str(path.relative_to(home)): json.loads(path.read_text())
+        for path in (home / "studies").rglob("*.json")
+    }
+    for record in files.values():
+        for name in AGES:
+            record.pop(name, None)
+    runs = {
+        f"{sweep}/{folder.name}": (folder.read_manifest()["run_id"], grades(folder))
+        for sweep in layout.sweeps()
+        for folder in layout.run_folders(sweep)
+        if folder.done_path.exists()
+    }
+    return files, runs
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("undisturbed")
+    path = study_file(folder)
+    run(folder / "data", path)
+    return path, folder / "data"
+
+
+def test_killed_at_any_write_it_ends_with_the_same_trials_and_runs(undisturbed, tmp_path):
+    path, home = undisturbed
+    expected = contents(home)
+    kills = 0
+    for number in itertools.count(1, 13):
+        other = tmp_path / str(number)
+        whole = killed_after(number, lambda other=other: run(other, path))
+        run(other, path)
+        assert contents(other) == expected, f"after a kill at write {number}"
+        if whole:
+            break
+        kills += 1
+    assert kills > 6
+
+
+def test_the_order_in_which_runs_end_changes_nothing(undisturbed, tmp_path):
+    path, home = undisturbed
+    run(tmp_path, path, order=1)
+    assert contents(tmp_path) == contents(home)
+
+
+def test_trials_as_rows(undisturbed):
+    rows = trials(Layout.at(undisturbed[1]), "made-up")
+    assert list(rows.groupby("variant").size()) == [4, 4]
+    assert list(rows["trial"]) == [0, 1, 2, 3] * 2 and list(rows["batch"]) == [0, 0, 1, 1] * 2
+    assert rows[RATE].between(1e-4, 1e-2).all() and rows["objective"].between(0, 1).all()
+    # As much effort for each: half of each batch goes on to the second seed, and only those can win.
+    for _, mine in rows.groupby("variant"):
+        assert (
+            sorted(mine["seeds"]) == [1, 1, 2, 2]
+            and sorted(mine["state"]) == ["finished"] * 2 + ["pruned"] * 2
+        )
+        assert (mine["pruned"] == (mine["seeds"] == 1)).all()
+    assert (rows["tokens"] == 200.0 * rows["seeds"]).all() and (
+        rows["run_ids"].map(len) == rows["seeds"]
+    ).all()
+
+
+def test_what_is_reported_follows_from_the_record(undisturbed):
+    layout = Layout.at(undisturbed[1])
+    record = registration(layout, "made-up")
+    rows = trials(layout, "made-up")
+    for variant, settings in record.variants.items():
+        finished = rows[(rows["variant"] == variant) & (rows["state"] == "finished")]
+        assert settings[RATE] == finished.loc[finished["objective"].idxmax(), RATE]
+    assert (
+        record.deviations == []
+        and record.seeds == (0, 1, 2)
+        and record.benchmarks == ("chain-easy", "chain-hard")
+    )
+    manifests = {folder.name: folder.read_manifest() for folder in layout.run_folders(record.sweep)}
+    assert manifests.keys() == record.runs.keys() and len(manifests) == 6
+    for name, manifest in manifests.items():
+        planned = record.runs[name]
+        assert (manifest["variant"], manifest["seed"]) == (planned["variant"], planned["seed"])
+        assert manifest["created"] > record.registered_at
+        assert manifest["benchmarks"] == ["chain-easy", "chain-hard"]
+    tuned = {folder.read_manifest()["run_id"] for folder in layout.run_folders("made-up.tuning")}
+    assert not tuned & {manifest["run_id"] for manifest in manifests.values()}
+
+
+def test_every_reported_seed_has_a_search_of_its_own(tmp_path):
+    home, layout = tmp_path / "data", Layout.at(tmp_path / "data")
+    run(home, study_file(tmp_path, tune={"searches": None, "trials": 2}))
+    rows, record = trials(layout, "made-up"), registration(layout, "made-up")
+    assert list(rows.groupby(["variant", "search"]).size()) == [2] * 6 and rows[RATE].nunique() == 12
+    for one in record.runs.values():
+        search = rows[
+            (rows["variant"] == one["variant"]) & (rows["search"] == record.seeds.index(one["seed"]))
+        ]
+        won = search[search["state"] == "finished"]
+        assert one["settings"][RATE] == won.loc[won["objective"].idxmax(), RATE]
+        assert record.variants[one["variant"]][RATE][one["seed"]] == one["settings"][RATE]
+    assert not any("another search" in line for line in sentences(layout, "made-up"))
+
+
+def test_a_record_that_was_edited_is_shown(undisturbed, tmp_path):
+    run(tmp_path, undisturbed[0], only=["tune", "register"])
+    layout = Layout.at(tmp_path)
+    path = record_path(layout, "made-up")
+    path.write_text(path.read_text().replace('"matters": 0.05', '"matters": 0.5'))
+    [edited, file] = registration(layout, "made-up").deviations
+    assert edited.startswith("the record was edited after it was written: its digest is")
+    assert file == "the study's file was changed after the registration: matters is 0.05, 0.5 was registered"
+
+
+def test_a_changed_file_is_registered_again_and_shown(undisturbed, tmp_path):
+    home, layout = tmp_path / "data", Layout.at(tmp_path / "data")
+    run(home, undisturbed[0])
+    first = registration(layout, "made-up")
+    changed = study_file(tmp_path, report={"matters": 0.1})
+    with pytest.raises(ConfigError, match=r"matters is 0.1, 0.05 was registered.*--register-again"):
+        run(home, changed)
+    assert "the study's file was changed" in registration(layout, "made-up").deviations[0]
+    run(home, changed, again=True)
+    second = registration(layout, "made-up")
+    assert second.digest != first.digest and second.sweep != first.sweep and second.number == 2
+    [again, *rest] = second.deviations
+    assert again == "registered again after record 1: matters was 0.05, is 0.1" and rest == []
+    assert json.loads(record_path(layout, "made-up", 1).read_text())["digest"] == first.digest
+
+
+def test_runs_that_were_there_before_or_are_others_are_shown(undisturbed, tmp_path):
+    run(tmp_path, undisturbed[0])
+    layout = Layout.at(tmp_path)
+    record = registration(layout, "made-up")
+    first, second, *_ = layout.run_folders(record.sweep)
+    rows = first.metrics_path(1).read_text().splitlines()
+    old = [json.dumps(json.loads(line) | {"time": record.registered_at - 1}) for line in rows]
+    first.metrics_path(1).write_text("\n".join(old) + "\n")
+    manifest = json.loads(second.manifest_path.read_text())
+    second.manifest_path.write_text(json.dumps(manifest | {"run_id": "0123456789abcdef"}))
+    before, other = registration(layout, "made-up").deviations
+    assert before == f"{first.name} had been trained before the registration"
+    assert other.startswith(f"{second.name} has other settings or data than registered")
+
+
+def test_failed_trials_count_as_tried_and_are_not_tried_again(tmp_path):
+    attempts = []
+
+    def fails(manifest):
+        attempts.append((manifest["run"], manifest["variant"]))
+        return manifest["variant"] == "one trial 1"
+
+    run(tmp_path / "data", study_file(tmp_path), only=["tune"], fails=fails)
+    rows = trials(Layout.at(tmp_path / "data"), "made-up").set_index(["variant", "trial"])
+    assert rows.loc[("one", 1), "state"] == "failed" and rows.loc[("one", 0), "state"] == "finished"
+    assert sum(variant == "one trial 1" for _, variant in attempts) == 1
+    assert "one: 1 of 4 trials failed and count as tried" in list(
+        sentences(Layout.at(tmp_path / "data"), "made-up")
+    )
+
+
+def test_a_variant_none_of_whose_trials_finishes_stops_the_study(tmp_path):
+    from flows.study.steps import RunsFailed
+
+    path, home = study_file(tmp_path), tmp_path / "data"
+    with pytest.raises(RunsFailed, match=r"two: no trial of batch 1 has finished.*it diverged"):
+        run(home, path, fails=lambda manifest: manifest["variant"].startswith("two"))
+    run(home, path)  # what was wrong has been mended
+    assert registration(Layout.at(home), "made-up").deviations == []
+
+
+def test_factors_are_crossed_with_the_seeds(tmp_path):
+    path = study_file(
+        tmp_path, run={"model": {"warm_start": {"max_steps": 1}}}, factors={"model.warm_start.seed": [7, 8]}
+    )
+    run(tmp_path / "data", path, only=["tune", "register"])
+    record = registration(Layout.at(tmp_path / "data"), "made-up")
+    levels = [
+        (one["variant"], one["factors"]["model.warm_start.seed"], one["seed"]) for one in record.runs.values()
+    ]
+    assert sorted(levels) == sorted(itertools.product(["one", "two"], [7, 8], [0, 1, 2]))
