@@ -22,7 +22,6 @@ from rpg.config.errors import ConfigError
 from rpg.config.shipped import NIGHTLY
 from rpg.config.sweep_spec import Sweep, load_sweep
 from rpg.planning.preflight import missing_packages
-from rpg.processes import one_thread
 from rpg.provenance import git_revision, machine, versions
 from rpg.report.nightly_bands import NIGHTS, Number, judge, markdown, measure, read_nights, spread
 from rpg.report.run_digests import environment, ledger, reference, run_digest
@@ -108,9 +107,8 @@ def _audit() -> dict[str, dict[str, str]]:
     """Digests of the audit's table in the smallest worlds (rpg.auditing), by loss and study."""
     from rpg.auditing import Settings, audit_catalogue  # noqa: PLC0415 - PyTorch: only after the trainings
 
-    with one_thread():
-        smallest = Settings(vocabulary=2, length=2, seeds=(0,), drifts=(0.0, 0.4))
-        report = audit_catalogue(peers=False, settings=smallest)
+    smallest = Settings(vocabulary=2, length=2, seeds=(0,), drifts=(0.0, 0.4))
+    report = audit_catalogue(peers=False, settings=smallest)
     losses = {result.name: digest(result.rows()) for result in (*report.losses, *report.levels)}
     return {
         "audit": losses

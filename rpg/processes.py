@@ -40,19 +40,6 @@ def thread_environment(threads: int) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """PyTorch computes with one thread: on tensors of some thousand numbers more of them only wait for each other."""
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
-@contextlib.contextmanager
 def quick_imports() -> Iterator[None]:
     """Suspend garbage collection while large packages are imported. Imports create hundreds of thousands of objects
     that stay; scanning them was a seventh of the time."""

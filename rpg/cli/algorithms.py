@@ -70,7 +70,6 @@ def audit(
     from rpg.auditing import audit as audit_one
     from rpg.auditing import audit_catalogue
     from rpg.catalogue import algorithm
-    from rpg.processes import one_thread
     from rpg.store import atomic_write_text
 
     if checkpoint is not None:
@@ -82,7 +81,7 @@ def audit(
     if figure is not None and figure.suffix not in (".png", ".svg", ".html"):
         refuse(f"--figure {figure}: the name must end in .png, .svg or .html")
     chosen = algorithm(name, preset) if name else None
-    with error_console.status("auditing by enumeration ..."), one_thread():
+    with error_console.status("auditing by enumeration ..."):
         report = audit_one(chosen) if chosen else audit_catalogue()
     text = report.to_json()
     if as_json:

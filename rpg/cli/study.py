@@ -77,10 +77,29 @@ def study(
             except RunsFailed as failed:
                 error = str(failed)
     _status(layout, name)
+    if "report" in steps and not error:
+        _write_report(layout, name)
     if error:
         complain(f"error: {error}")
         complain(f"not finished; try again with: {this_again()}")
     return 1 if error else 0
+
+
+def _write_report(layout: Layout, name: str) -> None:
+    """Write the study's report, unless it is newer than the reported runs."""
+    from rpg.study.registration import registration
+
+    record, page = registration(layout, name), layout.study_folder(name) / "report" / "report.html"
+    done = [layout.run(record.sweep, run).done_path for run in record.runs] if record else []
+    newest = max((path.stat().st_mtime for path in done if path.exists()), default=0.0)
+    if not page.exists() or page.stat().st_mtime < newest:
+        from rpg.store.database import build
+        from rpg.study.study_report import write_study_report
+
+        with console.status(f"{name}: writing the report"):
+            build(layout)
+            write_study_report(layout, name)
+    say(f"the report: {page}")
 
 
 class _Owed(Exception):

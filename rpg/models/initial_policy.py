@@ -10,6 +10,7 @@ from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 
+import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rpg.config.model import PretrainedModel, bfloat16, located, lora_of
@@ -22,7 +23,6 @@ from rpg.models.policy import Policy
 from rpg.models.tokenizer import build_tokenizer, changes_chat_template, check_prompts, set_chat_template
 from rpg.models.warm_start import supervised_start, warm_start
 from rpg.models.warm_start_cache import local_files, warm_folder
-from rpg.processes import one_thread
 from rpg.tasks import Splits, characters_of, demonstrations_of, load_problems
 from rpg.tasks.preparation import once
 
@@ -133,7 +133,11 @@ def _make(spec: RunSpec, home: Path, say: Callable[[str], None]) -> Policy:
     assert warm.seed is not None, "a RunSpec has filled it in"
     demos = demonstrations_of(spec.task, splits)
     policy = Policy(build_tiny(spec.model, tokenizer, warm.seed), tokenizer)
+    threads = torch.get_num_threads()
     say("warm start: starting (cached for later runs)")
-    with one_thread():
+    try:
+        torch.set_num_threads(1)  # at this size more threads only wait for each other
         warm_start(policy, spec.task, demos, warm, say)
+    finally:
+        torch.set_num_threads(threads)
     return policy

@@ -1,5 +1,5 @@
-"""The real thing on two cores: `rpg sweep` over both back ends, each run on verl ended once, two of them in the middle, gone
-on with, evaluated, aggregated. One run trains all weights, one adapters, one on samples that are a rollout old.
+"""The real thing on two cores: `rpg sweep` over both back ends, each run on verl ended in the middle, gone on with,
+evaluated, aggregated. Of the runs on verl one trains adapters, the other all weights on samples that are a rollout old.
 """
 
 import json
@@ -15,6 +15,7 @@ import duckdb
 import psutil
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file
 
 from rpg.store import Layout
@@ -24,7 +25,7 @@ from tests.waiting import HANG
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 ROOT = Path(__file__).resolve().parents[2]
-SWEEP = ROOT / "configs/sweeps/verl-ci.yaml"
+SHIPPED = ROOT / "configs/sweeps/verl-ci.yaml"
 STEPS = [1, 2, 3]
 
 
@@ -46,10 +47,19 @@ STARTED: list[subprocess.Popen] = []
 def sweep(home, prefect):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "RPG_HOME": str(home), **prefect}
     environment["OMP_NUM_THREADS"] = "1"
+    written = yaml.safe_load(SHIPPED.read_text())
+    _, verl = written["axes"]["backend"]
+    written["base"] = str(SHIPPED.parent / written["base"])
+    written["axes"]["algorithm"] = ["grpo"]
+    # tests/verl/test_inside_job.py compares a plain job on verl with the embedded trainer, number by number.
+    written["exclude"] = [rule for rule in written["exclude"] if "algorithm" not in rule]
+    written["exclude"].append({"backend": {**verl}, "rollout.staleness": 0, "model.lora": None})
+    written["set"]["evaluation"]["every"] = 3  # each look at a checkpoint costs seconds of start-up
+    file = home / "verl-ci.yaml"
+    file.write_text(yaml.safe_dump(written))
     environment["RPG_SLOTS_FOLDER"] = str(home / "slots")  # other sweeps of this machine are not waited for
     log = (home / "sweep.log").open("ab")
-    command = [sys.executable, "-m", "rpg", "sweep", str(SWEEP), "--axis", "algorithm=[grpo]"]
-    command += ["--set", "evaluation.every=3"]  # each look at a checkpoint costs seconds of start-up
+    command = [sys.executable, "-m", "rpg", "sweep", str(file)]
     STARTED.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True))
     return STARTED[-1]
 
@@ -93,38 +103,38 @@ def run_of(home, variant, process):
 def test_a_sweep_on_both_back_ends_survives_kills(home, prefect):
     # 1. Ctrl-C, or Cancel in the UI, as soon as a verl run's Ray has workers: all has ended when it has.
     process = sweep(home, prefect)
-    plain = wait_for(lambda: runs(home).get(("verl", "plain")), process)
-    wait_for(lambda: any(name.startswith("ray::") for name in marked(plain)), process)
+    stale = wait_for(lambda: runs(home).get(("verl", "stale")), process)
+    wait_for(lambda: any(name.startswith("ray::") for name in marked(stale)), process)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(SECONDS) == 130 and not marked(plain)
+    assert process.wait(SECONDS) == 130 and not marked(stale)
 
-    # 2. The same command goes on. In the next run a worker of verl is killed in mid-step: that run fails, alone.
+    # 2. The same command goes on. A worker of verl is killed in mid-step: that run fails, alone.
     process = sweep(home, prefect)
-    adapters = run_of(home, "adapters", process)
-    named = lambda p: p if "WorkerDict" in p.name() else None  # noqa: E731
-    wait_for(lambda: next(filter(None, marked(adapters, named)), None), process).kill()
-
-    # 3. kill -9 of the whole sweep in the middle of the run whose samples are old: nothing of it lives on.
     stale = run_of(home, "stale", process)
-    assert listening(stale) == {"127.0.0.1"}, "Ray, verl and torch"
+    named = lambda p: p if "WorkerDict" in p.name() else None  # noqa: E731
+    wait_for(lambda: next(filter(None, marked(stale, named)), None), process).kill()
+
+    # 3. kill -9 of the whole sweep in the middle of the run that trains adapters: nothing of it lives on.
+    adapters = run_of(home, "adapters", process)
+    assert listening(adapters) == {"127.0.0.1"}, "Ray, verl and torch"
     os.kill(process.pid, signal.SIGKILL)
     deadline = time.monotonic() + 30
-    while marked(stale):
-        assert time.monotonic() < deadline, f"orphans: {marked(stale)}"
+    while marked(adapters):
+        assert time.monotonic() < deadline, f"orphans: {marked(adapters)}"
         time.sleep(0.2)
-    failed = adapters.read_failed()
+    failed = stale.read_failed()
     assert "a worker of verl died" in failed["error"] and "\n" not in failed["error"], failed["error"]
     assert Path(failed["log"]).is_file() and failed["tail"] and failed["step"] >= 1
     assert {key for key, folder in runs(home).items() if folder.state() == "done"} == {
-        ("local", "plain"), ("local", "stale"), ("verl", "plain")
+        ("local", "plain"), ("local", "stale")
     }  # fmt: skip
 
     # 4. And once more: only what is missing.
     process = sweep(home, prefect)
     assert process.wait(SECONDS) == 0, (home / "sweep.log").read_text()[-3000:]
-    for folder in (adapters, stale):
+    for folder in (stale, adapters):
         assert "continuing after step" in folder.log_path.read_text()
-    assert adapters.attempts() == stale.attempts() == [1, 2] and plain.attempts()[-1] == 2
+    assert stale.attempts()[-2:] == [2, 3] and adapters.attempts() == [1, 2]
 
     for (back_end, _), folder in runs(home).items():
         assert folder.state() == "done" and pending_evaluations(folder) == []
@@ -138,23 +148,18 @@ def test_a_sweep_on_both_back_ends_survives_kills(home, prefect):
 def same_names_and_numbers(home):
     """The two trainers write the same metrics, and here, from the same seed and weights, nearly the same values."""
     found = runs(home)
-    for variant in ("plain", "stale"):
-        local, verl = (found[back_end, variant].read_metrics().rows for back_end in ("local", "verl"))
-        assert "validation_accuracy" in verl[0]
-        verl = verl[1:]
-        missing = set(local[0]) - set(verl[0])
-        assert missing - NOT_ON_VERL == {"seconds_reward"}, "grading overlaps the rollout on verl"
-        more = {"validation_accuracy", "kl_sampler_to_policy"}  # the sampler is another program there
-        assert set(verl[0]) - set(local[0]) <= more
-        for a, b in zip(local, verl, strict=True):
-            assert a["reward"] == pytest.approx(b["reward"], abs=1e-4) and a["tokens"] == b["tokens"]
-            assert a["grad_norm"] == pytest.approx(b["grad_norm"], rel=1e-2)
-            assert a["ess"] == pytest.approx(b["ess"], rel=1e-2)
-            if variant == "stale":
-                assert a["sampler_age"] == b["sampler_age"] == min(a["step"] - 1, 1)
-                assert a["kl_sampler_to_policy"] == pytest.approx(
-                    b["kl_sampler_to_policy"], rel=0.05, abs=1e-6
-                )
+    local, verl = (found[back_end, "stale"].read_metrics().rows for back_end in ("local", "verl"))
+    assert "validation_accuracy" in verl[0]
+    verl = verl[1:]
+    missing = set(local[0]) - set(verl[0])
+    assert missing - NOT_ON_VERL == {"seconds_reward"}, "grading overlaps the rollout on verl"
+    assert set(verl[0]) - set(local[0]) <= {"validation_accuracy"}
+    for a, b in zip(local, verl, strict=True):
+        assert a["reward"] == pytest.approx(b["reward"], abs=1e-4) and a["tokens"] == b["tokens"]
+        assert a["grad_norm"] == pytest.approx(b["grad_norm"], rel=1e-2)
+        assert a["ess"] == pytest.approx(b["ess"], rel=1e-2)
+        assert a["sampler_age"] == b["sampler_age"] == min(a["step"] - 1, 1)
+        assert a["kl_sampler_to_policy"] == pytest.approx(b["kl_sampler_to_policy"], rel=0.05, abs=1e-6)
 
 
 def adapters_are_merged(folder):
@@ -175,12 +180,12 @@ def database_holds_both(home):
             "SELECT r.spec->>'$.backend.type', m.step, count(*), count(reward), count(kl_old_to_policy) FROM metrics m "
             "JOIN runs r USING (sweep, run) WHERE m.step > 0 GROUP BY ALL ORDER BY ALL"
         ).fetchall()
-        counts = {"local": (2, 2, 2), "verl": (3, 3, 3)}
+        counts = {"local": (2, 2, 2), "verl": (2, 2, 2)}
         assert rows == [(back_end, step, *of) for back_end, of in counts.items() for step in STEPS]
         scores = db.execute(
             "SELECT variant, step, accuracy FROM scores WHERE benchmark = 'mean' AND step = 0 ORDER BY ALL"
         ).fetchall()
-        assert len(scores) == 5 and len({accuracy for *_, accuracy in scores}) == 1, "one initial model"
+        assert len(scores) == 4 and len({accuracy for *_, accuracy in scores}) == 1, "one initial model"
     report = home / "reports" / "verl-ci"
     assert (report / "report.html").is_file() and "verl" in (report / "table.md").read_text()
-    assert json.loads(runs(home)["verl", "plain"].manifest_path.read_text())["versions"]["verl"]
+    assert json.loads(runs(home)["verl", "stale"].manifest_path.read_text())["versions"]["verl"]

@@ -1,0 +1,76 @@
+"""`rpg study` as it is typed: real processes, whose trainings are made up (benchmarks.trivial)."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+
+import pytest
+
+from rpg.store import Layout
+from rpg.study.registration import registration
+from rpg.study.trials import trials
+from tests.real_sweep import TRIVIAL, rpg, start
+from tests.study.stand_ins import RATE, study_file
+from tests.waiting import HANG, until
+
+pytestmark = pytest.mark.long
+
+
+def records(home, name):
+    found = {
+        path.name: json.loads(path.read_text()) for path in (home / "studies" / name / "batches").iterdir()
+    }
+    return {
+        file: [(one["settings"], one["runs"]) for one in record["trials"]] for file, record in found.items()
+    }
+
+
+def test_two_studies_at_once_one_of_them_killed_three_times(tmp_path):
+    """Both have the same variants and spaces, so all their trials are the same runs: each is trained once. They report other
+    seeds: a reported run that the other had trained before the registration would be shown."""
+    home, layout = tmp_path / "data", Layout.at(tmp_path / "data")
+    files = {}
+    for name, seeds in {"first": [0, 1, 2], "second": [3, 4, 5]}.items():
+        (tmp_path / name).mkdir()
+        path = study_file(tmp_path / name, name=name, tune={"prune": "none"}, report={"seeds": seeds})
+        files[name] = str(path)
+    other = start(tmp_path, "study", files["second"], home=home, module=TRIVIAL)
+    moments = [
+        lambda: len(layout.run_folders("first.tuning")) > 4,
+        lambda: (layout.study_folder("first") / "registered.json").exists(),
+        lambda: registration(layout, "first") and any(
+            layout.run(registration(layout, "first").sweep, run).checkpoints.exists()
+            for run in registration(layout, "first").runs
+        ),
+    ]  # fmt: skip
+    for moment in moments:
+        going = start(tmp_path, "study", files["first"], home=home, module=TRIVIAL)
+        until(moment, unless=lambda going=going: going.poll() is not None)
+        os.killpg(going.pid, signal.SIGKILL)
+        going.wait()
+    done = rpg(tmp_path, "study", files["first"], home=home, module=TRIVIAL)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert other.wait(HANG) == 0, (tmp_path / "data.log").read_text()
+
+    assert records(home, "first") == records(home, "second") and len(records(home, "first")) == 4
+    for name in files:
+        assert registration(layout, name).deviations == []
+    one, two = (trials(layout, name).drop(columns=["seconds", "run_ids"]) for name in files)
+    assert one.equals(two) and one[RATE].nunique() == 8
+    trained: dict[str, int] = {}
+    for folder in [folder for name in files for folder in layout.run_folders(f"{name}.tuning")]:
+        run_id = folder.read_manifest()["run_id"]
+        trained[run_id] = trained.get(run_id, 0) + (not (folder.path / "shared.json").exists())
+    assert len(trained) == 16 and set(trained.values()) == {1}
+
+    [step] = [
+        line.partition(": ")[2]
+        for line in done.stdout.splitlines()
+        if line.startswith("compare the variants")
+    ]
+    environment = {**os.environ, "RPG_HOME": str(home)}
+    printed = subprocess.run(shlex.split(step), capture_output=True, text=True, env=environment, timeout=HANG)
+    assert printed.returncode == 0 and "Mean accuracy" in printed.stdout
+    assert (layout.study_folder("first") / "report" / "report.html").stat().st_size > 10_000
