@@ -1,8 +1,5 @@
 """Why a variant behaves as it does: ratios, clipping and KL during training, and the exact objective of its loss."""
 
-import json
-
-import pandas
 import streamlit as st
 
 from dashboard.compare_page import HOW, curve_data
@@ -72,7 +69,7 @@ def _audit(view: View, series: tuple[queries.Series, ...], names: Labels) -> Non
     labels: dict[str, str] = {}
     for key in series:
         labels.setdefault(algorithm[key], names[key])
-    rows = audit_rows(reports[audit], list(labels))
+    rows = charts.audited(reports[audit], list(labels))
     if rows.empty:
         st.text("This audit covers none of the selected variants' algorithms.")
         return
@@ -83,15 +80,3 @@ def _audit(view: View, series: tuple[queries.Series, ...], names: Labels) -> Non
         "norm of the latter. Noise: standard deviation of one sample's gradient, relative to the norm of the mean gradient. "
         "Both are exact (small policies, enumerated) and shown against the drift of the policy from the one that sampled."
     )
-
-
-def audit_rows(report: str, algorithms: list[str]) -> pandas.DataFrame:
-    """Rows of an audit report that compare these algorithms with the token-level objectives they claim."""
-    try:
-        content = json.loads(report)
-        rows = pandas.DataFrame(content["rows"])
-        claimed = {loss["name"]: loss["divergence"] for loss in content["losses"]}
-        mine = rows[rows["loss"].isin(algorithms) & (rows["source"] == "rpg") & (rows["level"] == "token")]
-        return mine[mine["divergence"] == mine["loss"].map(claimed)]
-    except (KeyError, TypeError, ValueError):
-        return pandas.DataFrame()

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 
 import torch
 
-from rpg.auditing.diagnosis import TERMS, diagnose, dictionary, unmeasurable
+from rpg.auditing.diagnosis import TERMS, diagnose, unmeasurable
 from rpg.auditing.measure import Settings
 from rpg.auditing.moments import LossFunction
-from rpg.auditing.objectives import LEVELS
+from rpg.auditing.objectives import LEVELS, gradients
 from rpg.auditing.subjects import Scene, Subject, from_algorithm
 from rpg.auditing.worlds import world
 from rpg.catalogue import Algorithm
@@ -60,7 +60,7 @@ def assert_gradient(
         place = world(settings.vocabulary, settings.length, seed)
         for drift in settings.drifts:
             scene = Scene.of(subject, place, drift)
-            columns = dictionary(place, scene.logits, level)
+            columns = gradients(place, scene.logits, place.ref, level)
             wanted = torch.stack([weight * columns[name] for name, weight in terms.items()]).sum(0)
             step = scene.moments(subject.loss, settings.batch).mean
             errors[seed, drift] = float((step - wanted).norm() / max(float(wanted.norm()), 1e-14))

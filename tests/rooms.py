@@ -41,7 +41,7 @@ ROOMS = (
     _room("rpg.losses", "pure torch functions: losses, divergences, advantages, aggregation", "rpg.catalogue", "torch"),
     _room(
         "rpg.auditing", "exact bias and variance of a loss on enumerable policies", "rpg.catalogue rpg.losses",
-        "torch numpy altair rich trl verl",
+        "torch numpy rich trl verl",
     ),
     _room("rpg.testing", "assertions about losses, for the tests of any project", "rpg.catalogue rpg.auditing", "torch"),
     _room(

@@ -208,7 +208,9 @@ def test_from_ten_seeds_on_the_degrees_of_freedom_are_satterthwaites():
     rng = np.random.default_rng(6)
     of_problems, of_seeds = rng.normal(0.1, 0.2, (1, 30)), rng.normal(0, 0.05, (10, 1))
     apart = of_problems + of_seeds + rng.normal(0, 0.05, (10, 30))
-    found = stats.family(of(np.full((10, 30), 0.3), 0.3 + apart))
+    found = stats.family(
+        of(0.5 - apart / 2, 0.5 + apart / 2)
+    )  # of all problems the mean is 0.5: slopes are equal
     seeds, problems = apart.mean(1).var(ddof=1) / 10, apart.mean(0).var(ddof=1) / 30
     rest = apart - apart.mean(0) - apart.mean(1, keepdims=True) + apart.mean()
     excess = problems - (rest**2).sum() / (9 * 29) / 300
@@ -320,7 +322,8 @@ def test_a_family_pools_spreads_in_logits_and_assumes_more_at_the_edges():
     found, shares = stats.family(strata), [array.mean(axis=(2, 3)) for array in strata]
     means = np.mean([array.mean(axis=3) for array in strata], axis=0)
     level = np.mean([share * (1 - share) for share in shares], axis=0)
-    weights, *_ = comparisons.posterior_pooled(means, comparisons.noise_of_answers(strata), level)
+    rest, _ = comparisons.without_shifts(strata)
+    weights, *_ = comparisons.posterior_pooled(means, comparisons.noise_of_answers(rest), level)
     assert found.pooled[0] == pytest.approx(weights)
     middles = [(share[0, 1:] + share[0, 0]) / 2 for share in shares]
     assert found.edge[0] == pytest.approx(sum(0.15 * (1 - 4 * m * (1 - m)) / 20 for m in middles) / 4)
@@ -333,10 +336,34 @@ def test_the_smaller_p_of_the_two_routes_pays_for_the_choice():
         (np.ones((1, 4, 1)), np.full((1, 4, 1), 0.05**2), math.inf),
     )
     none = np.zeros((1, 4))
-    found = comparisons.Family(np.full((1, 4), 0.1), pooled, pairwise, none, np.ones((1, 4)), none, 5)
+    found = comparisons.Family(
+        np.full((1, 4), 0.1), pooled, pairwise, (none, none, none), np.ones((1, 4)), none, 5
+    )
     assert found.p_values() == pytest.approx(
         np.full((1, 4), 2 * scipy_stats.norm.sf(2.5) / 0.65 * 2**0.1), rel=1e-4
     )
+
+
+def test_a_difference_that_is_a_shift_in_logits_is_as_sure_with_problems_that_it_hardly_moves():
+    """Two problems of three are too hard or too easy to move: that says nothing against the shift, but how large it is."""
+    moves = np.tile([0.25, 0.0, 0.0], 10)
+    baseline = np.tile([0.5, 0.0, 1.0], 10) - 0.1 * moves
+    seeds = 0.004 * np.array([[-1.0], [0.0], [1.0]])
+    found = stats.family(of(baseline - seeds * moves, baseline + 0.2 * moves + seeds * moves))
+    assert found.due_to_problems().item() == pytest.approx(0.0, abs=1e-12)
+    slopes = 3 * moves / moves.max()
+    truth = 0.02
+    residuals = 0.2 * moves - (found.difference.item() - truth) * slopes
+    assert found.due_to_problems(truth).item() == pytest.approx(residuals.var(ddof=1) / 30, rel=1e-6)
+
+
+def test_problems_on_which_a_difference_is_of_the_other_sign_do_count():
+    rng = np.random.default_rng(10)
+    apart = np.where(np.arange(30) % 3, 0.2, -0.2)
+    scores = of(
+        np.full((3, 30), 0.5) - apart / 2, np.full((3, 30), 0.5) + apart / 2 + rng.normal(0, 0.01, (3, 30))
+    )
+    assert stats.family(scores).due_to_problems().item() == pytest.approx(apart.var(ddof=1) / 30, rel=0.05)
 
 
 def test_nothing_varies():
@@ -405,15 +432,29 @@ def test_the_benchmark_judges_levels_and_coverage_beyond_the_error_of_its_simula
     assert error_rates.judgement([*good, measured(0.3, 0.7, seeds=2)])[1], "two seeds give no verdicts"
 
 
+def test_the_documented_error_rates_are_those_of_the_cells():
+    """By kind, with what is said of the worst of them, on one page; every cell on the other."""
+    docs = Path(error_rates.__file__).parents[1] / "docs"
+    cells, summary = ((docs / name).read_text("utf-8") for name in ("error-rates.md", "statistics.md"))
+    rows = [
+        [cell.strip() for cell in line[1:-2].split("|")]
+        for line in cells.splitlines()
+        if re.match(r"\| .*\d \|", line)
+    ]
+    assert [row[:6] for row in rows] == [cell.title for cell in error_rates.grid()]
+    for row in error_rates.by_kind(rows).itertuples(index=False):
+        assert f"| {' | '.join(row)} |" in summary
+
+
 def test_no_benchmark_tests_differences_in_a_way_of_its_own():
-    """Within the package only rpg.stats and rpg.paper may use scipy (tests/rooms.py)."""
+    """Within the package only few rooms may use scipy (tests/rooms.py); two benchmarks simulate and judge with it."""
     folder = Path(error_rates.__file__).parent
-    own = [
+    own = {
         path.name
         for path in folder.rglob("*.py")
         if re.search(r"(?m)^ *(from|import) scipy", path.read_text("utf-8"))
-    ]
-    assert own == ["error_rates.py"], "rpg.stats.family tests differences"
+    }
+    assert own == {"error_rates.py", "compute_fits.py"}, "rpg.stats.family tests differences"
 
 
 # --- power and looks ---------------------------------------------------------------------------------------------------

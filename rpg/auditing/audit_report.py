@@ -139,14 +139,6 @@ class Report:
         title = "Ratio levels against the response-level objective, unclipped: bias / noise by drift"
         return _table(title, ["divergence", "ratio", *(f"{drift:g}" for drift in drifts)], rows, words=2)
 
-    # --- figure ------------------------------------------------------------------------------------------
-
-    def figure(self) -> Any:
-        """An Altair chart: bias and noise against drift, for the ratio levels and for chosen losses."""
-        from rpg.auditing.figure import chart  # noqa: PLC0415 (altair is optional)
-
-        return chart(self)
-
 
 _NAMES = "; ".join(
     f"{name.upper()}: {DIVERGENCES[name].penalty}" for name in DIVERGENCE_NAMES if name != "none"

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from rpg.auditing.measure import Settings
 from rpg.auditing.moments import LossFunction, batch_slopes
-from rpg.auditing.objectives import LEVELS, terms
+from rpg.auditing.objectives import LEVELS, gradients
 from rpg.auditing.subjects import Scene, Subject
-from rpg.auditing.worlds import World, world
+from rpg.auditing.worlds import world
 
 TERMS = {
     "reward": "the reward's gradient",
@@ -118,13 +118,6 @@ def unmeasurable(loss: LossFunction, scene: Scene) -> str | None:
     return None
 
 
-def dictionary(world: World, logits: Tensor, level: str) -> dict[str, Tensor]:
-    """The gradient (S * V,) at `logits` of each of TERMS; levels as in `Objective`, the reference is `world.ref`."""
-    logits = logits.detach().clone().requires_grad_()
-    values = terms(world, logits, world.ref, level)
-    return {n: torch.autograd.grad(values[n], logits, retain_graph=True)[0].flatten() for n in TERMS}
-
-
 def projected(measured: list[tuple[Scene, Tensor]], before: Projection | None = None) -> Projection:
     """Steps of several worlds, explained by the same coefficients of as few terms as possible.
 
@@ -133,8 +126,8 @@ def projected(measured: list[tuple[Scene, Tensor]], before: Projection | None = 
     """
     step, fits = torch.cat([step for _, step in measured]), []
     for level in LEVELS:
-        gradients = [dictionary(scene.world, scene.logits, level) for scene, _ in measured]
-        columns = {name: torch.cat([gradient[name] for gradient in gradients]) for name in TERMS}
+        parts = [gradients(scene.world, scene.logits, scene.world.ref, level) for scene, _ in measured]
+        columns = {name: torch.cat([part[name] for part in parts]) for name in TERMS}
         fits.append(_fewest(step, columns, level))
         if before and before.is_exact and not fits[-1].is_exact:
             fits[-1] = _fit(step, {name: columns[name] for name in before.coefficients}, level)
@@ -142,9 +135,8 @@ def projected(measured: list[tuple[Scene, Tensor]], before: Projection | None = 
 
 
 def _fewest(step: Tensor, columns: dict[str, Tensor], level: str) -> Projection:
-    kept: dict[
-        str, Tensor
-    ] = {}  # without what is zero, or parallel to an earlier term (where all responses are as long)
+    # without what is zero, or parallel to an earlier term (where all responses are as long)
+    kept: dict[str, Tensor] = {}
     for name, column in columns.items():
         parallel = any(abs(column @ k) > (1 - 1e-9) * column.norm() * k.norm() for k in kept.values())
         if column.norm() > 1e-9 * step.norm() and not parallel:

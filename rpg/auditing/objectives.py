@@ -80,15 +80,17 @@ def terms(world: World, logits: Tensor, ref: Tensor, level: str) -> dict[str, Te
     }
 
 
-def value(objective: Objective, world: World, logits: Tensor, ref: Tensor, beta: float) -> Tensor:
-    """J at `logits` (S, V), differentiable."""
-    parts = terms(world, logits, ref, objective.level)
-    if objective.divergence == "none":
-        return parts["reward"]
-    return parts["reward"] - beta * parts[objective.divergence]
+def gradients(world: World, logits: Tensor, ref: Tensor, level: str) -> dict[str, Tensor]:
+    """d / dlogits of each of `terms`, flattened to (S * V,)."""
+    logits = logits.detach().clone().requires_grad_()
+    values = terms(world, logits, ref, level)
+    return {
+        name: torch.autograd.grad(values[name], logits, retain_graph=True)[0].flatten() for name in values
+    }
 
 
 def gradient(objective: Objective, world: World, logits: Tensor, ref: Tensor, beta: float) -> Tensor:
     """dJ / dlogits, flattened to (S * V,)."""
-    logits = logits.detach().clone().requires_grad_()
-    return torch.autograd.grad(value(objective, world, logits, ref, beta), logits)[0].flatten()
+    parts = gradients(world, logits, ref, objective.level)
+    kl = 0.0 if objective.divergence == "none" else beta * parts[objective.divergence]
+    return parts["reward"] - kl

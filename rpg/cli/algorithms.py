@@ -92,9 +92,11 @@ def audit(
         file = f"{name or 'catalogue'}{'-released' if preset == 'released' else ''}.json"
         atomic_write_text(layout_at(home).audits / file, text)
     if figure is not None:
+        from rpg.report.charts import audit_figure
+
         # Without a network: PNG at twice the size, SVG, or a page that contains its own scripts.
         options: dict[str, dict[str, Any]] = {".html": {"inline": True}, ".png": {"scale_factor": 2}}
-        report.figure().save(figure, **options.get(figure.suffix, {}))
+        audit_figure(text).save(figure, **options.get(figure.suffix, {}))
         complain(f"wrote {figure}")
 
 

@@ -1,5 +1,6 @@
 """Charts of results other than curves: data frames in, Altair charts out."""
 
+import json
 from collections.abc import Sequence
 
 import altair as alt
@@ -166,6 +167,18 @@ def _ordered(values: pandas.Series) -> list[str]:
     return sorted(words, key=lambda word: (np.isnan(numbers[word]), np.nan_to_num(numbers[word])))
 
 
+def audited(report: str, losses: Sequence[str], level: str = "token") -> pandas.DataFrame:
+    """Rows of an audit's report (JSON) about these losses of ours, for the objectives of that level that they claim."""
+    try:
+        content = json.loads(report)
+        rows = pandas.DataFrame(content["rows"])
+        claimed = {loss["name"]: loss["divergence"] for loss in content["losses"]}
+        mine = rows[rows["loss"].isin(losses) & (rows["source"] == "rpg") & (rows["level"] == level)]
+        return mine[mine["divergence"] == mine["loss"].map(claimed)]
+    except (KeyError, TypeError, ValueError):
+        return pandas.DataFrame()
+
+
 def audit(rows: pandas.DataFrame, labels: Sequence[str]) -> alt.HConcatChart:
     """Bias and noise of losses against the drift of the policy, with and without clipping.
 
@@ -207,3 +220,24 @@ def audit(rows: pandas.DataFrame, labels: Sequence[str]) -> alt.HConcatChart:
         panel("Noise of one sample", alt.Y("noise:Q", title=None)),
         spacing=40,
     )
+
+
+AUDITED = ("rpg-reinforce-urkl", "grpo", "grpo-corrected", "gspo", "reinforce")
+"""Losses of the catalogue that differ in what the figure of an audit is about."""
+
+
+def audit_figure(report: str) -> alt.VConcatChart:
+    """An audit (JSON) of one loss, or of the catalogue: `AUDITED` by tokens, and the ratio levels of URKL by responses."""
+    names = [loss["name"] for loss in json.loads(report)["losses"]]
+    losses = names if len(names) == 1 else [name for name in names if name in AUDITED]
+    drawn = []
+    for level, chosen in (
+        ("token", losses),
+        ("sequence", [name for name in names if name.startswith("urkl ")]),
+    ):
+        rows = audited(report, chosen, level)
+        if len(rows):
+            rows = rows[rows["reference"] == "third"]
+            title = alt.Title(f"Against the {level}-level objective", anchor="start")
+            drawn.append(audit(rows.assign(label=rows["loss"]), chosen).properties(title=title))
+    return alt.vconcat(*drawn).resolve_scale(color="independent", strokeDash="independent")

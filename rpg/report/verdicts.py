@@ -66,13 +66,10 @@ def at_last(chosen: Checkpoints, baseline: str | None) -> list[Group]:
 
 def at_budget(curve: Mapping[int, float], budget: float) -> Place:
     """Between the two checkpoints where a run had spent this much; `curve` are steps, ascending, with what was spent."""
-    points = list(curve.items())
-    before = max((point for point in points if point[1] <= budget), default=points[0])
-    after = min((point for point in points if point[1] > budget), default=before)
-    if after[1] <= before[1]:
-        return ((before[0], 1.0),)
-    share = (budget - before[1]) / (after[1] - before[1])
-    return ((before[0], 1 - share), (after[0], share)) if share else ((before[0], 1.0),)
+    steps = list(curve)
+    share, place = math.modf(np.interp(budget, list(curve.values()), np.arange(len(steps))))
+    weights = zip(steps[int(place) :], (1 - share, share), strict=False)
+    return tuple((step, weight) for step, weight in weights if weight)
 
 
 class ProblemScores:

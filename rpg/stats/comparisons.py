@@ -48,22 +48,28 @@ degrees of freedom, infinite where the weights say how little is known."""
 class Family(NamedTuple):
     """What is known about N families of m differences: the distributions of their errors on both routes.
 
-    `excess` is the variance due to the choice of problems, with its degrees of freedom. Near 0 and 1 few problems carry a
-    difference d, and others might not show it: there the variance is at least `edge` d (1 - d).
+    `excess` are coefficients a, b, c: if the truth is d, the variance due to the choice of problems is a + b d + c d^2. Near
+    0 and 1 few problems carry a difference, and others might not show it: there it is at least `edge` d (1 - d).
     """
 
     difference: np.ndarray
     pooled: Mixture
     pairwise: Mixture
-    excess: np.ndarray
+    excess: tuple[np.ndarray, np.ndarray, np.ndarray]
     excess_df: np.ndarray
     edge: np.ndarray
     seeds: int
 
+    def due_to_problems(self, truth: np.ndarray | float = 0.0) -> np.ndarray:
+        """Variance (N, m) of the differences due to the choice of problems, if they are `truth` in truth."""
+        constant, linear, square = self.excess
+        least = self.edge * np.abs(truth) * (1 - np.abs(truth))
+        return np.asarray(np.maximum(constant + truth * (linear + truth * square), least))
+
     def p_values(self, truth: np.ndarray | float = 0.0) -> np.ndarray:
         """Two-sided p-values (N, m) of the hypotheses that the differences are `truth`, not corrected for their number."""
         size = np.abs(self.difference - truth)
-        excess = np.maximum(self.excess, self.edge * np.abs(truth) * (1 - np.abs(truth)))
+        excess = self.due_to_problems(truth)
         pooled = self._tail(self.pooled, size, excess)
         if self.seeds == 1:
             return pooled
@@ -106,27 +112,49 @@ def family(strata: Sequence[np.ndarray]) -> Family:
     """From scores (N, V, S, P) per benchmark; the first of V variants is the baseline."""
     arrays = [np.asarray(array, float) for array in strata]
     seeds = arrays[0].shape[2]
-    pair = components([array[:, 1:] - array[:, :1] for array in arrays])
+    means = np.mean([array.mean(axis=3) for array in arrays], axis=0)
+    apart = means[:, 1:] - means[:, :1]
+    rest, slopes = without_shifts(arrays)
+    pairs = [array[:, 1:] - array[:, :1] for array in rest]
+    pair, square = components(pairs), components(slopes).problems
+    moved = [array.mean(axis=2, keepdims=True) + slope for array, slope in zip(pairs, slopes, strict=True)]
+    excess = pair.problems - pair.both, components(moved).problems - pair.problems - square, square
     with np.errstate(divide="ignore", invalid="ignore"):
         excess_df = np.where(pair.problems_spread > 0, pair.problems**2 / pair.problems_spread, 1.0)
     accuracies = [array.mean(axis=(2, 3)) for array in arrays]  # (N, V)
     edge = sum(_edge(each) / array.shape[3] for each, array in zip(accuracies, arrays, strict=True))
     edge = edge / len(arrays) ** 2
+    difference = apart.mean(axis=2)
     if seeds == 1:  # nothing is known about seeds: the error is that of problems
-        nothing = np.ones((*pair.mean.shape, 1)), np.zeros((*pair.mean.shape, 1)), math.inf
-        return Family(pair.mean, nothing, nothing, pair.problems, excess_df, edge, 1)
-    means = np.mean([array.mean(axis=3) for array in arrays], axis=0)
+        nothing = np.ones((*difference.shape, 1)), np.zeros((*difference.shape, 1)), math.inf
+        return Family(difference, nothing, nothing, excess, excess_df, edge, 1)
     level = np.mean([share * (1 - share) for share in accuracies], axis=0)
-    pooled = posterior_pooled(means, noise_of_answers(arrays), level)
+    pooled = posterior_pooled(means, noise_of_answers(rest), level)
+    of_seeds = apart.var(axis=2, ddof=1) / seeds
     if seeds < _MANY:
-        pairwise = posterior_pairwise(pair.seeds, pair.both, seeds)
+        pairwise = posterior_pairwise(of_seeds, pair.both, seeds)
     else:
-        variances = np.maximum(pair.seeds, np.minimum(pair.both, pair.problems))
+        variances = np.maximum(of_seeds, np.minimum(pair.both, pair.problems))
         with np.errstate(divide="ignore", invalid="ignore"):
-            seeds_df = (seeds - 1) * (variances / pair.seeds) ** 2
+            seeds_df = (seeds - 1) * (variances / of_seeds) ** 2
         pairwise = np.ones_like(variances)[..., None], variances[..., None], seeds_df[..., None]
-    excess = np.maximum(pair.problems - pair.both, 0.0)
-    return Family(pair.mean, pooled, pairwise, excess, excess_df, edge, seeds)
+    return Family(difference, pooled, pairwise, excess, excess_df, edge, seeds)
+
+
+def without_shifts(arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Scores without what a shift of the logits of all problems explains of them, and how much it moves each problem.
+
+    A shift moves a problem of accuracy p in proportion to p (1 - p); the slopes (N, 1, 1, P) have mean 1 over benchmarks.
+    The problems' variance of what is left is that of a ratio estimator (Cochran, Sampling Techniques, 1977, ch. 6), which
+    does not grow with the difference itself.
+    """
+    shares = [array.mean(axis=(1, 2), keepdims=True) for array in arrays]
+    slopes = [share * (1 - share) for share in shares]
+    mean = np.mean([slope.mean(axis=3, keepdims=True) for slope in slopes], axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        slopes = [np.where(mean > _ROUNDING, slope / mean, 1.0) for slope in slopes]
+    means = np.mean([array.mean(axis=3, keepdims=True) for array in arrays], axis=0)
+    return [array - means * slope for array, slope in zip(arrays, slopes, strict=True)], slopes
 
 
 def _edge(accuracies: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from rpg.stats.comparisons import ERROR, family, noise_of_answers, shared_out
+from rpg.stats.comparisons import ERROR, family, noise_of_answers, shared_out, without_shifts
 
 POWER = 0.8
 MATTERS = 0.02
@@ -41,12 +41,12 @@ ASSUMED = Spreads(0.03, 0.4, 0.05)
 def spreads(strata: Sequence[np.ndarray], samples: int) -> Spreads:
     """Estimated from the scores (V, S, P) per benchmark of a stored sweep; needs two variants and two seeds."""
     arrays = [np.asarray(array, float)[None] for array in strata]
-    noise = float(noise_of_answers(arrays).mean())
+    noise = float(noise_of_answers(without_shifts(arrays)[0]).mean())
     means = np.mean([array.mean(axis=3) for array in arrays], axis=0)
     squares, freedom = shared_out(means, np.ones(means.shape[:2]))
     each = _per_problem([array.shape[3] for array in arrays])
     seeds = max(float(squares.sum() / freedom.sum()) - noise, 0.0)
-    excess = float(family(arrays).excess.mean()) / 2
+    excess = float(family(arrays).due_to_problems().mean()) / 2
     return Spreads(math.sqrt(seeds), math.sqrt(noise * samples / each), math.sqrt(excess / each))
 
 

@@ -10,7 +10,7 @@ import torch
 import rpg
 from rpg.auditing import EXACT, audit_catalogue
 from rpg.auditing.moments import batch_slopes, batches_of, moments
-from rpg.auditing.objectives import Objective, gradient, value
+from rpg.auditing.objectives import Objective, gradient, gradients, terms
 from rpg.auditing.worlds import world
 from rpg.catalogue import DIVERGENCES
 
@@ -195,15 +195,18 @@ def test_expected_gradient_against_finite_differences():
     w = world(vocabulary=2, length=2, seed=3)
     logits, eps = w.policy(0.4), 1e-6
     for level in ("token", "sequence"):
-        for divergence in ("none", "fkl", "rkl"):
-            objective = Objective(level, divergence)
-            exact = gradient(objective, w, logits, w.ref, 0.3)
-            for i in range(logits.numel()):
-                bump = torch.zeros(logits.numel(), dtype=torch.float64)
-                bump[i] = eps
-                bump = bump.view_as(logits)
-                up, down = (value(objective, w, logits + s * bump, w.ref, 0.3) for s in (1, -1))
-                assert ((up - down) / (2 * eps)).item() == pytest.approx(exact[i].item(), abs=1e-8)
+        exact = gradients(w, logits, w.ref, level)
+        for i in range(logits.numel()):
+            bump = torch.zeros(logits.numel(), dtype=torch.float64)
+            bump[i] = eps
+            bump = bump.view_as(logits)
+            up, down = (terms(w, logits + s * bump, w.ref, level) for s in (1, -1))
+            for name in exact:
+                slope = (up[name] - down[name]) / (2 * eps)
+                assert slope.item() == pytest.approx(exact[name][i].item(), abs=1e-8)
+        for kl, weight in (("none", 0.0), ("fkl", 0.3), ("rkl", 0.3)):
+            expected = exact["reward"] - weight * exact.get(kl, exact["reward"])
+            assert torch.equal(gradient(Objective(level, kl), w, logits, w.ref, 0.3), expected)
 
 
 def test_moments_against_autograd():
@@ -266,6 +269,8 @@ def test_aggregation(report):
 def test_report_as_json_table_and_figure(report):
     from rich.console import Console
 
+    from rpg.report import charts
+
     data = json.loads(report.to_json())
     assert data["format"] == 1 and len(data["losses"]) == len(report.losses) + len(report.levels)
     assert {"loss", "source", "drift", "clipped", "level", "divergence", "bias", "variance", "exact"} <= set(
@@ -277,7 +282,7 @@ def test_report_as_json_table_and_figure(report):
     for name in rpg.algorithms():
         assert name in text
     assert "token R−βRKL" in text and "Aggregation" in text
-    spec = report.figure().to_dict()
+    spec = charts.audit_figure(report.to_json()).to_dict()
     assert len(spec["vconcat"]) == 2
     console.print(rpg.audit(rpg.algorithm("rpg-reinforce-urkl", ratio="prefix")).table())
     assert "rpg-reinforce-urkl by drift" in console.export_text()

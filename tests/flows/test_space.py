@@ -9,6 +9,7 @@ from flows.machine import disk_space
 from flows.machine.children import Stopped
 from flows.machine.disk_space import DiskSpace, bytes_needed
 from flows.monitor import Watch
+from rpg.store import StoreError
 from tests.tiny import make_run, make_spec
 from tests.waiting import until
 
@@ -43,6 +44,17 @@ def test_it_waits_says_why_and_goes_on_by_itself(tmp_path, free):
     free["free"] = 2 * bytes_needed(folder)
     thread.join()
     assert began.is_set() and folder.waiting() is None and not disk.reserved
+
+
+def test_it_waits_though_the_disk_has_no_room_to_say_so(tmp_path, free, monkeypatch):
+    def full(folder, why):
+        free["free"] = 9 * bytes_needed(folder)
+        raise StoreError(f"cannot write {folder.path}: no space left on the device")
+
+    monkeypatch.setattr(disk_space, "write_waiting", full)
+    folder = make_run(tmp_path, "one", make_spec())
+    with DiskSpace().reserve(folder, threading.Event()):
+        assert free["free"], "it has waited"
 
 
 def test_what_those_that_train_will_write_is_theirs(tmp_path, free):
