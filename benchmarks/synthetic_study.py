@@ -40,7 +40,7 @@ def write(
     shape: Shape = REPORTED,
     stop_after: int | None = None,
 ) -> Layout:
-    """Run the study `kl-forms` to its end, or until so many trainings have been written; a second call goes on."""
+    """Run the study `kl-forms` to its end, or until `stop_after` trainings have been written; a second call goes on."""
     layout, path, left = Layout.at(home), home / "kl-forms.yaml", [stop_after or 10**6]
     tune = {"space": SPACE, "spaces": {"dapo": {BETA: None}}, "trials": trials, "batch": min(8, trials)}
     tune |= {"searches": searches, "seeds": [100, 101], "prune": "successive-halving"}

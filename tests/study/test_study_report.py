@@ -156,6 +156,13 @@ def test_runs_trained_elsewhere_are_fitted(tmp_path):
     assert "no saturation is in sight" in bad.refusal
 
 
+def test_runs_without_any_compute_are_not_fitted(layout, found):
+    with connect(layout) as db:
+        db.execute("CREATE TEMP TABLE metrics AS SELECT * REPLACE (0 AS tokens) FROM main.metrics")
+        part = study_report.compute(db, found.registered, "tokens")
+    assert part.lines == ["No checkpoint of known compute has been evaluated yet."]
+
+
 def test_the_report_is_complete_and_its_texts_are_text(layout, found):
     paths = {path.name: path for path in study_report.write_study_report(layout, "kl-forms")}
     assert {"report.html", "report.tex", "trials.csv", "search-1.png", "compute.svg", "profiles.png"} <= set(
