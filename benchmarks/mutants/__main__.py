@@ -44,7 +44,14 @@ SEEN = 0.9
 
 ROOMS: dict[str, tuple[list[str], list[str]]] = {
     "losses": (["rpg/losses/*.py"], ["tests/losses", "tests/auditing/test_corrections.py"]),
-    "stats": (["rpg/stats/*.py"], ["tests/test_stats.py"]),
+    "stats": (
+        ["rpg/stats/*.py"],
+        [
+            "tests/test_stats.py",
+            "tests/study/test_saturating_curves.py",
+            "tests/study/test_search_and_problems.py",
+        ],
+    ),
     "current runs": (["rpg/store/current.py"], ["tests/store/test_current.py"]),
     "identity": (["rpg/config/identity.py"], ["tests/config/test_identity.py"]),
     "summary": (

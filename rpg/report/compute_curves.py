@@ -29,13 +29,15 @@ def measured(
 ) -> pandas.DataFrame:
     """Checkpoints, of imported runs too: label, seed, step, x (an axis of X_TITLES), mean (accuracy, over benchmarks).
 
-    What shares a label and a seed is averaged; a step that a seed of the label lacks, or of unknown compute, is left out.
+    What shares a label and a seed is averaged; left out are steps that a seed of the label lacks, steps of unknown compute,
+    and seeds that spent nothing.
     """
     score = MEAN if len(benchmarks) > 1 else benchmarks[0]
     rows = queries.score_curves(db, list(labels), [score], x, each_seed=True)
     names = [labels[key] for key in map(queries.Series, rows["sweep"], rows["variant"])]
     rows = rows.assign(label=names).dropna(subset=["x", "mean"])
     each = rows.groupby(["label", "seed", "step"], sort=False)[["x", "mean"]].mean().reset_index()
+    each = each[each.groupby(["label", "seed"])["x"].transform("max") > 0]
     seeds = each.groupby("label")["seed"].transform("nunique")
     return each[each.groupby(["label", "step"])["seed"].transform("nunique") == seeds]
 

@@ -50,9 +50,9 @@ class Effort(NamedTuple):
         )
 
 
-def effort(values: Sequence[np.ndarray]) -> Effort:
-    """From the trials of each variant (two at least), as far as all have as many."""
-    most = min(map(len, values))
+def effort(values: Sequence[np.ndarray], most: int) -> Effort:
+    """From the trials of each variant (two at least), to `most` trials or as far as all have as many."""
+    most = min(most, *map(len, values))
     best, halves = np.zeros((len(values), most)), np.full((len(values), most), np.nan)
     for row, each in enumerate(values):
         best[row], few = expected_best(each)[:most], min(most, max(1, len(each) // ENOUGH))

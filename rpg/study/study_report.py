@@ -27,8 +27,8 @@ from rpg.study.spec import Space
 from rpg.study.trials import read_study, trials, tuning_from, tuning_sweep
 
 GOOD_NOTE = (
-    "A ring marks the best. Good: the share of the searched space whose nearest trial finished within the difference that "
-    "matters of the best."
+    "A ring marks the best of a search; the table has the mean of these, and their settings. Good: the share of the "
+    "searched space whose nearest trial finished within the difference that matters of the best."
 )
 EFFORT_NOTE = (
     "The highest accuracy on the tuning problems that k of the trials are expected to contain (Dodge et al. 2019, Tang et "
@@ -115,7 +115,7 @@ def search(
     if found.trials.empty:
         return Part("Search", ["No trial has been proposed yet."])
     log, sweep = numeric_fields(found), tuning_sweep(found.study)
-    best = [analysis.winner(part) for _, part in found.trials.groupby("variant", sort=False)]
+    best = [analysis.winner(part) for _, part in found.trials.groupby(["variant", "search"], sort=False)]
     links = [link(sweep, runs[0]) if link and len(runs) else None for runs in found.trials["run_ids"]]
     data = found.trials.assign(best=found.trials.index.isin(best), link=links)
     if views is None:
@@ -144,13 +144,12 @@ def search(
 
 
 def _best(found: Material, variant: str, part: pandas.DataFrame, names: Sequence[str]) -> list[str]:
-    best, space = analysis.winner(part), found.spaces[variant]
-    counts = [str((part["state"] == state).sum()) for state in ("pruned", "failed")]
-    row = {} if best is None else part.loc[best]
-    values = [_text(row[name]) if name in space and best is not None else "" for name in names]
+    best, space = part[part["best"]], found.spaces[variant]
+    counts = [len(part), *((part["state"] == state).sum() for state in ("pruned", "failed"))]
+    values = [_text(sorted(best[name], key=str)) if name in space else "" for name in names]
     share = analysis.good_share(part, space, found.matters)
     good = "" if math.isnan(share) else f"{share:.0%}"
-    return [variant, str(len(part)), *counts, number(row.get("objective", math.nan)), *values, good]
+    return [variant, *map(str, counts), number(best["objective"].mean()), *values, good]
 
 
 def fewer_trials(found: Material) -> Part:
@@ -160,7 +159,8 @@ def fewer_trials(found: Material) -> Part:
     values = {name: each for name, each in ended.items() if len(each) > 1}
     if len(values) < 2:
         return Part(title, ["This takes two variants with two ended trials each."])
-    effort, variants = searches.effort(list(values.values())), list(values)
+    each_search = int(found.trials.groupby(["variant", "search"]).size().max())
+    effort, variants = searches.effort(list(values.values()), each_search), list(values)
     count = effort.best.shape[1]
     table = {"label": np.repeat(variants, count), "x": np.tile(np.arange(1, count + 1), len(variants))}
     table |= {"mean": effort.best, "low": effort.best - effort.half, "high": effort.best + effort.half}
@@ -321,7 +321,13 @@ def write_study_report(layout: Layout, study: str) -> list[Path]:
 
 
 def _text(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+    """A setting; of several searches the lowest and the highest, or all if they are no numbers."""
+    if not isinstance(value, list):
+        return f"{value:.3g}" if isinstance(value, float) else str(value)
+    texts = list(dict.fromkeys(map(_text, value)))
+    if len(texts) > 1 and all(isinstance(each, int | float) for each in value):
+        return f"{_text(min(value))} to {_text(max(value))}"
+    return ", ".join(texts)
 
 
 def _interval(estimate: Any) -> str:

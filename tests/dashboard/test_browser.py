@@ -6,21 +6,19 @@ Needs playwright and a Chromium (Debian: apt-get install chromium); says so when
 
 import re
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from benchmarks import synthetic_study
 from benchmarks.browser import CHROMIUM, FLAGS, IDLE, dashboard
-from benchmarks.synthetic import Shape, write_run, write_sweep
+from benchmarks.synthetic import Shape, write_sweep
 from dashboard.view import REFRESH
 from rpg.report.summary import summarise
 from rpg.report.tables import plus_minus
 from rpg.store import Layout
 from rpg.store.database import KEEP, build, connect
 from rpg.store.run_writer import append_metrics
-from rpg.study import trials as study_trials
 from tests.waiting import HANG, until
 
 playwright = pytest.importorskip(
@@ -33,6 +31,7 @@ pytestmark = [
 
 HOSTILE = '<img src=x onerror="pwned=1">'
 SHAPE = Shape(steps=8, eval_every=4, problems=6, samples=4, benchmarks=("easy", "hard"))
+STUDY = Shape(steps=8, eval_every=4, problems=6, samples=4)
 PAGES = ("", "compare", "table", "frontier", "grid", "problems", "why", "paper", "run", "studies")
 CLIPS = [f"{name} clip={value}" for name in ("grpo", "rpg-urkl") for value in range(9)]
 WIDE = "&".join(f"variants={name} clip={value}" for name in ("GRPO", "RPG-URKL") for value in range(9))
@@ -44,7 +43,7 @@ def layout(tmp_path_factory):
     layout = write_sweep(home, "demo", ("grpo", "dapo", "rpg-urkl"), (0, 1, 2), SHAPE)
     write_sweep(home, "wide", CLIPS, (0,), SHAPE)
     write_sweep(home, "hostile", ("grpo", HOSTILE), (0, 1), SHAPE)
-    synthetic_study.write(home, question=HOSTILE, trials=8, registered=False, unfinished=1, shape=SHAPE)
+    synthetic_study.write(home, question=HOSTILE, trials=4, seeds=3, shape=STUDY, stop_after=17)
     build(layout)
     return layout
 
@@ -245,16 +244,13 @@ def test_a_study_grows_on_its_page_and_a_point_leads_to_its_run(page, address, l
     page.goto(f"{address}/studies")
     settled(page)
     counts = lambda: [row[:3] for row in rows_of_table(page)]  # noqa: E731
-    assert counts() == [["grpo", "8", "4"], ["rpg-reinforce-urkl", "8", "4"], ["dapo", "8", "0"]]
-    waiting = study_trials.trials(layout, "kl-forms").iloc[-1]
-    short = replace(SHAPE, steps=4, eval_every=4, benchmarks=("chain-easy-tuning", "chain-hard-tuning"))
-    for seed in (100, 101):
-        write_run(layout.run("kl-forms.tuning", f"dapo-t7-seed{seed}"), "dapo t=7", seed, 0.1, short, None)
-    assert waiting["state"] == "pending"
-    until(lambda: counts()[2] == ["dapo", "8", "4"], "the end of the last trial on the page")
+    assert counts() == [["grpo", "4", "2"], ["rpg-reinforce-urkl", "4", "2"], ["dapo", "4", "2"]]
+    assert page.get_by_text("registered", exact=True).count() == 0
+    synthetic_study.write(layout.home, question=HOSTILE, trials=4, seeds=3, shape=STUDY)
+    page.get_by_text("registered", exact=True).wait_for()
     settled(page)
     page.locator("path[aria-label*='link: ']").first.click(force=True)  # another trial may lie above it
-    page.wait_for_url(re.compile(r"/run\?sweep=kl-forms.tuning&run=grpo-t\d-seed100"))
+    page.wait_for_url(re.compile(r"/run\?sweep=kl-forms.tuning&run=grpo-\d+-s100"))
     assert "step 4 of 4" in settled(page)
 
 

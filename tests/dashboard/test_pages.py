@@ -548,7 +548,7 @@ def studied(tmp_path_factory):
     """The data folder of a study whose question is hostile."""
     home = tmp_path_factory.mktemp("studied")
     shape = Shape(steps=20, eval_every=2, problems=5, samples=2)
-    build(synthetic_study.write(home, question=HOSTILE, trials=8, seeds=3, shape=shape))
+    build(synthetic_study.write(home, question=HOSTILE, trials=6, seeds=3, shape=shape))
     return home
 
 
@@ -560,7 +560,7 @@ def test_a_study_is_shown_from_search_to_fits(layout, studied):
     assert ":green-badge[registered]" in [element.value for element in app.markdown]
     [table] = [element.value for element in app.dataframe]
     assert (
-        len(table) == 24
+        len(table) == 18
         and table["run"][0] == f"./run?sweep=kl-forms.tuning&run={found.trials['run_ids'][0][0]}"
     )
     for row in study_report.search(found).grids[0].rows:

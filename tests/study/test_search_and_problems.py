@@ -24,7 +24,7 @@ def test_intervals_of_the_expected_best_cover_up_to_a_quarter_of_the_trials():
     truth = [np.sort(rng.beta(5, 1.5, (20_000, k)), axis=1)[:, -1].mean() for k in range(1, 7)]
     hits = []
     for _ in range(150):
-        effort = searches.effort([rng.beta(5, 1.5, 24), np.full(24, 0.1)])
+        effort = searches.effort([rng.beta(5, 1.5, 24), np.full(24, 0.1)], 24)
         assert np.isnan(effort.half[0, 6:]).all() and effort.half[1, :6] == pytest.approx(0)
         hits.append(abs(effort.best[0, :6] - truth) <= effort.half[0, :6])
     assert (np.mean(hits, axis=0) >= 0.86).all(), np.mean(hits, axis=0)
@@ -33,7 +33,7 @@ def test_intervals_of_the_expected_best_cover_up_to_a_quarter_of_the_trials():
 def test_who_wins_depends_on_the_number_of_trials():
     """One variant is always good, the other seldom very good."""
     steady, rare = np.full(12, 0.5), np.array([0.9] + [0.1] * 11)
-    effort = searches.effort([steady, rare, np.zeros(20)])
+    effort = searches.effort([steady, rare, np.zeros(20)], 30)
     assert [effort.lead(k)[0] for k in (1, 12)] == [0, 1]
     _, lead, half = effort.lead(1)
     assert lead == pytest.approx(0.5 - rare.mean())
