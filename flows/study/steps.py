@@ -23,7 +23,7 @@ from rpg.study.spec import FEWEST_SEEDS, Study
 from rpg.study.trials import (
     Tuning,
     batch_path,
-    batches,
+    batch_trials,
     read_batch,
     searches,
     tuning_sweep,
@@ -92,25 +92,32 @@ def _check_apart(study: Study) -> None:
                 )
 
 
+Place = tuple[Tuning, int]
+"""A variant, and the number of one of its batches."""
+
+
 def tune(running: Running, tunings: Sequence[Tuning]) -> None:
-    """Every trial of every variant, batch after batch. Raises RunsFailed: runs cannot be done, or no trial of a variant's
-    batch has finished."""
-    for number in range(running.study.searches * running.study.batches):
-        for tuning in tunings:
+    """Every trial of every variant: the first batches of all searches, then the second ones. Raises RunsFailed: runs cannot
+    be done, or no trial of a batch has finished."""
+    study = running.study
+    for stage in range(study.batches):
+        places = [
+            (one, search * study.batches + stage) for one in tunings for search in range(study.searches)
+        ]
+        for tuning, number in places:
             if not batch_path(running.layout, running.name, tuning, number).exists():
                 _propose(running, tuning, number)
-        _train(running, tunings, number)
+        _train(running, tunings, places)
 
 
 def _propose(running: Running, tuning: Tuning, number: int) -> None:
     """Write a batch, before any of its runs; it follows from the earlier trials of its search."""
     tune, search = running.study.spec.tune, number // running.study.batches
-    found = searches(running.layout, running.name, tuning)
-    earlier = found[search] if search < len(found) else []
-    seed = batch_seed(tuning.digest, tuning.variant, number)
-    count = min(tune.batch, tune.trials - len(earlier))
+    earlier = searches(running.layout, running.name, tuning).get(search, [])
+    seed, first = batch_seed(tuning.digest, tuning.variant, number), search * tune.trials + len(earlier)
     trials = []
-    for place, settings in enumerate(propose(tuning.space, earlier, count, seed), sum(map(len, found))):
+    count = min(tune.batch, tune.trials - len(earlier))
+    for place, settings in enumerate(propose(tuning.space, earlier, count, seed), first):
         runs = trial_runs(running.study, tuning, place, settings, data_digest)
         trials.append({"trial": place, "settings": settings, "runs": [run.folder for run in runs]})
     record = {"format": FORMAT, "variant": tuning.variant, "search": search, "batch": number, "seed": seed}
@@ -118,13 +125,11 @@ def _propose(running: Running, tuning: Tuning, number: int) -> None:
     atomic_write_json(batch_path(running.layout, running.name, tuning, number), record)
 
 
-def _train(running: Running, tunings: Sequence[Tuning], number: int) -> None:
-    """All runs of a batch that are due, one seed after another where trials are pruned."""
-    trained: set[str] = set()
-    while due := {
-        run.folder: run for one in tunings for run in _due(running, one, number, one.variant in trained)
-    }:
-        trained |= {one.variant for one in tunings}
+def _train(running: Running, tunings: Sequence[Tuning], places: Sequence[Place]) -> None:
+    """All runs of these batches that are due, one seed after another where trials are pruned."""
+    trained = False
+    while due := {run.folder: run for place in places for run in _due(running, *place, trained)}:
+        trained = True
         ended = {run.folder: run for one in tunings for run in _ended(running, one)}
         sweep = tuning_plan(running.study, [*{**ended, **due}.values()])
         error = running.conduct(sweep, due)
@@ -135,8 +140,8 @@ def _train(running: Running, tunings: Sequence[Tuning], number: int) -> None:
 
 def _due(running: Running, tuning: Tuning, number: int, trained: bool) -> list[PlannedRun]:
     """The runs of a variant's batch that are to be done now. Where all have failed, all of them are, once a call."""
-    batch = list(batches(running.layout, running.name, tuning))[number]
-    trials, places = read_batch(running.layout, running.name, tuning, batch)
+    batch = read_batch(running.layout, running.name, tuning, number)
+    trials, places = batch_trials(running.layout, running.name, tuning, batch)
     if all(trial.state == "failed" for trial in trials):
         if trained:
             failed = running.layout.run(tuning_sweep(running.name), batch.runs[0][0]).read_failed() or {}
@@ -151,7 +156,7 @@ def _due(running: Running, tuning: Tuning, number: int, trained: bool) -> list[P
 
 def _ended(running: Running, tuning: Tuning) -> Iterator[PlannedRun]:
     """The runs of a variant that are done, of all batches; those that failed are not tried again."""
-    for trial in itertools.chain(*searches(running.layout, running.name, tuning)):
+    for trial in itertools.chain(*searches(running.layout, running.name, tuning).values()):
         for run, value in zip(_runs(running, tuning, trial), trial.outcomes, strict=True):
             if value is not None and not math.isnan(value):
                 yield run
@@ -170,7 +175,7 @@ def register(running: Running, tunings: Sequence[Tuning]) -> None:
         return
     winners = {}
     for tuning in tunings:
-        found = searches(layout, name, tuning)
+        found = [*searches(layout, name, tuning).values()]
         whole = sum(map(len, found)) == running.study.searches * running.study.spec.tune.trials
         if not whole or any(trial.state == "pending" for trials in found for trial in trials):
             command = next_steps.command("study", str(running.study.path), "--only", "tune", layout=layout)

@@ -374,7 +374,8 @@ def history(layout: Layout, sweep: str) -> History:
     budget = None
     with contextlib.suppress(StoreError, KeyError):
         written = layout.read_sweep(sweep)
-        matters, budget = float(written["matters"]), written.get("budget")
+        budget = written.get("budget")
+        matters = float(written["matters"])
     return History(tuple(looks), matters, budget)
 
 

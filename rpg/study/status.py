@@ -19,7 +19,7 @@ def state(layout: Layout, study: str) -> Iterator[list[str]]:
     total = record["spec"]["tune"]["trials"] * record["searches"]
     for one in record["tuning"]:
         tuning = tuning_from(one)
-        trials = [trial for found in searches(layout, study, tuning) for trial in found]
+        trials = [trial for found in searches(layout, study, tuning).values() for trial in found]
         states = [trial.state for trial in trials]
         best = winner(trials)
         settings = (
@@ -35,7 +35,7 @@ def sentences(layout: Layout, study: str) -> Iterator[str]:
     record = read_study(layout, study)
     for one in record["tuning"]:
         tuning = tuning_from(one)
-        found = searches(layout, study, tuning)
+        found = [*searches(layout, study, tuning).values()]
         over = sum(map(len, found)) == record["spec"]["tune"]["trials"] * record["searches"]
         if not over or any(trial.state == "pending" for trials in found for trial in trials):
             continue

@@ -237,7 +237,7 @@ def compute(db: duckdb.DuckDBPyConnection, plan: Registration, x: str) -> Part:
         for row in known[known["run"].isin(list(plan.runs)) & known["variant"].notna()].itertuples()
     }
     data = compute_curves.measured(db, labels, plan.benchmarks, x)
-    if data.empty:
+    if not (data["x"] > 0).any():
         return Part("Over compute", ["No checkpoint of known compute has been evaluated yet."])
     variants = list(plan.variants)
     made = compute_curves.fits(data, variants)

@@ -118,23 +118,22 @@ def batch_path(layout: Layout, study: str, tuning: Tuning, number: int) -> Path:
     return folder / f"{tuning.variant}.{tuning.digest[:8]}-{number:03d}.json"
 
 
+def read_batch(layout: Layout, study: str, tuning: Tuning, number: int) -> Batch:
+    """A batch that was proposed. Raises StoreError: the record cannot be read."""
+    record = read_checked(batch_path(layout, study, tuning, number), ("trials",))
+    trials = record["trials"]
+    settings, runs = [one["settings"] for one in trials], [one["runs"] for one in trials]
+    return Batch(number, record.get("search", 0), trials[0]["trial"], settings, runs)
+
+
 def batches(layout: Layout, study: str, tuning: Tuning) -> Iterator[Batch]:
-    """The batches of a variant that were proposed, in order. Raises StoreError: a record cannot be read."""
-    number = 0
-    while number < tuning.batches and (path := batch_path(layout, study, tuning, number)).exists():
-        record = read_checked(path, ("trials",))
-        trials = record["trials"]
-        yield Batch(
-            number,
-            record.get("search", 0),
-            trials[0]["trial"],
-            [one["settings"] for one in trials],
-            [one["runs"] for one in trials],
-        )
-        number += 1
+    """The batches of a variant that were proposed, one search after another."""
+    for number in range(tuning.batches):
+        if batch_path(layout, study, tuning, number).exists():
+            yield read_batch(layout, study, tuning, number)
 
 
-def read_batch(
+def batch_trials(
     layout: Layout, study: str, tuning: Tuning, batch: Batch
 ) -> tuple[list[Trial], list[tuple[int, int]]]:
     """The trials of a batch with what their runs have come to, and the runs that are due (rpg.study.tuning.judged)."""
@@ -146,12 +145,12 @@ def read_batch(
     return judged(trials, tuning.halving)
 
 
-def searches(layout: Layout, study: str, tuning: Tuning) -> list[list[Trial]]:
+def searches(layout: Layout, study: str, tuning: Tuning) -> dict[int, list[Trial]]:
     """The trials of a variant in their order, by search."""
     found: dict[int, list[Trial]] = {}
     for batch in batches(layout, study, tuning):
-        found.setdefault(batch.search, []).extend(read_batch(layout, study, tuning, batch)[0])
-    return [*found.values()]
+        found.setdefault(batch.search, []).extend(batch_trials(layout, study, tuning, batch)[0])
+    return found
 
 
 def outcome(folder: RunFolder, benchmarks: tuple[str, ...]) -> Outcome:
@@ -185,7 +184,7 @@ def trials(layout: Layout, study: str) -> pandas.DataFrame:
     for one in record["tuning"]:
         tuning = tuning_from(one)
         for batch in batches(layout, study, tuning):
-            for trial, runs in zip(read_batch(layout, study, tuning, batch)[0], batch.runs, strict=True):
+            for trial, runs in zip(batch_trials(layout, study, tuning, batch)[0], batch.runs, strict=True):
                 began = [layout.run(tuning_sweep(study), run) for run in runs]
                 spent = [_spent(folder) for folder in began]
                 rows.append(

@@ -19,7 +19,7 @@ from benchmarks.synthetic import Shape, write_run, write_sweep
 from rpg import stats
 from rpg.report import curves, tables, theme
 from rpg.report.shared_page import Choice, write_shared
-from rpg.report.summary import Summary, label, summarise
+from rpg.report.summary import Summary, history, label, summarise
 from rpg.report.sweep_report import library, print_report, score_curves, write_report
 from rpg.store import Layout, StoreError, queries
 from rpg.store.database import build, connect
@@ -325,6 +325,27 @@ def test_unequal_spending_is_said_and_compared_at_equal_tokens(tmp_path):
         text.index("## Mean accuracy") < text.index("Unequal spending") < text.index("## At 800 tokens each")
     )
     assert "| RPG\\-URKL | 8 |" in text or "RPG-URKL | 8 |" in text
+
+
+@pytest.mark.parametrize(("budget", "compared"), [(400, 400), (1000, 800)])
+def test_a_budget_of_tokens_is_where_variants_are_compared(tmp_path, budget, compared):
+    layout = write_sweep(tmp_path, "demo", ("grpo", "rpg-urkl"), (0, 1, 2), SHAPE)
+    for run in layout.run_folders("demo"):
+        rows = [json.loads(line) for line in run.metrics_path(1).read_text().splitlines()]
+        changed = [json.dumps(one | {"tokens": 100 * one["step"]}) for one in rows]
+        run.metrics_path(1).write_text("\n".join(changed) + "\n")
+    layout.write_sweep(layout.read_sweep("demo") | {"budget": budget})
+    build(layout)
+    with connect(layout) as db:
+        found = summarise(db, "demo", past=history(layout, "demo"))
+    [equal] = [part for part in found.equal if part.axis == "tokens"]
+    assert equal.budget == compared
+    base = np.mean([array(layout, "grpo", name, compared // 100).mean() for name in ("easy", "hard")])
+    assert equal.table.set_index("variant").loc["grpo", "accuracy"] == pytest.approx(base)
+    short = [note for note in found.notes if "budget" in note]
+    assert short == ["runs ended before the budget of 1,000 tokens: GRPO (800), RPG-URKL (800)"] * (
+        budget > 800
+    )
 
 
 def test_terminal_table_holds_the_numbers(layout):

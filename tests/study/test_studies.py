@@ -51,7 +51,7 @@ def test_killed_at_any_write_it_ends_with_the_same_trials_and_runs(undisturbed, 
     path, home = undisturbed
     expected = contents(home)
     kills = 0
-    for number in itertools.count(1, 13):
+    for number in itertools.count(1, 31):
         other = tmp_path / str(number)
         whole = killed_after(number, lambda other=other: run(other, path))
         run(other, path)
@@ -59,7 +59,7 @@ def test_killed_at_any_write_it_ends_with_the_same_trials_and_runs(undisturbed, 
         if whole:
             break
         kills += 1
-    assert kills > 6
+    assert kills > 3
 
 
 def test_the_order_in_which_runs_end_changes_nothing(undisturbed, tmp_path):

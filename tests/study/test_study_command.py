@@ -36,7 +36,7 @@ def test_two_studies_at_once_one_of_them_killed_three_times(tmp_path):
         (tmp_path / name).mkdir()
         path = study_file(tmp_path / name, name=name, tune={"prune": "none"}, report={"seeds": seeds})
         files[name] = str(path)
-    other = start(tmp_path, "study", files["second"], home=home, module=TRIVIAL)
+    other = start(tmp_path / "second", "study", files["second"], home=home, module=TRIVIAL)
     moments = [
         lambda: len(layout.run_folders("first.tuning")) > 4,
         lambda: (layout.study_folder("first") / "registered.json").exists(),
@@ -46,13 +46,13 @@ def test_two_studies_at_once_one_of_them_killed_three_times(tmp_path):
         ),
     ]  # fmt: skip
     for moment in moments:
-        going = start(tmp_path, "study", files["first"], home=home, module=TRIVIAL)
+        going = start(tmp_path / "first", "study", files["first"], home=home, module=TRIVIAL)
         until(moment, unless=lambda going=going: going.poll() is not None)
         os.killpg(going.pid, signal.SIGKILL)
         going.wait()
     done = rpg(tmp_path, "study", files["first"], home=home, module=TRIVIAL)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert other.wait(HANG) == 0, (tmp_path / "data.log").read_text()
+    assert other.wait(HANG) == 0, (tmp_path / "second" / "data.log").read_text()
 
     assert records(home, "first") == records(home, "second") and len(records(home, "first")) == 4
     for name in files:
