@@ -13,6 +13,8 @@ from rpg.report.theme import encodings
 SHAPES = {"finished": "circle", "pruned": "cross", "failed": "triangle-down", "pending": "square"}
 ACROSS = 3
 """Panels side by side."""
+MARKED = 24
+"""Most places of a curve that are all marked on its axis."""
 
 
 def search(data: pandas.DataFrame, fields: Mapping[str, bool]) -> alt.ConcatChart:
@@ -74,7 +76,9 @@ def curves(
     known = pandas.concat([part.reindex(columns=["mean", "low", "high"]).stack() for part in parts])
     ends = [float(min(part["x"].min() for part in parts)), float(data["x"].max())]
     scale = alt.Scale(type="log" if log else "linear", nice=False, domain=ends)
-    axis = alt.Axis(format="~s") if log else alt.Axis(tickCount=10, tickMinStep=1 if ends[1] > 1 else 0.1)
+    places = sorted(data["x"].unique())
+    few = {"values": places} if len(places) <= MARKED else {}
+    axis = alt.Axis(format="~s" if log else ".3~g", **few)
     across = alt.X("x:Q", title=x, scale=scale, axis=axis)
     up = {"title": y, "scale": _scale(known, False)}
     base = alt.Chart(data).encode(x=across, color=encoded["color"])
@@ -91,7 +95,7 @@ def curves(
         line.encode(y=alt.Y("mean:Q", **up)),
     ]
     if points is not None:
-        small = alt.Chart(points).mark_point(filled=True, size=14, opacity=0.45, clip=True)
+        small = alt.Chart(points).mark_point(filled=True, size=20, opacity=0.45, clip=True)
         layers.append(small.encode(x=across, y=alt.Y("mean:Q", **up), color=encoded["color"]))
     return alt.layer(*layers).properties(width=620, height=280)
 

@@ -14,19 +14,22 @@ import numpy as np
 from scipy import stats as distributions
 
 from rpg.stats.comparisons import ERROR, MINIMUM_SEEDS, family, holm
-from rpg.stats.estimates import Estimate, crossed
+from rpg.stats.estimates import Estimate, accuracy, crossed
 
 
 def interquartile_mean(scores: np.ndarray) -> Estimate:
-    """Mean of the middle half of all scores (S, P)."""
+    """Mean of the middle half of all scores (S, P); without an interval where that half is all alike."""
     middle = float(distributions.trim_mean(scores, 0.25, axis=None))
     inside = np.clip(scores, *np.quantile(scores, (0.25, 0.75)))
-    return _within(crossed([middle + 2 * (inside - inside.mean())]))
+    estimate = crossed([middle + 2 * (inside - inside.mean())])
+    if not inside.std():
+        return estimate._replace(low=np.nan, high=np.nan)
+    return estimate._replace(low=max(0.0, estimate.low), high=min(1.0, estimate.high))
 
 
 def profile(scores: np.ndarray, above: float) -> Estimate:
     """Share of the scores (S, P) that lie above a threshold."""
-    return _within(crossed([scores > above]))
+    return accuracy([scores > above])
 
 
 def probability_of_improvement(scores: np.ndarray, other: np.ndarray) -> Estimate:
@@ -35,11 +38,7 @@ def probability_of_improvement(scores: np.ndarray, other: np.ndarray) -> Estimat
     Both (S, P), rows being the same seeds; any seed of the one is compared with any of the other.
     """
     wins = (np.sign(scores[:, None] - other[None]) + 1) / 2  # (S, S, P)
-    return _within(crossed([wins.mean(axis=1) + wins.mean(axis=0) - wins.mean(axis=(0, 1))]))
-
-
-def _within(estimate: Estimate) -> Estimate:
-    return estimate._replace(low=max(0.0, estimate.low), high=min(1.0, estimate.high))
+    return accuracy([wins.mean(axis=1) + wins.mean(axis=0) - wins.mean(axis=(0, 1))])
 
 
 class Rank(NamedTuple):
