@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import special
 from scipy import stats as scipy_stats
 
 from benchmarks import error_rates
@@ -457,6 +458,18 @@ def test_no_benchmark_tests_differences_in_a_way_of_its_own():
     assert own == {"error_rates.py", "compute_fits.py", "study_error_rates.py"}, (
         "rpg.stats.family tests differences"
     )
+
+
+def test_a_shift_of_the_logits_leaves_nothing_of_itself_and_moves_benchmarks_by_one_on_average():
+    logits = np.random.default_rng(0).normal(size=(2, 40))
+    shift = (
+        1e-4 * np.arange(3)[:, None, None]
+    )  # of each variant; so small that it acts in proportion to p (1 - p)
+    arrays = [special.expit(hard + shift)[None] for hard in logits[:, None, None]]
+    rest, slopes = comparisons.without_shifts(arrays)
+    assert np.mean([slope.mean() for slope in slopes]) == pytest.approx(1)
+    moved = [array[:, 1:] - array[:, :1] for array in rest]
+    assert np.abs(moved).max() < 1e-3 * np.abs([array[:, 1:] - array[:, :1] for array in arrays]).max()
 
 
 # --- power and looks ---------------------------------------------------------------------------------------------------

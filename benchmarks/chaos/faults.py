@@ -12,7 +12,6 @@ from collections.abc import Callable
 from benchmarks.chaos.bench import Bench
 from benchmarks.chaos.tally import Tally
 
-PAUSE = 60.0
 Fault = Callable[[Bench, random.Random, Tally], str]
 
 
@@ -139,19 +138,6 @@ def lost_server(bench: Bench, rng: random.Random, tally: Tally) -> str:
     return ""
 
 
-def paused(bench: Bench, rng: random.Random, tally: Tally) -> str:
-    """A conductor, then a training, stands still for a minute (SIGSTOP, SIGCONT), as on a machine that was suspended."""
-    for named in ("benchmarks.trivial sweep", "benchmarks.trivial.train"):
-        _working(bench, tally, 5)
-        stopped = next(p for p in bench.processes() if named in " ".join(p.cmdline()))
-        stopped.suspend()
-        time.sleep(PAUSE)
-        stopped.resume()
-        tally.kills += 1
-    _over(bench, tally)
-    return f"{PAUSE:.0f} s"
-
-
 def two_conductors(bench: Bench, rng: random.Random, tally: Tally) -> str:
     """The same sweeps are started a second time while they are running: that is refused, and changes nothing."""
     _working(bench, tally)
@@ -170,6 +156,5 @@ FAULTS: dict[str, Fault] = {
     "torn files": torn_files,
     "clock jump": clock_jump,
     "lost server": lost_server,
-    "pause": paused,
     "two conductors": two_conductors,
 }

@@ -17,14 +17,15 @@ if TYPE_CHECKING:
 
 
 @app.command(
-    epilog="Examples: rpg study tiny · rpg study my-study.yaml --only tune · rpg study status tiny · "
+    epilog="Examples: rpg study first-study · rpg study my-study.yaml --only tune · rpg study status first-study · "
     "rpg study my-study.yaml --register-again"
 )
 def study(
     words: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILE | status NAME", help="Study file (YAML), or the name of a shipped one, e.g. tiny."
+            metavar="FILE | status NAME",
+            help="Study file (YAML), or the name of a shipped one, e.g. first-study.",
         ),
     ],
     only: Annotated[

@@ -234,8 +234,13 @@ def resolved(base: dict[str, Any], values: dict[str, Any], path: Path) -> RunSpe
 
 def load_study(path: Path) -> Study:
     """Read and check a study file. Raises ConfigError: naming file, field, value and what would be accepted."""
+    raw = read_mapping(path)
+    if "axes" in raw:
+        raise ConfigError(
+            f"{path}: axes: this is a sweep file, and a study is expected here; try: rpg sweep {path}"
+        )
     try:
-        spec = StudySpec.model_validate(read_mapping(path))
+        spec = StudySpec.model_validate(raw)
     except ValidationError as error:
         raise explain(error, StudySpec, str(path), partial(place, path)) from None
     base = load_raw_run(shipped.base(path, spec.base), (path.resolve(),)) if spec.base else {}

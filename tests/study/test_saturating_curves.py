@@ -68,6 +68,8 @@ def test_a_few_noisy_checkpoints_have_a_wider_interval():
     whole, part = (saturating_curves.fit(compute[:, ::step], accuracy[:, ::step]) for step in (1, 2))
     low, high = whole.at(BUDGET)[1:]
     assert low < whole.at(BUDGET)[0] < high
+    value, low, high = whole.reached()
+    assert low < value < high < 1 and whole.budget == pytest.approx(compute[:, -1].mean())
     assert np.isfinite(part.asymptote).all()
 
 

@@ -37,6 +37,7 @@ def test_shipped_studies_load(path):
         ({"run": {"task": {"tuning_problems": 0}}}, r"the task has no tuning problems: set task.tuning_problems"),
         ({"report": {"looks": 2}}, r"looks: 2 with 3 seeds; accepted: up to 1"),
         ({"variants": {"two": None}}, r"variants"),
+        ({"axes": {"seed": [0]}}, r"this is a sweep file, and a study is expected here; try: rpg sweep"),
         ({"factors": {"model.warm_start.sed": [0]}}, r"factors.model.warm_start.sed: 'sed' is not a field"),
     ],
 )  # fmt: skip
