@@ -34,8 +34,8 @@ class Registration:
 
     variants: name -> its settings by dotted field; of a searched field a list, with a value for each search, where there are
     several. factors: dotted field -> levels, crossed with the seeds. runs: folder in the sweep `sweep` -> {variant, seed,
-    settings: {searched field: value}, factors: {field: level}, run_id}. budget: tokens per run, or
-    None. deviations: how what there is departs from the record, a sentence each; none: the badge holds.
+    settings: {searched field: value}, factors: {field: level}, run_id}.
+    deviations: how what there is departs from the record, a sentence each; none: the badge holds.
     """
 
     variants: dict[str, dict[str, Any]]
@@ -43,15 +43,12 @@ class Registration:
     seeds: tuple[int, ...]
     benchmarks: tuple[str, ...]
     matters: float
-    budget: int | None
     looks: int
-    stopping: str
     factors: dict[str, list[Any]]
     runs: dict[str, dict[str, Any]]
     sweep: str
     digest: str
     registered_at: float
-    revision: str | None
     number: int
     deviations: list[str]
 
@@ -117,15 +114,12 @@ def registration(layout: Layout, study: str) -> Registration | None:
         seeds=tuple(record["seeds"]),
         benchmarks=tuple(record["benchmarks"]),
         matters=float(record["matters"]),
-        budget=record["budget"],
         looks=int(record["looks"]),
-        stopping=record["stopping"],
         factors=record["factors"],
         runs=record["runs"],
         sweep=reported_sweep(study, record["digest"]),
         digest=record["digest"],
         registered_at=float(record["registered_at"]),
-        revision=record.get("revision"),
         number=int(record["number"]),
         deviations=list(deviations(layout, record)),
     )
