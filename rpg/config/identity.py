@@ -109,6 +109,9 @@ FORMAT: int = _RECORD["format"]
 ADDED: dict[str, Any] = _RECORD["added"]
 """Defaults of fields that came after the format, by place."""
 
+ADDED_TO_LATER_KINDS: dict[str, Any] = _RECORD["added_to_later_kinds"]
+"""Defaults of fields that kinds of sections without frozen defaults (`is_frozen_kind`) got after runs had used them."""
+
 DEFAULTS: dict[str, Any] = _RECORD["defaults"]
 """Place in the schema -> default. A field without a default is not listed."""
 
@@ -123,7 +126,8 @@ def is_frozen_kind(place: str) -> bool:
     """Whether the section of a field was there when defaults were frozen, or has been added to the file since.
 
     A kind of section that came later (a task type, a back end) has no runs whose identity is to be kept: all its
-    fields count, whatever their default becomes, and no line is needed. So do all settings of a new algorithm.
+    fields count, whatever their default becomes, and no line is needed, but for fields that it got after runs had used
+    it (`added_to_later_kinds`). So do all settings of a new algorithm.
     """
     section = place.rpartition(".")[0]
     return not section or section in _SECTIONS
@@ -208,7 +212,7 @@ def _frozen(leaf: Leaf, entry: dict[str, Any], kinds: dict[str, Any]) -> Any:
         if not section or leaf.dotted.endswith(".type") or kinds.get(f"algorithm.{section}", SECTION) == tag:
             return entry[inside]
     if not is_frozen_kind(leaf.place):
-        return REQUIRED
+        return ADDED_TO_LATER_KINDS.get(leaf.place, REQUIRED)
     return FROZEN.get(leaf.place, leaf.default)
 
 

@@ -11,6 +11,8 @@ import pandas
 from rpg.report.theme import encodings
 
 SHAPES = {"finished": "circle", "pruned": "cross", "failed": "triangle-down", "pending": "square"}
+UNKNOWN = "datum.objective === null || !isFinite(datum.objective)"
+"""Of a trial without an accuracy yet: grey, so that a proposal is seen before its first run has ended."""
 ACROSS = 3
 """Panels side by side."""
 MARKED = 24
@@ -30,7 +32,7 @@ def search(data: pandas.DataFrame, fields: Mapping[str, bool]) -> alt.ConcatChar
     scale = alt.Scale(domain=states, range=[SHAPES[state] for state in states])
     grey = {"symbolFillColor": "#7F7F7F", "symbolStrokeColor": "#7F7F7F"}
     encoded = {
-        "color": colour,
+        "color": alt.condition(UNKNOWN, alt.value("#BBBBBB"), colour),
         "shape": alt.Shape("state:N", scale=scale, legend=alt.Legend(title=None, **grey)),
     }
     if data["link"].notna().any():
@@ -49,7 +51,7 @@ def search(data: pandas.DataFrame, fields: Mapping[str, bool]) -> alt.ConcatChar
         base = alt.Chart().encode(x=alt.X(**spans[0]), y=alt.Y(**[*spans, height][1]))
         ring = base.transform_filter("datum.best").mark_point(size=190, strokeWidth=2, color="#D55E00")
         tooltip = [alt.Tooltip(f"{name}:Q", title=field, format=".4~g") for field, name in names.items()]
-        points = base.mark_point(filled=True, size=62, opacity=0.95)
+        points = base.mark_point(filled=True, size=62, opacity=0.95, invalid=None, clip=True)
         points = points.encode(**encoded, tooltip=["variant:N", "trial:Q", "state:N", accuracy, *tooltip])
         part = part[["variant", "trial", "objective", "state", "best", "link", *names]].rename(columns=names)
         heading = alt.Title(str(variant), anchor="start", frame="group")

@@ -192,7 +192,11 @@ def test_the_shipped_configurations_keep_their_identities():
     for name, expected in pinned.items():
         sweep = load_file(CONFIGS / name, {}, lambda spec: "d")
         assert [[run.run_id, former_identity(run.spec, "d")] for run in sweep.runs] == expected, name
-    shipped = {str(path.relative_to(CONFIGS.resolve())) for path in CONFIGS.resolve().rglob("*.yaml")}
+    shipped = {
+        str(path.relative_to(CONFIGS.resolve()))
+        for path in CONFIGS.resolve().rglob("*.yaml")
+        if path.parent.name != "studies"
+    }
     assert shipped == set(pinned)
 
 
@@ -242,7 +246,8 @@ def test_a_planted_field_with_a_default_keeps_every_identity_of_the_quickstart()
     assert kept == [True] * 21
     run = sweep.runs[0]
     assert former_identity(_planted(run.spec), "d") == former_identity(run.spec, "d")
-    assert frozen_dump(_planted(run.spec).task, "task.chain") == run.spec.task.model_dump(mode="json")
+    dumped = frozen_dump(_planted(run.spec).task, "task.chain")
+    assert dumped == frozen_dump(run.spec.task, "task.chain") and "planted" not in dumped
     assert identity(_planted(run.spec, training={"planted": 0.6}), "d") != run.run_id
     assert identity(_planted(run.spec, planted="other"), "d") != run.run_id
 

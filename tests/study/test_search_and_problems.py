@@ -72,6 +72,8 @@ def test_summaries_over_problems_are_those_of_their_definition():
     assert same.mean == 0.5 and same.low <= 0.5 <= same.high
     always = over_problems.probability_of_improvement(np.ones((4, 24)), np.zeros((4, 24)))
     assert always.mean == 1 and 0.5 < always.low < always.high == 1, "other problems might not show it"
+    near = over_problems.interquartile_mean(np.where(np.arange(24) < 7, 0.5, np.ones((4, 1))))
+    assert near.high == 1 < 2 * near.mean - near.low, "an interval ends where scores do"
     alike = over_problems.interquartile_mean(np.where(np.arange(24) < 3, 1.0, np.zeros((4, 1))))
     assert alike.mean == 0 and np.isnan(alike.low) and np.isnan(alike.high)
 
