@@ -188,13 +188,22 @@ def _prepare_database() -> None:
         if is_new and kept.exists():
             with suppress(sqlite3.Error):  # what was kept is no database
                 _copy(kept, own)
-        anyio.run(interface.create_db)
+        anyio.run(_create, interface)
         if is_new and not kept.exists():
             with suppress(OSError, StoreError, sqlite3.Error):  # the cache cannot be used
                 _copy(own, kept)
     begin = interface.database_config.begin_transaction
     # The other mode is that of Postgres, too, which has row locks.
     interface.database_config.begin_transaction = lambda session, **_: begin(session, True)
+
+
+async def _create(interface: Any) -> None:
+    """The tables, and the types of blocks, which servers that start at once would all add."""
+    from prefect.server.models.block_registration import run_block_auto_registration
+
+    await interface.create_db()
+    async with await interface.session() as session:
+        await run_block_auto_registration(session=session)
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -217,14 +226,19 @@ def main() -> None:
     with quick_imports():
         import uvicorn  # noqa: PLC0415 (for the server's process alone)
         from prefect.server.api.server import create_app
-        from prefect.settings import PREFECT_API_DATABASE_MIGRATE_ON_START, temporary_settings
+        from prefect.settings import (
+            PREFECT_API_BLOCKS_REGISTER_ON_START,
+            PREFECT_API_DATABASE_MIGRATE_ON_START,
+            temporary_settings,
+        )
 
     _prepare_database()
     # Around the app, not in it: Prefect's automations call it from within, by another name. Prefect itself asks for the
     # password (PREFECT_SERVER_API_AUTH_STRING).
     port = int(sys.argv[1])
     app = AccessControl(create_app(), Address(port, public=os.environ.get(PUBLIC, "")))
-    with temporary_settings({PREFECT_API_DATABASE_MIGRATE_ON_START: False}):  # done, in turn
+    done = {PREFECT_API_DATABASE_MIGRATE_ON_START: False, PREFECT_API_BLOCKS_REGISTER_ON_START: False}
+    with temporary_settings(done):  # in turn
         uvicorn.run(app, host=HOST, port=port, log_level="error", lifespan="on", proxy_headers=False)
 
 
