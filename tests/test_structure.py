@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,9 @@ def arrows_of(name: str, source: str) -> Arrows:
     return arrows(name, source, MODULES, is_package=MODULES.get(name, Path()).name == "__init__.py")
 
 
-ARROWS = {name: arrows_of(name, MODULES[name].read_text()) for name in NAMES}
+@cache
+def arrows_in_file(name: str) -> Arrows:
+    return arrows_of(name, MODULES[name].read_text())
 
 
 def mistakes(name: str, names: Arrows) -> list[str]:
@@ -55,7 +58,7 @@ def mistakes(name: str, names: Arrows) -> list[str]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_module_names_only_what_its_room_may(name):
-    assert not mistakes(name, ARROWS[name])
+    assert not mistakes(name, arrows_in_file(name))
 
 
 # {0}: the module, {1}: its package, {2}: its name there, {3}: dots up to the top, {4}: its package's parts, {5}: its path.
@@ -152,7 +155,7 @@ def test_the_order_is_bottom_up():
 def test_no_arrow_of_the_table_is_stale():
     """An arrow that nothing uses any more is taken out of the table."""
     for room in ROOMS:
-        inside = [ARROWS[name] for name in NAMES if room_of(name) is room]
+        inside = [arrows_in_file(name) for name in NAMES if room_of(name) is room]
         for kind, expected in enumerate((room.ours, room.starts)):
             used = {other.name for names in inside for target in names[kind] if (other := room_of(target))}
             assert used >= {*expected}, f"{room.name}: {expected}"

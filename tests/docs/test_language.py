@@ -18,7 +18,8 @@ def banned():
 def phrases_in(text, phrases):
     """The banned phrases of a text, however its lines are broken."""
     text = re.sub(r"\s+#?\s*", " ", text).lower()
-    return [phrase for phrase in phrases if re.search(rf"(?<!\w){re.escape(phrase)}(?!\w)", text)]
+    held = [phrase for phrase in phrases if phrase in text]  # which is quick, and seldom true
+    return [phrase for phrase in held if re.search(rf"(?<!\w){re.escape(phrase)}(?!\w)", text)]
 
 
 def test_a_planted_phrase_is_found_across_a_line_break():
