@@ -103,7 +103,7 @@ ROOMS = (
     _room(
         "rpg.evaluation", "from checkpoints to graded samples",
         "rpg.errors rpg.processes rpg.stats rpg.store rpg.config rpg.answers rpg.rewards rpg.tasks rpg.models rpg.backends",
-        "torch transformers numpy pydantic ray vllm",
+        "torch transformers numpy pydantic ray vllm inspect_ai",
     ),
     _room(
         "rpg.tracking", "metrics sent to TensorBoard, Weights & Biases, MLflow",

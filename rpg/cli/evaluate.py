@@ -39,31 +39,43 @@ def evaluate(
     k: Annotated[
         int | None, typer.Option("--k", min=1, help="Samples per problem. Default: that of each benchmark.")
     ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            help="Sampling as others evaluate: paper, sober, deepseek-r1, qwen3, quick, or a YAML file. Options given here "
+            "take precedence."
+        ),
+    ] = None,
+    prompts: Annotated[
+        int,
+        typer.Option(min=1, help="Ask every problem in this many ways, and say how far the accuracy moves."),
+    ] = 1,
     limit: Annotated[
         int | None, typer.Option("--limit", min=1, help="Evaluate only this many problems of each benchmark.")
     ] = None,
     temperature: Annotated[
-        float, typer.Option(min=0, help="Sampling temperature; 0 is greedy decoding with one sample.")
-    ] = 1.0,
+        float | None,
+        typer.Option(min=0, help="Sampling temperature; 0 is greedy decoding with one sample. Default: 1."),
+    ] = None,
     top_p: Annotated[
-        float,
+        float | None,
         typer.Option(
             min=0.0001,
             max=1,
-            help="Nucleus sampling: sample from the most probable tokens with this total probability.",
+            help="Nucleus sampling: sample from the most probable tokens with this total probability. Default: 1.",
         ),
-    ] = 1.0,
+    ] = None,
     top_k: Annotated[
         int | None, typer.Option(min=1, help="Sample from this many most probable tokens. Default: all.")
     ] = None,
     min_p: Annotated[
-        float,
+        float | None,
         typer.Option(
             min=0,
             max=0.9999,
-            help="Sample from tokens at least this probable relative to the most probable one.",
+            help="Sample from tokens at least this probable relative to the most probable one. Default: 0.",
         ),
-    ] = 0.0,
+    ] = None,
     stop: Annotated[
         list[str],
         typer.Option("--stop", help="Stop string: ends a response and remains part of it. Repeatable."),
@@ -139,10 +151,20 @@ def evaluate(
         return
     from rpg.evaluation.standalone import default_folder
     from rpg.evaluation.standalone import evaluate as evaluate_model
+    from rpg.evaluation.variation import load_preset
     from rpg.models.model_cache import pretrained_folder
     from rpg.models.truncated_sampling import Restriction
     from rpg.store.database import build
 
+    as_others = load_preset(preset) if preset else None
+
+    def setting(name: str, given: Any, default: Any) -> Any:
+        return given if given is not None else getattr(as_others, name, default)
+
+    restriction = Restriction(
+        setting("top_k", top_k, None), setting("top_p", top_p, 1.0), setting("min_p", min_p, 0.0),
+        stop=tuple(text for text in stop if text),
+    )  # fmt: skip
     results = evaluate_model(
         pretrained_folder(checkpoint, layout.home, complain),
         [part.strip() for part in benchmarks.split(",") if part.strip()],
@@ -151,12 +173,13 @@ def evaluate(
         out=out or default_folder(checkpoint, layout.home),
         data=data,
         training=training,
-        samples_per_problem=k,
+        samples_per_problem=setting("k", k, None),
+        prompts=prompts,
         limit=limit,
-        temperature=temperature,
-        restriction=Restriction(top_k, top_p, min_p, stop=tuple(text for text in stop if text)),
+        temperature=setting("temperature", temperature, 1.0),
+        restriction=restriction,
         max_prompt_tokens=max_prompt_tokens,
-        max_response_tokens=max_response_tokens,
+        max_response_tokens=setting("max_response_tokens", max_response_tokens, None),
         seed=seed,
         device=device,
         bfloat16=dtype == "bfloat16",
@@ -165,6 +188,8 @@ def evaluate(
         say=complain,
     )
     _show_results(results)
+    if as_others is not None:
+        say(f"Sampling: {as_others.source}.", "dim")
     build(layout)
 
 

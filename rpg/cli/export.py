@@ -74,21 +74,29 @@ class Target(StrEnum):
     tensorboard = "tensorboard"
     wandb = "wandb"
     mlflow = "mlflow"
+    inspect = "inspect"
 
 
 @app.command(
     epilog="Examples: rpg export results --to csv · rpg export --to tensorboard --sweep quickstart · "
-    "rpg export http://127.0.0.1:5000 --to mlflow --sweep quickstart"
+    "rpg export http://127.0.0.1:5000 --to mlflow --sweep quickstart · rpg export logs --to inspect"
 )
 def export(
     where: Annotated[
         str | None,
         typer.Argument(
-            help="Folder for the files (csv, parquet), address of the server (mlflow), or project (wandb; default: rpg)."
+            help="Folder (csv, parquet, inspect), address of the server (mlflow), or project (wandb; default: rpg)."
         ),
     ] = None,
     to: Annotated[Target, typer.Option("--to", "--format", help="File format, or tracker.")] = Target.parquet,
-    sweep: Annotated[list[str], typer.Option("--sweep", help="Sweep to send to a tracker. Repeatable.")] = [],
+    sweep: Annotated[
+        list[str],
+        typer.Option(
+            "--sweep",
+            help="Sweep to send to a tracker, or to write as logs of Inspect AI (default there: evaluations by hand). "
+            "Repeatable.",
+        ),
+    ] = [],
     online: Annotated[
         bool, typer.Option("--online", help="wandb: upload directly instead of writing offline files.")
     ] = False,
@@ -96,9 +104,12 @@ def export(
 ) -> int:
     """Write the results database as files for other tools, or send finished sweeps to a tracker."""
     layout = layout_at(home)
-    if to in (Target.parquet, Target.csv):
+    if to in (Target.parquet, Target.csv, Target.inspect):
         if where is None:
-            refuse("WHERE: name a folder for the files, e.g. rpg export results --to csv")
+            refuse(f"WHERE: name a folder for the files, e.g. rpg export results --to {to.value}")
+        if to is Target.inspect:
+            _logs(layout, Path(where), sweep)
+            return 0
         _files(layout, Path(where), to.value)
         return 0
     return _send(layout, to, where, sweep, online)
@@ -117,6 +128,22 @@ def _files(layout: Layout, folder: Path, ending: str) -> None:
                 write = query.write_parquet if ending == "parquet" else query.write_csv
                 write(str(temporary))
                 say(f"{folder / name}.{ending}")
+
+
+def _logs(layout: Layout, folder: Path, sweeps: list[str]) -> None:
+    from rpg.evaluation.inspect_logs import export_logs
+
+    for name in sweeps:
+        require_sweep(name, layout)
+    written = 0
+    for path in export_logs(layout, folder, sweeps):
+        written += 1
+        say(str(path))
+    if not written:
+        refuse(
+            "no graded samples to export; name a sweep with --sweep, or evaluate a model first: rpg evaluate"
+        )
+    say(f"view them with: inspect view --log-dir {folder}", "dim")
 
 
 def _send(layout: Layout, to: Target, where: str | None, sweeps: list[str], online: bool) -> int:

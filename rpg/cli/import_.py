@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -21,6 +22,7 @@ class LogKind(StrEnum):
     verl = "verl"
     wandb = "wandb"
     csv = "csv"
+    inspect = "inspect"
 
 
 @app.command(
@@ -30,7 +32,12 @@ class LogKind(StrEnum):
     "--eval gsm8k=val-core/openai/gsm8k/acc/mean@1",
 )
 def import_(
-    kind: Annotated[LogKind, typer.Argument(help="The kind of log; csv: any table with a column of steps.")],
+    kind: Annotated[
+        LogKind,
+        typer.Argument(
+            help="The kind of log; csv: any table with a column of steps; inspect: an evaluation by Inspect AI."
+        ),
+    ],
     file: Annotated[
         Path, typer.Argument(help="The log file: trainer_state.json, JSON lines, console output or CSV.")
     ],
@@ -88,8 +95,12 @@ def import_(
     """Import a run that was trained elsewhere: its curves and scores appear beside yours, marked as imported.
 
     It has no samples, so there is no interval over problems and no paired test for its scores; to get them, evaluate its
-    checkpoints with `rpg evaluate CHECKPOINT --join SWEEP/RUN --step N`.
+    checkpoints with `rpg evaluate CHECKPOINT --join SWEEP/RUN --step N`. An evaluation by Inspect AI has samples: they
+    stand beside those of `rpg evaluate`, and need no other option.
     """
+    if kind is LogKind.inspect:
+        _samples(file, home)
+        return
     from rpg.config.errors import nearest
     from rpg.config.load import parse_assignments, read_import
     from rpg.importing import own_benchmarks, read, take_over
@@ -125,6 +136,20 @@ def import_(
     if rest:
         more = f" and {len(rest) - _SHOWN} more" if len(rest) > _SHOWN else ""
         say(f"not imported: {', '.join(rest[:_SHOWN])}{more}; import one with --map NAME=COLUMN", "dim")
+
+
+def _samples(file: Path, home: Path | None) -> None:
+    from rpg.evaluation.inspect_logs import import_log
+    from rpg.store.database import build
+
+    layout = layout_at(home)
+    path = import_log(layout, file)
+    build(layout)
+    say(f"samples: {path}")
+    say(
+        f"grade them by our rules with: rpg evaluate {shlex.quote(str(path.parent))} --regrade --rules default",
+        "dim",
+    )
 
 
 def _pairs(given: list[str], option: str) -> dict[str, str]:

@@ -12,7 +12,12 @@ from rpg.errors import UserError
 PACKAGE = "rpg-lab"
 EVERYTHING = "all"
 """The extra that contains all others except verl and vLLM."""
-_DISTRIBUTIONS = {"math_verify": "math-verify", "vl_convert": "vl-convert-python", "yaml": "pyyaml"}
+_DISTRIBUTIONS = {
+    "inspect_ai": "inspect-ai",
+    "math_verify": "math-verify",
+    "vl_convert": "vl-convert-python",
+    "yaml": "pyyaml",
+}
 
 
 def version() -> str:

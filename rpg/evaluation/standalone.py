@@ -20,6 +20,7 @@ from rpg.evaluation.benchmark_summary import Summary, summarise
 from rpg.evaluation.drawing import Drawing
 from rpg.evaluation.engines.protocol import Sampling
 from rpg.evaluation.graded_samples import evaluate_problems, progress_lines
+from rpg.evaluation.variation import spread_over_prompts, with_prompts
 from rpg.models.model_cache import pretrained_folder
 from rpg.models.truncated_sampling import WHOLE, Restriction
 from rpg.models.warm_start_cache import local_files
@@ -64,7 +65,8 @@ def evaluate(
     out: Path | None = None,
     data: Path | None = None,
     training: str | None = None,
-    samples_per_problem: int | None = None,
+    samples_per_problem: int | Callable[[str], int] | None = None,
+    prompts: int = 1,
     limit: int | None = None,
     temperature: float = 1.0,
     restriction: Restriction = WHOLE,
@@ -90,7 +92,9 @@ def evaluate(
         data: folder with local copies of the benchmarks (default: $RPG_DATA, then the hub).
         training: what the model was trained on (a JSON-lines, Parquet or YAML file, as `task.train` of a run).
             Benchmark problems that occur in it, verbatim or nearly so, are listed, and counted separately.
-        samples_per_problem: k (default: each benchmark's own). Temperature 0 is greedy and takes one sample.
+        samples_per_problem: k, or what gives it for the name of a benchmark (default: each benchmark's own). Temperature
+            0 is greedy and takes one sample.
+        prompts: ask every problem in this many ways; a note says how far the accuracy moves (rpg.evaluation.variation).
         max_response_tokens: default: what the model has room for behind the longest prompt, at most 32,768.
         restriction: which tokens can be sampled, and stop strings.
         limit: the number of problems to take from each benchmark, to try things out.
@@ -102,10 +106,11 @@ def evaluate(
     """
     layout = Layout.at(home)
     checkpoint = pretrained_folder(str(checkpoint), layout.home, say)
-    spec, where, named = _section(EngineSpec, engine, "engine"), _place(place), _distinct(benchmarks)
+    spec, where, chosen = _section(EngineSpec, engine, "engine"), _place(place), _distinct(benchmarks)
+    named = [asked for each in chosen for asked in with_prompts(each, prompts)]
     if not Path(checkpoint).expanduser().is_dir():
         revision = hub_commit(str(checkpoint), revision)  # before the benchmarks: it may not be there
-    loaded_benchmarks = [load_benchmark(chosen, folder=data) for chosen in named]
+    loaded_benchmarks = [load_benchmark(each, folder=data) for each in named]
     train = None if training is None else load_training(training_set(training), data)
     training_data = (train.problems, train.source) if train else ()
     folder = Path(out) if out is not None else default_folder(checkpoint, layout.home)
@@ -127,7 +132,8 @@ def evaluate(
             if limit is not None:  # the digest stays that of the whole benchmark
                 loaded = replace(loaded, problems=loaded.problems[:limit])
             name, verifier = loaded.benchmark.name, loaded.benchmark.verifier
-            k = 1 if temperature == 0 else samples_per_problem or loaded.benchmark.samples_per_problem
+            wanted = samples_per_problem(name) if callable(samples_per_problem) else samples_per_problem
+            k = 1 if temperature == 0 else wanted or loaded.benchmark.samples_per_problem
             identity = {**drawn, "samples_per_problem": k, **_benchmark_identity(loaded)}
             if limit is not None:
                 identity["limit"] = limit
@@ -161,8 +167,24 @@ def evaluate(
                 record[name] = {**origin, **_as_json(result), **regraded}
                 atomic_write_json(folder / RECORD, record)
             results.append(result)
+    if prompts > 1:
+        for i in range(0, len(results), prompts):
+            _note_prompts(folder, results[i : i + prompts])
     _list(folder, layout)
     return results
+
+
+def _note_prompts(folder: Path, asked: Sequence[Result]) -> None:
+    """Say how far the accuracy moves between prompts, and record it with the first."""
+    moved = spread_over_prompts([read_samples(result.samples).to_pylist() for result in asked])
+    asked[0].notes.append(
+        f"{asked[0].benchmark}: standard deviation of the accuracy {moved['prompt']:.3f} with another prompt, "
+        f"{moved['problem']:.3f} with other problems, {moved['sampling']:.3f} with other samples ({len(asked)} prompts)"
+    )
+    with in_turn(folder / ".lock"):
+        record = _record(folder)
+        record[asked[0].benchmark]["standard_deviations"] = moved
+        atomic_write_json(folder / RECORD, record)
 
 
 def _record(folder: Path) -> dict[str, Any]:

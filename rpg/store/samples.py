@@ -59,9 +59,9 @@ def write_samples(
         table = pyarrow.Table.from_pylist([dict(row) for row in rows], schema)
     except (pyarrow.ArrowException, UnicodeError) as error:
         raise StoreError(f"cannot write {path}: {error}") from error
-    metadata = {**about, **({} if rules is None else {"rules": rules})}
-    if metadata:
-        table = table.replace_schema_metadata(metadata)
+    known = {**about, **({} if rules is None else {"rules": rules})}
+    if known:
+        table = table.replace_schema_metadata(known)
     with atomic_path(path) as temporary:
         pyarrow.parquet.write_table(table, temporary, compression="zstd")
 
@@ -112,7 +112,7 @@ def gradings(samples: Path) -> dict[str, Path]:
 
 def graded_by(path: Path) -> str | None:
     """The rules that a file of samples or grades names; None in old files, which name none."""
-    return _metadata(path).get(b"rules", b"").decode() or None
+    return metadata(path).get("rules")
 
 
 def write_grades(path: Path, rows: Iterable[Mapping[str, Any]], rules: str, samples: str) -> None:
@@ -126,17 +126,17 @@ def write_grades(path: Path, rows: Iterable[Mapping[str, Any]], rules: str, samp
 
 def read_grades(path: Path, samples: str | None = None) -> list[dict[str, Any]] | None:
     """The grades in a file; None if they belong to other samples than those with the digest `samples`."""
-    if samples is not None and _metadata(path).get(b"samples") != samples.encode():
+    if samples is not None and metadata(path).get("samples") != samples:
         return None
     with _reading(path) as file:
         rows: list[dict[str, Any]] = file.read().select(list(GRADE_COLUMNS)).to_pylist()
         return rows
 
 
-def _metadata(path: Path) -> Mapping[bytes, bytes]:
+def metadata(path: Path) -> dict[str, str]:
+    """What a file of samples or grades says about all of them: `rules`, `model`, `engine`, `draws`, as far as it does."""
     with _reading(path) as file:
-        metadata: Mapping[bytes, bytes] = file.schema_arrow.metadata or {}
-        return metadata
+        return {key.decode(): value.decode() for key, value in (file.schema_arrow.metadata or {}).items()}
 
 
 @contextlib.contextmanager

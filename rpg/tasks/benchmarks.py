@@ -178,7 +178,14 @@ class LoadedBenchmark:
 
     @property
     def notes(self) -> list[str]:
-        return self.benchmark.digest_notes(self.source, self.digest)
+        notes = self.benchmark.digest_notes(self.source, self.digest)
+        if isinstance(self.benchmark.problems, tuple):
+            counts = " or ".join(map(str, self.benchmark.problems))
+            notes.append(
+                f"{self.benchmark.name}: {len(self.problems)} problems; copies have {counts}, and numbers over different "
+                "copies are not comparable"
+            )
+        return notes
 
 
 def load_benchmark(

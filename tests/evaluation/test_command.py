@@ -1,5 +1,6 @@
 """`rpg evaluate` as a person uses it."""
 
+import json
 import re
 import sys
 
@@ -59,3 +60,38 @@ def test_a_mistake_is_a_line_and_exit_code_2(arguments, words, tmp_path, monkeyp
 def test_a_model_that_is_none(own_benchmark, tmp_path, monkeypatch, capsys):
     code, _, err = rpg(monkeypatch, capsys, "evaluate", tmp_path, "-b", own_benchmark, "--home", tmp_path)
     assert code == 2 and f"{tmp_path} is not a Hugging Face model: config.json is missing" in err
+
+
+def test_a_preset_sets_what_is_not_given_and_several_prompts_say_how_far_the_accuracy_moves(
+    checkpoints, own_benchmark, tmp_path, monkeypatch, capsys
+):
+    call = ("evaluate", checkpoints[0], "-b", own_benchmark, "--max-prompt-tokens", 512, "--home", tmp_path)
+    code, out, err = rpg(
+        monkeypatch, capsys, *call, "--preset", "sober", "--max-response-tokens", 8, "--prompts", 3
+    )
+    assert code == 0, err
+    [record] = (tmp_path / "evaluations").rglob("evaluation.json")
+    entries = json.loads(record.read_text())
+    assert set(entries) == {"mine", "mine-prompt-2", "mine-prompt-3"}
+    identity = entries["mine"]["identity"]
+    assert identity["samples_per_problem"] == 3 and identity["sampling"]["temperature"] == 0.8
+    assert (
+        identity["sampling"]["restriction"]["top_p"] == 0.9
+        and identity["sampling"]["max_response_tokens"] == 8
+    )
+    assert len({entry["identity"]["prompt"]["template"] for entry in entries.values()}) == 3
+    assert "arXiv 2504.07086" in out and "with another prompt" in out
+    assert set(entries["mine"]["standard_deviations"]) == {"prompt", "problem", "sampling"}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--preset", "sobber"), "preset 'sobber' is not known; did you mean 'sober'?"),
+        (("--prompts", "99"), "prompts: 99; accepted: 1 to 5"),
+    ],
+)
+def test_a_wrong_preset_is_a_line(options, words, checkpoints, own_benchmark, tmp_path, monkeypatch, capsys):
+    call = ("evaluate", checkpoints[0], "-b", own_benchmark, "--home", tmp_path)
+    code, _, err = rpg(monkeypatch, capsys, *call, *options)
+    assert code == 2 and words in err
