@@ -312,8 +312,6 @@ def _rounded(data: pandas.DataFrame, digits: int = 5) -> pandas.DataFrame:
     return rounded
 
 
-def labelled(data: pandas.DataFrame, labels: Mapping[Any, str]) -> pandas.DataFrame:
-    """Rows with the label of their (sweep, variant), or of their variant."""
-    if labels and isinstance(next(iter(labels)), tuple):
-        return data.assign(label=[labels[key] for key in zip(data["sweep"], data["variant"], strict=True)])
-    return data.assign(label=data["variant"].map(labels))
+def labelled(data: pandas.DataFrame, labels: Mapping[tuple[str, str], str]) -> pandas.DataFrame:
+    """Rows with the label of their (sweep, variant)."""
+    return data.assign(label=[labels[key] for key in zip(data["sweep"], data["variant"], strict=True)])
