@@ -121,7 +121,8 @@ def curve_data(
         parts.insert(0, score_curves(db, series, scores, x))
     parts = [part for part in parts if len(part)] or parts
     data = pandas.concat(parts, ignore_index=True)
-    return curves.labelled(data[data["mean"].notna()], labels)
+    data = data[data["mean"].notna()]
+    return data.assign(label=[labels[key] for key in map(queries.Series, data["sweep"], data["variant"])])
 
 
 def _figure(summary: Summary, data: pandas.DataFrame) -> alt.ConcatChart:
