@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -112,11 +113,12 @@ def import_log(layout: Layout, file: Path) -> Path:
     try:
         whole = log.read_eval_log(str(file))
     except Exception as error:  # noqa: BLE001 - whatever its readers raise, the file is not a log that they know
-        raise ConfigError(f"{file}: not a log of Inspect AI: {str(error).splitlines()[0][:200]}") from None
-    rows = [_row(sample, file) for sample in whole.samples or []]
-    counts = {row["problem_id"]: 0 for row in rows}
-    for row in rows:
-        counts[row["problem_id"]] += 1
+        raise ConfigError(
+            f"{file}: not a log of Inspect AI: {(str(error) or type(error).__name__).splitlines()[0][:200]}"
+        ) from None
+    samples = whole.samples or []
+    rows = [_row(sample, file) for sample in samples]
+    counts = Counter(row["problem_id"] for row in rows)
     if not rows or len(set(counts.values())) > 1:
         found = f"{min(counts.values())} to {max(counts.values())}" if rows else "no"
         raise ConfigError(f"{file}: {found} samples per problem; expected as many of each, one at least")
@@ -124,7 +126,7 @@ def import_log(layout: Layout, file: Path) -> Path:
     digest = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
     folder, benchmark = layout.evaluations / _as_name(whole.eval.model), _as_name(whole.eval.task)
     path = folder / f"{benchmark}.parquet"
-    scorer = next(iter(whole.samples[0].scores))
+    judge = next(iter(samples[0].scores or ()))
     with in_turn(folder / ".lock"):
         record = read_json_object(folder / RECORD) if (folder / RECORD).exists() else {}
         if benchmark in record and record[benchmark].get("draws") != digest:
@@ -132,7 +134,7 @@ def import_log(layout: Layout, file: Path) -> Path:
                 f"{path}: another evaluation of {whole.eval.model} on {benchmark} is there; move it away"
             )
         about = {"model": whole.eval.model, "engine": ENGINE, "draws": digest}
-        write_samples(path, rows, f"{ENGINE}-{scorer}", about)
+        write_samples(path, rows, f"{ENGINE}-{judge}", about)
         identity = {
             "samples_per_problem": k,
             "verifier": MathVerifier(fallback="boxed").model_dump(mode="json"),
