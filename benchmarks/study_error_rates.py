@@ -2,6 +2,7 @@
 
     python -m benchmarks.study_error_rates                         # every cell, 2,000 studies each
     python -m benchmarks.study_error_rates --only equal --studies 200
+    python -m benchmarks.study_error_rates --only 6                # the sixth cell
 
 Proposals, pruning, the choice of settings, looks and the test of differences are those of studies; a function of the
 settings with run-to-run noise stands for training. A run has a level in logits: its variant's best, less the squared
@@ -203,7 +204,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", default="", help="cells of this name")
+    parser.add_argument("--only", default="", help="cells of this name, or the cell of this number")
     parser.add_argument("--studies", type=int, default=2_000)
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
@@ -213,8 +214,8 @@ def main() -> None:
     print("|---|---|---|---|--:|--:|--:|--:|")
     wrong = False
     with ProcessPoolExecutor(options.processes) as pool:
-        for cell in cells():
-            if cell.name.startswith(options.only):
+        for number, cell in enumerate(cells(), 1):
+            if options.only in ("", cell.name, str(number)):
                 line, good = row(cell, options.studies, pool)
                 print(line if good else f"{line} <- not as promised", flush=True)
                 wrong |= not good
