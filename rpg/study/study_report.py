@@ -49,7 +49,7 @@ COMPONENTS_NOTE = (
 
 
 class Part(NamedTuple):
-    """A part of the report. `charts`: (file name, title, Altair chart)."""
+    """A part of the report. `charts`: (file name, title, Altair chart, or a list of panels that stand side by side)."""
 
     title: str
     lines: Sequence[str] = ()
@@ -289,7 +289,7 @@ def write_study_report(layout: Layout, study: str) -> list[Path]:
         if plan and (compared := comparison(db, layout, plan)):
             parts += [*compared, compute(db, plan, "tokens")]
         parts += [search(found), fewer_trials(found), cost(db, found)]
-    drawn = {name: specification(themed(chart)) for part in parts for name, _, chart in part.charts}
+    drawn = {name: specification(themed(_whole(chart))) for part in parts for name, _, chart in part.charts}
     sections = [
         Section(
             part.title,
@@ -303,8 +303,8 @@ def write_study_report(layout: Layout, study: str) -> list[Path]:
     latex = [
         line
         for part in parts
-        for grid in part.grids
-        for line in tables.latex_table(study, grid, notes=[*part.caption, *part.notes])
+        for place, grid in enumerate(part.grids)
+        for line in tables.latex_table(study, grid, notes=[*part.caption, *part.notes] if not place else [])
     ]
     texts = {
         "report.html": document(study, sections),
@@ -318,6 +318,10 @@ def write_study_report(layout: Layout, study: str) -> list[Path]:
     for name, text in texts.items():
         atomic_write_text(folder / name, text)
     return [folder / name for name in (*texts, *(f"{name}.png" for name in drawn))]
+
+
+def _whole(chart: Any) -> Any:
+    return study_charts.side_by_side(chart) if isinstance(chart, list) else chart
 
 
 def _text(value: Any) -> str:

@@ -1,5 +1,6 @@
 """Studies whose trainings are made up: real records, run folders and grades, but nobody learns anything."""
 
+import json
 import math
 import os
 import random
@@ -12,8 +13,9 @@ from flows.study.steps import STEPS, Running, run_steps
 from flows.sweep.conductor import register
 from rpg.store import Layout, atomic_files
 from rpg.store.run_writer import append_metrics, write_done, write_failed
-from rpg.store.samples import write_eval
+from rpg.store.samples import read_eval, write_eval
 from rpg.study.spec import load_study
+from tests.tiny import numbers
 
 RATE = "training.optimizer.learning_rate"
 FILE = {
@@ -122,3 +124,27 @@ def killed_after(writes, work):
     ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     assert ended in (0, -signal.SIGKILL), ended
     return ended == 0
+
+
+AGES = ("registered_at", "revision", "versions")
+
+
+def contents(home):
+    """All that a study has written, but for times; and the metrics and answers of its runs."""
+    layout = Layout.at(home)
+    paths = (home / "studies").rglob("*.json")
+    files = {str(path.relative_to(home)): json.loads(path.read_text()) for path in paths}
+    for record in files.values():
+        for name in AGES:
+            record.pop(name, None)
+    runs = {
+        f"{sweep}/{folder.name}": (folder.read_manifest()["run_id"], numbers(folder), answers(folder))
+        for sweep in layout.sweeps()
+        for folder in layout.run_folders(sweep)
+        if folder.done_path.exists()
+    }
+    return files, runs
+
+
+def answers(folder):
+    return {name: read_eval(folder, name, 2).to_pylist() for name in folder.benchmarks()}

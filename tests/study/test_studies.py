@@ -7,36 +7,10 @@ import pytest
 
 from rpg.config.errors import ConfigError
 from rpg.store import Layout
-from rpg.store.samples import read_eval
 from rpg.study.registration import record_path, registration
 from rpg.study.status import sentences
 from rpg.study.trials import trials
-from tests.study.stand_ins import RATE, killed_after, run, study_file
-
-AGES = ("registered_at", "revision", "versions")
-
-
-def grades(folder):
-    return {name: read_eval(folder, name, 2)["correct"].to_pylist() for name in folder.benchmarks()}
-
-
-def contents(home):
-    """All that a study has written, but for times; and what its runs have come to."""
-    layout = Layout.at(home)
-    files = {
-        str(path.relative_to(home)): json.loads(path.read_text())
-        for path in (home / "studies").rglob("*.json")
-    }
-    for record in files.values():
-        for name in AGES:
-            record.pop(name, None)
-    runs = {
-        f"{sweep}/{folder.name}": (folder.read_manifest()["run_id"], grades(folder))
-        for sweep in layout.sweeps()
-        for folder in layout.run_folders(sweep)
-        if folder.done_path.exists()
-    }
-    return files, runs
+from tests.study.stand_ins import RATE, contents, killed_after, run, study_file
 
 
 @pytest.fixture(scope="module")

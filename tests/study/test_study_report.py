@@ -205,7 +205,7 @@ def test_before_anything_has_ended_every_part_says_so(tmp_path):
     assert set(found.trials["state"]) == {"pending"}
     assert study_report.fewer_trials(found).lines == ["This takes two variants with two ended trials each."]
     assert study_report.search(found).grids[0].rows[0][4].text == ""
-    proposed = study_report.search(found).charts[0][2].to_dict(validate=False)["concat"][0]["layer"][1]
+    proposed = study_report.search(found).charts[0][2][0].to_dict(validate=False)["layer"][1]
     assert (
         proposed["mark"]["invalid"] is None
         and proposed["encoding"]["color"]["condition"]["value"] == "#BBBBBB"
