@@ -42,6 +42,10 @@ PROBLEMS_NOTE = (
     "middle half of all scores of seeds and problems. Improvement: chance that a training beats one of the baseline on the "
     "same problem, a tie counting half (Agarwal et al. 2021). Intervals are 95 %, over seeds and problems."
 )
+LEVELS_NOTE = (
+    "Levels are crossed with the seeds. Intervals are 95 %, hold for all differences together, and are about other seeds "
+    "and other levels; three of each are needed for a verdict (docs/studies.md)."
+)
 COMPONENTS_NOTE = (
     "Standard deviations in accuracy, by the method of moments (0 where the estimate of the variance is below it). Sampling "
     "is that of one answer. A seed brings its own initial model, unless that is crossed or fixed."
@@ -188,6 +192,25 @@ def verdicts(summary: Summary) -> Part:
     return Part("Verdicts", lines, tables.grids(summary), drawn, tables.caption(summary), summary.notes)
 
 
+def verdicts_over_levels(db: duckdb.DuckDBPyConnection, layout: Layout, plan: Registration) -> Part:
+    """Differences from the baseline where factors are crossed."""
+    looked = analysis.look_over_levels(db, plan, history(layout, plan.sweep).looks)
+    if looked is None:
+        return Part("Verdicts", ["No seed has been evaluated at all levels of the factors yet."])
+    scores, apart, _ = looked
+    means = {
+        name: np.mean([array[place].mean() for array in scores.strata])
+        for place, name in enumerate(scores.variants)
+    }
+    rows = [
+        [name, number(means[name]), plus_minus(*one[:3], signed), one.verdict] for name, one in apart.items()
+    ]
+    rows.insert(0, [plan.baseline, number(means[plan.baseline]), "baseline", ""])
+    title = f"Mean accuracy, over the levels of {', '.join(plan.factors)}"
+    header = ["Variant", "Accuracy", "Difference", "Verdict"]
+    return Part("Verdicts", (), [grid_of(title, "levels", header, rows)], caption=[LEVELS_NOTE])
+
+
 def problems(scores: analysis.Reported, baseline: str) -> Part:
     """Ranks, interquartile means, chances of improvement, and performance profiles, over all problems alike."""
     together = dict(zip(scores.variants, np.concatenate(scores.strata, axis=2), strict=True))
@@ -250,7 +273,10 @@ def comparison(db: duckdb.DuckDBPyConnection, layout: Layout, plan: Registration
     """The parts that follow from the reported runs; none before there are any."""
     if plan.sweep not in set(queries.sweeps(db)["sweep"]):
         return []
-    compared = verdicts(summarise(db, plan.sweep, past=history(layout, plan.sweep)))
+    if plan.factors:
+        compared = verdicts_over_levels(db, layout, plan)
+    else:
+        compared = verdicts(summarise(db, plan.sweep, past=history(layout, plan.sweep)))
     scores = analysis.reported(db, plan)
     if scores is None:
         return [compared]
