@@ -8,12 +8,12 @@ Proposals, pruning, the choice of settings, looks and the test of differences ar
 settings with run-to-run noise stands for training. A run has a level in logits: its variant's best, less the squared
 distance of its settings from the best ones, plus noise. Problems differ in difficulty; those of tuning are not reported.
 
-`equal`: two variants are the same under two names; with levels of a factor, each level changes them differently by a random
-amount (in brackets: its standard deviation in logits), in the mean over all levels not at all. `one search`: the same, but all
-reported seeds share the settings that one search found. `better`: one variant is better by the difference that is found in
-80 % of studies by rpg.stats.detectable, from the spread of tuned runs. `untuned`: the best rate of one is ten times the
-other's, so that one is better at any rate that both use; after tuning they are equal, which is tested (two one-sided tests at
-5 %).
+`equal`: two variants are the same under two names; with levels of a factor, each level changes them differently by a
+random amount (in brackets: its standard deviation in logits), in the mean over all levels not at all. `one search`:
+the same, but all reported seeds share the settings that one search found. `better`: one variant is better by the
+difference that is found in 80 % of studies by rpg.stats.detectable, from the spread of tuned runs. `untuned`: the
+best rate of one is ten times the other's, so that one is better at any rate that both use; after tuning they are
+equal, which is tested (two one-sided tests at 5 %).
 
 The exit code is 1 if the upper 95 % bound of an `equal` cell's rate of verdicts is above 0.065, `better` is found in less
 than 75 % of studies, or `untuned` is called different in more than 6.5 %.
