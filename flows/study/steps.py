@@ -14,7 +14,6 @@ from rpg import next_steps
 from rpg.config.errors import ConfigError
 from rpg.config.sweep_spec import PlannedRun, Sweep
 from rpg.errors import UserError
-from rpg.stats import Look
 from rpg.store import Layout, atomic_write_json
 from rpg.store.run_folder import FORMAT
 from rpg.study import registration
@@ -249,8 +248,8 @@ def _look_over_levels(layout: Layout, name: str, runs: Collection[str]) -> None:
 
     registered, record = registration.registration(layout, name), registration.read_record(layout, name)
     assert registered and record
-    looks = [Look(**fields) for fields in registration.counted_looks(layout, record)]
-    if any(set(look.runs) == set(runs) for look in looks):
+    looks = registration.counted_looks(layout, record)
+    if any(set(look["runs"]) == set(runs) for look in looks):
         return
     build(layout)
     with connect(layout) as db:

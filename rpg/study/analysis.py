@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import duckdb
@@ -147,10 +147,10 @@ def over_levels(found: Reported, baseline: str, error: float) -> dict[str, Apart
 
 
 def look_over_levels(
-    db: duckdb.DuckDBPyConnection, registered: Registration, looks: Sequence[stats.Look]
+    db: duckdb.DuckDBPyConnection, registered: Registration, looks: Sequence[Mapping[str, Any]]
 ) -> tuple[Reported, dict[str, Apart], stats.Look] | None:
-    """The scores so far, the differences, and this look at them; `looks`: taken before. None before there are scores of the
-    baseline and another variant."""
+    """The scores so far, the differences, and this look at them; `looks`: taken before, as they are stored. None before
+    there are scores of the baseline and another variant."""
     found = reported(db, registered)
     if found is None or len(found.variants) < 2 or registered.baseline not in found.variants:
         return None

@@ -194,7 +194,7 @@ def verdicts(summary: Summary) -> Part:
 
 def verdicts_over_levels(db: duckdb.DuckDBPyConnection, layout: Layout, plan: Registration) -> Part:
     """Differences from the baseline where factors are crossed."""
-    looked = analysis.look_over_levels(db, plan, history(layout, plan.sweep).looks)
+    looked = analysis.look_over_levels(db, plan, layout.read_looks(plan.sweep))
     if looked is None:
         return Part("Verdicts", ["No seed has been evaluated at all levels of the factors yet."])
     scores, apart, _ = looked
