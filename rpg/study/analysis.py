@@ -154,17 +154,14 @@ def look_over_levels(
     found = reported(db, registered)
     if found is None or len(found.variants) < 2 or registered.baseline not in found.variants:
         return None
-    seeds = registered.seeds[: found.strata[0].shape[1]]
-    runs = [name for name, run in registered.runs.items() if run["seed"] in seeds]
-    earlier, planned, level = stats.next_look(looks, OVER_LEVELS, runs, len(registered.runs))
-    apart = over_levels(found, registered.baseline, level)
-    results = {json.dumps([name, MEAN]): (one.low, one.high, one.verdict) for name, one in apart.items()}
-    benchmarks = list(registered.benchmarks)
-    return (
-        found,
-        apart,
-        stats.Look(OVER_LEVELS, runs, planned, len(earlier) + 1, level, benchmarks, None, results),
-    )
+    taken = [stats.Look(**fields) for fields in looks]
+    earlier, planned, level = stats.next_look(taken, OVER_LEVELS, found.runs, len(registered.runs))
+    apart, benchmarks = over_levels(found, registered.baseline, level), list(registered.benchmarks)
+    judged = MEAN if len(benchmarks) > 1 else benchmarks[0]
+    results = {json.dumps([name, judged]): one[1:] for name, one in apart.items()}
+    number = len(earlier) + 1
+    look = stats.Look(OVER_LEVELS, found.runs, planned, number, level, benchmarks, None, results)
+    return found, apart, look
 
 
 def components(found: Reported, factors: Sequence[str]) -> list[dict[str, float]]:

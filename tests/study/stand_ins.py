@@ -62,13 +62,13 @@ def accuracy(spec, run_id):
     return 0.8 - 0.4 * distance**2 + 0.1 * (zlib.crc32(run_id.encode()) / 2**32 - 0.5)
 
 
-def train(folder, fails=lambda manifest: False, better=lambda spec: False):
-    """What a training and its evaluator leave behind; one that is `better` has 0.2 more."""
+def train(folder, fails=lambda manifest: False, worse=lambda spec: False):
+    """What a training and its evaluator leave behind; one that is `worse` has 0.5 less."""
     manifest = folder.read_manifest()
     if fails(manifest):
         write_failed(folder, "it diverged")
         return
-    right = accuracy(manifest["spec"], manifest["run_id"]) + 0.2 * better(manifest["spec"])
+    right = accuracy(manifest["spec"], manifest["run_id"]) - 0.5 * worse(manifest["spec"])
     step = manifest["steps"]
     append_metrics(folder, 1, {"step": step, "optimizer_step": step, "tokens": 100.0 * step, "reward": right})
     for benchmark in manifest["benchmarks"]:
@@ -82,9 +82,7 @@ def train(folder, fails=lambda manifest: False, better=lambda spec: False):
     write_done(folder, seconds=2.0, attempts=1)
 
 
-def run(
-    home, path, only=STEPS, again=False, order=0, fails=lambda manifest: False, better=lambda spec: False
-):
+def run(home, path, only=STEPS, again=False, order=0, fails=lambda manifest: False, worse=lambda spec: False):
     """Run a study to its end; its trainings end in an order that `order` decides."""
     layout, lines = Layout.at(home), []
 
@@ -93,7 +91,7 @@ def run(
         random.Random(order).shuffle(folders)
         for folder in folders:
             if not folder.done_path.exists():
-                train(folder, fails, better)
+                train(folder, fails, worse)
         return None
 
     run_steps(only, Running(load_study(path), layout, conduct, lines.append, again))

@@ -177,7 +177,7 @@ def test_factors_are_crossed_with_the_seeds(tmp_path):
 
 
 def test_levels_of_factors_decide_with_the_seeds_when_a_study_stops(tmp_path):
-    """One variant is far better at every level and seed: the study ends at the first of two looks."""
+    """One variant is far worse at every level and seed: the study ends at the first of two looks."""
     home, layout = tmp_path / "data", Layout.at(tmp_path / "data")
     path = study_file(
         tmp_path,
@@ -186,14 +186,14 @@ def test_levels_of_factors_decide_with_the_seeds_when_a_study_stops(tmp_path):
         factors={"model.warm_start.seed": [7, 8, 9]},
         report={"seeds": [0, 1, 2, 3, 4, 5], "looks": 2},
     )
-    lines = run(home, path, better=lambda spec: spec["training"]["optimizer"]["weight_decay"] == 0.5)
+    lines = run(home, path, worse=lambda spec: spec["training"]["optimizer"]["weight_decay"] == 0.5)
     record = registration(layout, "made-up")
     assert "made-up: decided after 3 of 6 seeds, by the registered rule" in lines and record.deviations == []
     done = [name for name in record.runs if layout.run(record.sweep, name).done_path.exists()]
     assert {record.runs[name]["seed"] for name in done} == {0, 1, 2} and len(done) == 2 * 3 * 3
     [look] = layout.read_looks(record.sweep)
     assert sorted(look["runs"]) == sorted(done) and look["planned"] == 2 * 3 * 6
-    [(low, _, verdict)] = look["results"].values()
-    assert verdict == "better" and low > 0
+    [(_, high, verdict)] = look["results"].values()
+    assert verdict == "worse" and high < 0
     run(home, path)  # and so it stays
     assert [look] == layout.read_looks(record.sweep)
