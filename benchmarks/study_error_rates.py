@@ -163,7 +163,8 @@ def judge(cell: Cell, scores: np.ndarray, error: float) -> tuple[float, float, s
     """Interval and verdict of a look that may make this error."""
     if cell.levels > 1:
         found = Reported(["0", "1"], [scores], [scores.mean(axis=1)], cell.samples, [])
-        return over_levels(found, "0", error)["1"][1:]
+        one = over_levels(found, "0", error)["1"]
+        return one.low, one.high, one.verdict
     family = stats.family([scores[None, :, 0]])
     low, high = (float(bound[0, 0]) for bound in family.intervals(error))
     p = float(family.p_values()[0, 0]) * stats.ERROR / error

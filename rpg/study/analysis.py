@@ -13,7 +13,7 @@ import pandas
 
 from rpg import stats
 from rpg.report.summary import MEAN
-from rpg.report.verdicts import TOO_FEW, ProblemScores, Runs
+from rpg.report.verdicts import TOO_FEW, Difference, ProblemScores, Runs
 from rpg.stats import searches
 from rpg.stats.variance_components import variance_components
 from rpg.store import queries
@@ -106,21 +106,14 @@ def reported(db: duckdb.DuckDBPyConnection, registered: Registration) -> Reporte
     return Reported(whole_variants, cells, strata, samples, sorted(run for run, _ in places))
 
 
-class Apart(NamedTuple):
-    """A variant's difference from the baseline, with an interval that holds for all variants together."""
-
-    difference: float
-    low: float
-    high: float
-    verdict: str
-
-
-def over_levels(found: Reported, baseline: str, error: float) -> dict[str, Apart]:
-    """Variant -> its difference from the baseline, where levels of factors are crossed with the seeds.
+def over_levels(found: Reported, baseline: str, error: float) -> dict[str, Difference]:
+    """Variant -> its difference from the baseline, where levels of factors are crossed with the seeds; without p-values,
+    since the verdicts follow from the intervals, which hold for all variants together.
 
     Seeds and levels are both drawn at random: the half-width is the root of the sum of squares of those of rpg.stats.family
-    with seeds as units (means over levels) and with levels as units (means over seeds). With that the interval is never too
-    short, whichever of the two differs more (Banerjee 1960, Sankhya 22: sums of squared quantiles times variances).
+    with seeds as units (means over levels) and with levels as units (means over seeds). Of Student's
+    intervals such a sum is never too short, whichever of the two differ more (Banerjee 1960, Sankhya 22). How this one
+    holds: `python -m benchmarks.study_error_rates --only equal`.
     """
     names = [baseline, *(name for name in found.variants if name != baseline)]
     places = [found.variants.index(name) for name in names]
@@ -134,15 +127,17 @@ def over_levels(found: Reported, baseline: str, error: float) -> dict[str, Apart
     )
     few = min(family.seeds for family in families) < stats.MINIMUM_SEEDS
     made = {}
-    for name, *values in zip(names[1:], difference.tolist(), low.tolist(), high.tolist(), strict=True):
-        said = "better" if values[1] > 0 else "worse" if values[2] < 0 else "within noise"
-        made[name] = Apart(*values, TOO_FEW if few else said)
+    for name, mean, least, most in zip(
+        names[1:], difference.tolist(), low.tolist(), high.tolist(), strict=True
+    ):
+        said = "better" if least > 0 else "worse" if most < 0 else "within noise"
+        made[name] = Difference(mean, least, most, math.nan, math.nan, TOO_FEW if few else said)
     return made
 
 
 def look_over_levels(
     db: duckdb.DuckDBPyConnection, registered: Registration, looks: Sequence[Mapping[str, Any]]
-) -> tuple[Reported, dict[str, Apart], stats.Look] | None:
+) -> tuple[Reported, dict[str, Difference], stats.Look] | None:
     """The scores so far, the differences, and this look at them; `looks`: taken before, as they are stored. None before
     there are scores of the baseline and another variant."""
     found = reported(db, registered)
@@ -152,7 +147,7 @@ def look_over_levels(
     earlier, planned, level = stats.next_look(taken, OVER_LEVELS, found.runs, len(registered.runs))
     apart, benchmarks = over_levels(found, registered.baseline, level), list(registered.benchmarks)
     judged = MEAN if len(benchmarks) > 1 else benchmarks[0]
-    results = {json.dumps([name, judged]): one[1:] for name, one in apart.items()}
+    results = {json.dumps([name, judged]): (one.low, one.high, one.verdict) for name, one in apart.items()}
     number = len(earlier) + 1
     look = stats.Look(OVER_LEVELS, found.runs, planned, number, level, benchmarks, None, results)
     return found, apart, look
