@@ -15,6 +15,7 @@ import typer
 from rpg.cli.app import Home, RunFile, Set, SweepFile, app, complain, console, layout_at, refuse, say
 
 if TYPE_CHECKING:
+    from rpg.config.run_spec import RunSpec
     from rpg.config.sweep_spec import Sweep
     from rpg.store import Layout, RunFolder
 
@@ -116,6 +117,7 @@ def conducted(
         refuse("\n".join(f"{short(planned.path)}: {line}" for line in lines))
     with console.status(f"{short(planned.path)}: reading the problems"):
         _check_problems(planned, layout)
+        _check_hub_models(specs, layout)
     name, workers = planned.spec.name, workers or default_workers(planned)
     with sweep_lock(layout, name), _interrupted_by_sigterm():
         for line in preflight(specs, layout):
@@ -149,6 +151,22 @@ def _check_problems(planned: Sweep, layout: Layout) -> None:
             prepared = prepare_data(spec, layout.home)
             if spec.model.warm_start and not is_prepared(spec, layout.home):
                 demonstrations_of(spec.task, Splits(read_problems(prepared.train), {}))
+
+
+def _check_hub_models(specs: Sequence[RunSpec], layout: Layout) -> None:
+    """The hub has the models that are not on this machine. Raises DataError: it has not, or cannot be reached."""
+    from rpg.config.backend import RayJob
+    from rpg.config.model import KNOWN_MODELS, PretrainedModel, located
+    from rpg.tasks.rows import hub_commit
+
+    here = [spec.model for spec in specs if not isinstance(getattr(spec.backend, "ray", None), RayJob)]
+    for model in set(here):
+        if (
+            isinstance(model, PretrainedModel)
+            and model.path not in KNOWN_MODELS
+            and not located(model.path, layout.home)
+        ):
+            hub_commit(model.path, model.revision)
 
 
 def _conclude(layout: Layout, name: str, folders: Sequence[RunFolder], error: str | None) -> int:

@@ -227,6 +227,7 @@ def test_doctor_of_a_file_lists_all_that_is_wrong(tmp_path):
         ({"train.jsonl": ROWS.replace("demonstration", "shown")}, "train.jsonl: field demonstration is missing"),
         ({"held.jsonl": None}, "held.jsonl: cannot be read: No such file"),
         ({"run.yaml": RUN + "model: {type: pretrained, path: ./nowhere}\n"}, "model.path: nowhere: no such folder"),
+        ({"run.yaml": RUN + "model: {type: pretrained, path: no/such}\n"}, "model 'no/such' is n"),
         ({"run.yaml": RUN + "trainin: {steps: 3}\n"}, "run.yaml:8: trainin: unknown field"),
     ],
 )  # fmt: skip
