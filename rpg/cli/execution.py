@@ -109,7 +109,7 @@ def conducted(
     from rpg.config.shipped import short
     from rpg.planning.preflight import preflight, wrong_paths
     from rpg.processes import end_orphans
-    from rpg.store.run_provenance import of_other_code
+    from rpg.store.run_provenance import of_other_code, recorded
 
     require(*dict.fromkeys(package for run in planned.runs for package in run.spec.backend.needs))
     specs = [run.spec for run in planned.runs]
@@ -123,7 +123,9 @@ def conducted(
         for line in preflight(specs, layout):
             complain(f"! {line}", "yellow")
         end_orphans()  # of a conductor that was killed
-        older = of_other_code(layout.run(name, run.folder) for run in planned.runs)[0] if fresh else []
+        older = (
+            of_other_code(recorded(layout.run(name, run.folder) for run in planned.runs))[0] if fresh else []
+        )
         if older:
             say(f"{name}: setting aside {len(older)} runs trained by other code: {', '.join(older)}")
         folders = register(planned, layout, fresh)
@@ -174,13 +176,13 @@ def _conclude(layout: Layout, name: str, folders: Sequence[RunFolder], error: st
     from rpg.next_steps import this_again
     from rpg.report.sweep_report import print_report
     from rpg.store import StoreError
-    from rpg.store.run_provenance import other_code_notes
+    from rpg.store.run_provenance import other_code_notes, recorded
 
     try:
         print_report(layout, name, console)
     except StoreError as unreadable:
         error = error or str(unreadable)
-    for line in other_code_notes(folders):
+    for line in other_code_notes(recorded(folders)):
         complain(f"! {line}", "yellow")
     failures = {folder.name: failed["error"] for folder in folders if (failed := folder.read_failed())}
     lines = [f"failed: {run}: {why}" for run, why in failures.items()]

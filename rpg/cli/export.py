@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.table import Table
+from rich.markup import escape
 from rich.text import Text
 
-from rpg.cli.app import Home, app, complain, console, layout_at, refuse, require_sweep, say
+from rpg.cli.app import Home, app, columns, complain, console, layout_at, refuse, require_sweep, say
 
 if TYPE_CHECKING:
     from rpg.store import Layout
@@ -48,9 +48,7 @@ def sql(
             say(f"wrote {len(frame):,} rows to {out}")
             return
         names, lines = [column[0] for column in result.description or ()], result.fetchall()
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in names:
-        table.add_column(Text(str(name)))
+    table = columns(*(escape(str(name)) for name in names))
     for line in lines[:rows]:
         table.add_row(*(Text(_shown(value)) for value in line))
     console.print(table)
