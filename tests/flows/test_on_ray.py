@@ -85,7 +85,7 @@ def test_a_node_with_other_packages_is_refused(folder):
 def test_a_node_without_the_data_folder_is_refused_even_when_it_has_a_copy(folder, monkeypatch):
     elsewhere = r"data folder /nowhere .* is not the one on the cluster node .* share"
     with pytest.raises(UserError, match=elsewhere):
-        train_here(order(folder, home="/nowhere"))
+        train_here(order(folder, folder="/nowhere/runs/sweep/run"))
     monkeypatch.setattr(ray_task, "SEEN_SECONDS", 0.1)
     write_waiting(folder, "a node")
     with pytest.raises(UserError, match="is not the one"):  # what this very process has written is not there
