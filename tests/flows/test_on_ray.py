@@ -85,7 +85,7 @@ def test_a_node_with_other_packages_is_refused(folder):
 def test_a_node_without_the_data_folder_is_refused_even_when_it_has_a_copy(folder, monkeypatch):
     elsewhere = r"data folder /nowhere .* is not the one on the cluster node .* share"
     with pytest.raises(UserError, match=elsewhere):
-        train_here(order(folder, folder="/nowhere/runs/sweep/run"))
+        train_here(order(Layout.at("/nowhere").run("sweep", "run")))
     monkeypatch.setattr(ray_task, "SEEN_SECONDS", 0.1)
     write_waiting(folder, "a node")
     with pytest.raises(UserError, match="is not the one"):  # what this very process has written is not there
@@ -197,7 +197,7 @@ class Fake:
     def __init__(self, *answers):
         self.answers = list(answers)
 
-    def start(self, module, folder, home, threads, needs):
+    def start(self, module, folder, threads, needs):
         assert folder.waiting() == "waits for a place on the Ray cluster at 127.0.0.1:9"
         answer = dict(self.answers.pop(0))
         if (step := answer.pop("saves", None)) is not None:
