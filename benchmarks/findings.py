@@ -44,8 +44,11 @@ class Found(NamedTuple):
 def spending(summary: Summary) -> str:
     """How unequally the variants have spent, and which verdicts change at equal tokens."""
     equal = next((one for one in summary.equal if one.axis == "tokens"), None)
+    if equal is None and not summary.spending:
+        tokens = summary.table["tokens"]
+        return f"\nEqual spending: {tokens.min():,.0f} to {tokens.max():,.0f} tokens each."
     if equal is None:
-        return f"\n{summary.spending}" if summary.spending else ""
+        return f"\n{summary.spending}"
     wanted = summary.table.drop_duplicates("variant", keep="last").set_index("variant")["verdict"]
     changed = [
         f"{row.label} ({row.difference:+.3f}, {row.verdict})"

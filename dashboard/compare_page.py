@@ -1,6 +1,6 @@
 """Curves of any variants, benchmarks and metrics of one or several sweeps, like the paper's figure."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import altair as alt
@@ -11,9 +11,8 @@ import vl_convert
 from dashboard.view import View, series_labels
 from dashboard.widgets import choose, choose_many, notice, show_panels
 from rpg.metrics import shown as shown_metrics
-from rpg.report import curves, theme
+from rpg.report import curves, sweep_report, theme
 from rpg.report.shared_page import Choice
-from rpg.report.sweep_report import score_curves, score_names
 from rpg.store import queries
 
 HOW = (
@@ -35,15 +34,15 @@ def page(view: View) -> None:
         chosen = choose_many(
             "Variants", list(names.values()), "variants", theme.first_shown(list(names.values()))
         )
-        benchmarks = score_names(view.ask("benchmarks", tuple(sweeps)))
+        benchmarks = sweep_report.score_names(view.ask("benchmarks", tuple(sweeps)))
         metrics = view.ask("metric_names")
         default = [*benchmarks, *(name for name in shown_metrics() if name in metrics)]
         panels = choose_many("Panels", [*benchmarks, *metrics], "panels", default)
         x = choose("Horizontal axis", list(curves.X_TITLES), "x")
         smooth = st.slider("Moving average (points)", 1, 25, 1, key="smooth", bind="query-params",
                            persist_state="session")  # fmt: skip
-        series = tuple(key for key, label in names.items() if label in chosen)
-        data = curve_data(view, series, panels, x, names)
+        shown_labels = {key: label for key, label in names.items() if label in chosen}
+        data = curve_data(view, shown_labels, panels, x)
         bands = choose("Bands", [curves.AUTOMATIC, curves.RANGE, curves.SEEDS, curves.NONE], "bands")
     if data.empty:
         st.text("Nothing to show: select sweeps, variants and panels on the left.")
@@ -57,7 +56,7 @@ def page(view: View) -> None:
 
     two = bands == curves.AUTOMATIC and seeds == 2
     by_seed = (
-        curve_data(view, series, panels, x, names, each_seed=True) if bands == curves.SEEDS or two else None
+        curve_data(view, shown_labels, panels, x, each_seed=True) if bands == curves.SEEDS or two else None
     )
 
     def panel(name: str, **options: Any) -> alt.LayerChart:
@@ -80,7 +79,7 @@ def page(view: View) -> None:
 
     show_panels([panel(name, legend=chosen, height=210, linked=True) for name in shown], chosen, "curves")
     explanation = curves.explanation(data, bands, smooth, each=two)
-    if imported := _imported(view, series, names):
+    if imported := _imported(view, shown_labels):
         explanation = [*explanation, f"Trained elsewhere: {', '.join(imported)}."]
     st.text(" ".join([*explanation, HOW]))
 
@@ -91,21 +90,21 @@ def page(view: View) -> None:
 
     with st.container(horizontal=True):
         choice = Choice(tuple(sweeps), tuple(chosen), tuple(panels), x=x, superseded=superseded)
-        selection = repr((series, panels, x, names, bands, smooth, chosen, view.version))
+        selection = repr((shown_labels, panels, x, bands, smooth, chosen, view.version))
         _save(figure, lambda: view.shared_page(choice), len(shown), selection)
         st.download_button(
             "Data as CSV",
-            lambda: curve_data(view, series, panels, x, names, thin=False).to_csv(index=False),
+            lambda: curve_data(view, shown_labels, panels, x, thin=False).to_csv(index=False),
             "curves.csv",
             on_click="ignore",
         )
 
 
-def _imported(view: View, series: tuple[queries.Series, ...], names: dict[queries.Series, str]) -> list[str]:
+def _imported(view: View, labels: Mapping[queries.Series, str]) -> list[str]:
     """Labels of the variants whose runs were imported: neither their settings nor their data are known."""
-    runs = {sweep: view.ask("runs", sweep) for sweep in dict.fromkeys(key.sweep for key in series)}
+    runs = {sweep: view.ask("runs", sweep) for sweep in dict.fromkeys(key.sweep for key in labels)}
     imported = {sweep: set(rows.loc[rows["imported"].notna(), "variant"]) for sweep, rows in runs.items()}
-    return [names[key] for key in series if key.variant in imported[key.sweep]]
+    return [label for key, label in labels.items() if key.variant in imported[key.sweep]]
 
 
 FORMATS: dict[str, Callable[[str], Any]] = {
@@ -138,32 +137,20 @@ def _save(figure: Callable[[int], str], share: Callable[[], str], panels: int, s
 
 def curve_data(
     view: View,
-    series: tuple[queries.Series, ...],
+    labels: Mapping[queries.Series, str],
     panels: Sequence[str],
     x: str,
-    names: dict[queries.Series, str],
     thin: bool = True,
     each_seed: bool = False,
 ) -> pandas.DataFrame:
-    """Curves of benchmarks and metrics in one frame, named by its column `name`; `each_seed`: of every seed.
+    """Curves of benchmarks and metrics in one frame (rpg.report.sweep_report.curve_data), KLs by their reference.
 
     `thin`: no more points than a panel of three in a row can show, and fewer if many curves share it.
     """
-    points = min(queries.POINTS, max(POINTS // max(1, len(series)), 40)) if thin else None
-    metric_names = view.ask("metric_names")
-    metrics = tuple(name for name in panels if name in metric_names)
-    benchmarks = tuple(name for name in panels if name not in metric_names)
-    training = view.ask("metric_curves", series, metrics, x, points, each_seed)
-    parts = [training.rename(columns={"metric": "name"})]
-    if benchmarks and each_seed:
-        scores = view.ask("score_curves", series, benchmarks, x, True)
-        parts.insert(0, scores.rename(columns={"benchmark": "name"}))
-    elif benchmarks:
-        parts.insert(0, view.compute(score_curves, series, benchmarks, x))
-    parts = [part for part in parts if len(part)]
-    if not parts:
-        return pandas.DataFrame(columns=["name", "seeds"])
-    data = pandas.concat(parts, ignore_index=True)
-    references = view.ask("references", tuple(dict.fromkeys(key.sweep for key in series)))
-    data = curves.by_reference(data, references)
-    return curves.labelled(data[data["mean"].notna()], names)
+    points = min(queries.POINTS, max(POINTS // max(1, len(labels)), 40)) if thin else None
+    metrics = view.ask("metric_names")
+    scores = [name for name in panels if name not in metrics]
+    data = view.compute(sweep_report.curve_data, labels, scores, panels, x, points, each_seed)
+    return curves.by_reference(
+        data, view.ask("references", tuple(dict.fromkeys(key.sweep for key in labels)))
+    )

@@ -32,31 +32,30 @@ def page(view: View) -> None:
         chosen = choose_many(
             "Variants", list(names.values()), "variants", theme.first_shown(list(names.values()))
         )
-    series = tuple(key for key, label in names.items() if label in chosen)
+    shown = {key: label for key, label in names.items() if label in chosen}
     group = choose_part(list(GROUPS), "group")
     if group == AUDIT:
         show_legend(list(names.values()), chosen)
-        _audit(view, series, names)
+        _audit(view, shown, names)
     else:
-        _curves(view, series, names, GROUPS[group])
+        _curves(view, shown, list(names.values()), GROUPS[group])
 
 
-def _curves(view: View, series: tuple[queries.Series, ...], names: Labels, metrics: tuple[str, ...]) -> None:
+def _curves(view: View, shown: Labels, labels: list[str], metrics: tuple[str, ...]) -> None:
     measured = view.ask("metric_names")
-    shown = tuple(name for name in metrics if name in measured)
-    data = curve_data(view, series, shown, "step", names)
+    metrics = tuple(name for name in metrics if name in measured)
+    data = curve_data(view, shown, metrics, "step")
     if data.empty:
         st.text("Nothing measured yet.")
         return
-    labels = list(names.values())
     two = int(data["seeds"].max()) == 2
-    each = curve_data(view, series, shown, "step", names, each_seed=True) if two else None
-    panels = curves.panels(data, labels, shown, each=each, mean=each is None, height=190, linked=True)
+    each = curve_data(view, shown, metrics, "step", each_seed=True) if two else None
+    panels = curves.panels(data, labels, metrics, each=each, mean=each is None, height=190, linked=True)
     show_panels(panels, [label for label in labels if label in set(data["label"])], "curves")
     st.text(" ".join([*curves.explanation(data, each=each is not None), HOW]))
 
 
-def _audit(view: View, series: tuple[queries.Series, ...], names: Labels) -> None:
+def _audit(view: View, shown: Labels, names: Labels) -> None:
     reports = view.ask("audits")
     if not reports:
         st.text(f"No audits yet. Make one with: {command('audit', layout=view.layout)}")
@@ -67,8 +66,8 @@ def _audit(view: View, series: tuple[queries.Series, ...], names: Labels) -> Non
     variants = view.ask("variants", tuple(dict.fromkeys(key.sweep for key in names)))
     algorithm = {(row.sweep, row.variant): row.algorithm for row in variants.itertuples()}
     labels: dict[str, str] = {}
-    for key in series:
-        labels.setdefault(algorithm[key], names[key])
+    for key, label in shown.items():
+        labels.setdefault(algorithm[key], label)
     rows = charts.audited(reports[audit], list(labels))
     if rows.empty:
         st.text("This audit covers none of the selected variants' algorithms.")

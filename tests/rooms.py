@@ -112,7 +112,7 @@ ROOMS = (
     _room("rpg.importing", "runs that were trained elsewhere, as run folders", "rpg.errors rpg.config rpg.store"),
     _room(
         "rpg.report", "tables, figures and nightly bands from stored results", "rpg.errors rpg.stats rpg.metrics rpg.store",
-        "altair vl_convert jinja2 markupsafe duckdb numpy pandas rich",
+        "altair vl_convert jinja2 markupsafe duckdb numpy pandas pylatexenc rich",
     ),
     _room(
         "rpg.study", "studies: tuned with equal effort, registered, compared",

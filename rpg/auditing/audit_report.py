@@ -1,4 +1,4 @@
-"""The audit's result as a table for people, JSON for machines and a figure."""
+"""The audit's result as a table for people and JSON for machines."""
 
 from __future__ import annotations
 

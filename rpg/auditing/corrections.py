@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rpg.auditing.moments import batch_slopes, batches_of, moments
 from rpg.auditing.objectives import Objective, gradient
-from rpg.auditing.studies import StudyResult, scale_and_bias
+from rpg.auditing.studies import StudyResult
 from rpg.auditing.subjects import spread
 from rpg.auditing.worlds import World, world
 from rpg.catalogue import Algorithm, algorithm
@@ -57,11 +57,8 @@ def correction_study(gap: float = 1.0, drift: float = 0.2, seed: int = 0) -> lis
         inputs = batches_of(drawn, logits, None, spread(drawn, None))(torch.arange(len(w.tokens)))
         slope = batch_slopes(partial(_loss, algo, w), inputs)
         moment = moments(drawn, logits, slope)
-        noise = moment.variance**0.5 / moment.mean.norm().item()
         for target, exact in targets.items():
-            results.append(
-                StudyResult("correction", name, target, *scale_and_bias(moment.mean, exact), noise)
-            )
+            results.append(StudyResult.of("correction", name, target, moment, exact))
     return results
 
 

@@ -13,7 +13,7 @@ from math import comb, prod
 import torch
 from torch import Tensor
 
-from rpg.auditing.moments import moments
+from rpg.auditing.moments import Moments, moments
 from rpg.auditing.objectives import Objective, gradient
 from rpg.auditing.worlds import world
 from rpg.catalogue import algorithm, override
@@ -35,11 +35,12 @@ class StudyResult:
     bias: float
     noise: float  # standard deviation / |mean| of a batch's step (advantage) or a response's (aggregation)
 
-
-def scale_and_bias(mean: Tensor, exact: Tensor) -> tuple[float, float]:
-    """(scale, bias) of a :class:`StudyResult`."""
-    scale = (mean @ exact / (exact @ exact)).item()
-    return scale, ((mean - scale * exact).norm() / (scale * exact).norm()).item()
+    @classmethod
+    def of(cls, study: str, name: str, setting: str, step: Moments, exact: Tensor) -> StudyResult:
+        scale = (step.mean @ exact / (exact @ exact)).item()
+        bias = ((step.mean - scale * exact).norm() / (scale * exact).norm()).item()
+        noise = max(step.variance, 0.0) ** 0.5 / step.mean.norm().item()
+        return cls(study, name, setting, scale, bias, noise)
 
 
 ESTIMATORS = {
@@ -81,10 +82,8 @@ def advantage_study(
                     comb(n, k) * q**k * (1 - q) ** (n - k) for k, q in zip(counts, success, strict=True)
                 )
                 mean, square = mean + chance * step, square + chance * (step @ step).item()
-            noise = max(square - (mean @ mean).item(), 0.0) ** 0.5 / mean.norm().item()
-            results.append(
-                StudyResult("advantage", name, f"group of {n}", *scale_and_bias(mean, exact), noise)
-            )
+            moment = Moments(mean, square - (mean @ mean).item())
+            results.append(StudyResult.of("advantage", name, f"group of {n}", moment, exact))
     return results
 
 
@@ -107,10 +106,5 @@ def aggregation_study(length: int = 4, seed: int = 0) -> list[StudyResult]:
             counts=counts,
         )
         moment = moments(w, logits, torch.autograd.grad(out.loss, log_prob)[0] * n)
-        noise = moment.variance**0.5 / moment.mean.norm().item()
-        results.append(
-            StudyResult(
-                "aggregation", mode, f"up to {length} tokens", *scale_and_bias(moment.mean, exact), noise
-            )
-        )
+        results.append(StudyResult.of("aggregation", mode, f"up to {length} tokens", moment, exact))
     return results

@@ -300,20 +300,6 @@ def _format(name: str, log: bool) -> Any:
 def _rounded(data: pandas.DataFrame, digits: int = 5) -> pandas.DataFrame:
     """Floats rounded to significant digits: a chart shows no more, and its file becomes a third as large."""
     rounded = data.copy()
-    for name in data.select_dtypes("float"):
-        values = data[name].to_numpy()
-        nonzero = np.isfinite(values) & (values != 0)
-        decimals = digits - 1 - np.floor(np.log10(np.abs(values[nonzero])))
-        # Powers of ten above 22 are not exact in binary; numbers that small keep more digits.
-        scale = 10.0 ** np.clip(decimals, -22, 22)
-        values = values.copy()
-        values[nonzero] = np.round(values[nonzero] * scale) / scale
-        rounded[name] = values
+    floats = list(data.select_dtypes("float"))
+    rounded[floats] = data[floats].map(lambda value: float(f"{value:.{digits}g}"))
     return rounded
-
-
-def labelled(data: pandas.DataFrame, labels: Mapping[Any, str]) -> pandas.DataFrame:
-    """Rows with the label of their (sweep, variant), or of their variant."""
-    if labels and isinstance(next(iter(labels)), tuple):
-        return data.assign(label=[labels[key] for key in zip(data["sweep"], data["variant"], strict=True)])
-    return data.assign(label=data["variant"].map(labels))

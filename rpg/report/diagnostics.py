@@ -7,7 +7,7 @@ deserves attention, but its absence guarantees nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 Rows = Sequence[Mapping[str, Any]]
@@ -51,9 +51,8 @@ def of_training(rows: Rows) -> list[Finding]:
     ]
     findings = [_not_finite(broken[0])] if broken else []
     if len(last) >= WINDOW:
-        rules = _EXPLODING if _learnt(rows) else (*_STARVED, *_EXPLODING)
-        results = [*(rule(last) for rule in rules), _entropy_collapsed(rows)]
-        findings += [finding for finding in results if finding is not None]
+        findings += [] if _learnt(rows) else _starved(last)
+        findings += [*_exploding(last), *_entropy_collapsed(rows)]
     return findings
 
 
@@ -90,75 +89,54 @@ def _all(rows: Rows, name: str, holds: Callable[[float], bool]) -> bool:
     return len(values) == len(rows) and all(map(holds, values))
 
 
-def _often(rows: Rows, name: str, above: float) -> list[float]:
-    values = [value for value in _values(rows, name) if value > above]
-    return values if len(values) >= OFTEN else []
-
-
-def _reward_constant(rows: Rows) -> Finding | None:
+def _starved(rows: Rows) -> Iterator[Finding]:
+    """There is nothing to learn from, which is no illness of a policy that has learnt it."""
     rewards = _values(rows, "reward")
-    if len(rewards) < len(rows) or max(rewards) - min(rewards) > 1e-9:
-        return None
-    if len({*_values(rows, "accuracy")} - {0.0, 1.0}) == 1:
-        return None  # so few responses that their mean repeats itself, and they differ from each other
-    advice = "a constant reward teaches nothing; look at samples (dashboard, Run) and at the reward"
-    if _all(rows, "accuracy", lambda share: share == 0):
-        advice = (
-            "no response was ever right; look at samples (dashboard, Run), and at the gold answers, the template and the "
-            "limits (rpg doctor FILE)"
-        )
-    elif _all(rows, "accuracy", lambda share: share == 1):
-        advice = "every response is right: the problems are too easy to learn from"
-    return Finding(
-        "reward constant", f"the reward was {rewards[-1]:+.3f} in each of the last {len(rows)} steps", advice
+    constant = len(rewards) == len(rows) and max(rewards) - min(rewards) <= 1e-9
+    # With so few responses that their mean repeats itself, they differ from each other.
+    if constant and len({*_values(rows, "accuracy")} - {0.0, 1.0}) != 1:
+        advice = "a constant reward teaches nothing; look at samples (dashboard, Run) and at the reward"
+        if _all(rows, "accuracy", lambda share: share == 0):
+            advice = (
+                "no response was ever right; look at samples (dashboard, Run), and at the gold answers, the template and "
+                "the limits (rpg doctor FILE)"
+            )
+        elif _all(rows, "accuracy", lambda share: share == 1):
+            advice = "every response is right: the problems are too easy to learn from"
+        evidence = f"the reward was {rewards[-1]:+.3f} in each of the last {len(rows)} steps"
+        yield Finding("reward constant", evidence, advice)
+    if _all(rows, "truncation_rate", lambda share: share >= 0.999):
+        yield Finding(
+            "all truncated", f"every response of the last {len(rows)} steps was cut off at the limit",
+            "raise rollout.max_response_tokens, or check whether the model ever ends a response (chat template, end token)",
+        )  # fmt: skip
+    if _all(rows, "groups_kept", lambda groups: groups == 0):
+        yield Finding(
+            "no groups left", f"no group was left to learn from in the last {len(rows)} steps: all right or all wrong",
+            "easier or harder problems, a larger rollout.group_size, or more rollout.max_refills",
+        )  # fmt: skip
+
+
+def _exploding(rows: Rows) -> Iterator[Finding]:
+    """At most one finding of each rule."""
+    smaller = "a smaller learning rate, fewer updates on a rollout, "
+    kl = (
+        "KL exploding",
+        "KL(policy || {}) was above {:g} nats per token",
+        f"{smaller}clipping, or a larger beta",
     )
-
-
-def _all_truncated(rows: Rows) -> Finding | None:
-    if not _all(rows, "truncation_rate", lambda share: share >= 0.999):
-        return None
-    return Finding(
-        "all truncated", f"every response of the last {len(rows)} steps was cut off at the limit",
-        "raise rollout.max_response_tokens, or check whether the model ever ends a response (chat template, end token)",
-    )  # fmt: skip
-
-
-def _no_groups(rows: Rows) -> Finding | None:
-    if not _all(rows, "groups_kept", lambda groups: groups == 0):
-        return None
-    return Finding(
-        "no groups left", f"no group was left to learn from in the last {len(rows)} steps: all right or all wrong",
-        "easier or harder problems, a larger rollout.group_size, or more rollout.max_refills",
-    )  # fmt: skip
-
-
-def _kl_exploding(rows: Rows) -> Finding | None:
-    for name, other, limit in (
-        ("kl_policy_to_old", "the policy that sampled", KL_LARGE),
-        ("kl_policy_to_ref", "the reference", REFERENCE_KL_LARGE),
+    ratio = "ratio exploding", "{} was above {:g}", f"{smaller}or clipping"
+    found: dict[str, Finding] = {}
+    for name, what, limit, (rule, words, advice) in (
+        ("kl_policy_to_old", "the policy that sampled", KL_LARGE, kl),
+        ("kl_policy_to_ref", "the reference", REFERENCE_KL_LARGE, kl),
+        ("ratio_max", "an importance ratio", RATIO_LARGE, ratio),
     ):
-        if values := _often(rows, name, limit):
-            return Finding(
-                "KL exploding", f"KL(policy || {other}) was above {limit:g} nats per token in {len(values)} of the last "
-                f"{len(rows)} steps, {max(values):.3g} at most",
-                "a smaller learning rate, fewer updates on a rollout, clipping, or a larger beta",
-            )  # fmt: skip
-    return None
-
-
-def _ratio_exploding(rows: Rows) -> Finding | None:
-    if not (values := _often(rows, "ratio_max", RATIO_LARGE)):
-        return None
-    return Finding(
-        "ratio exploding", f"an importance ratio was above {RATIO_LARGE:g} in {len(values)} of the last {len(rows)} steps, "
-        f"{max(values):.3g} at most",
-        "a smaller learning rate, fewer updates on a rollout, or clipping",
-    )  # fmt: skip
-
-
-_STARVED = (_reward_constant, _all_truncated, _no_groups)
-"""There is nothing to learn from, which is no illness of a policy that has learnt it."""
-_EXPLODING = (_kl_exploding, _ratio_exploding)
+        above = [value for value in _values(rows, name) if value > limit]
+        if len(above) >= OFTEN:
+            often = f"in {len(above)} of the last {len(rows)} steps, {max(above):.3g} at most"
+            found.setdefault(rule, Finding(rule, f"{words.format(what, limit)} {often}", advice))
+    yield from found.values()
 
 
 def _means(rows: Rows, name: str) -> tuple[float, float]:
@@ -178,17 +156,17 @@ def _learnt(rows: Rows) -> bool:
     return now >= SOLVED > before
 
 
-def _entropy_collapsed(rows: Rows) -> Finding | None:
+def _entropy_collapsed(rows: Rows) -> Iterator[Finding]:
     before, now = _means(rows, "entropy")
     worse, better = _means(rows, "reward")
     right = _means(rows, "accuracy")[1]
     sure = better > worse if math.isnan(right) else right >= SOLVED  # because it is right
-    if not now < COLLAPSED * before or sure or now * _means(rows, "response_length")[1] >= STILL_VARIED:
-        return None
-    return Finding(
-        "entropy collapsed", f"the entropy fell from {before:.3g} to {now:.3g} nats, {now / before:.1%} of it",
-        "the policy has stopped trying anything else; a larger beta, a wider upper clip, or a smaller learning rate",
-    )  # fmt: skip
+    varied = now * _means(rows, "response_length")[1] >= STILL_VARIED
+    if now < COLLAPSED * before and not sure and not varied:
+        yield Finding(
+            "entropy collapsed", f"the entropy fell from {before:.3g} to {now:.3g} nats, {now / before:.1%} of it",
+            "the policy has stopped trying anything else; a larger beta, a wider upper clip, or a smaller learning rate",
+        )  # fmt: skip
 
 
 def _not_finite(row: Mapping[str, Any]) -> Finding:

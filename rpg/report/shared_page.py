@@ -3,7 +3,7 @@
 Every sweep has its own tables and tests: its variants share problems and seeds, those of another sweep may not.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,8 +37,9 @@ class Choice:
 
 def shared_page(layout: Layout, db: duckdb.DuckDBPyConnection, choice: Choice) -> str:
     """The page. Raises StoreError: the database does not hold a sweep, a variant, a panel or the baseline."""
-    summaries = [_summary(db, layout, sweep, choice) for sweep in choice.sweeps]
-    chart = _curves(db, choice, _series(db, choice))
+    chosen = _series(db, choice)
+    summaries = [_summary(db, layout, sweep, choice, chosen) for sweep in choice.sweeps]
+    chart = _curves(db, choice, chosen)
     drawn = [] if chart is None else [("Curves", specification(chart))]
     if len(summaries) == 1:
         sections = [section(summaries[0], drawn)]
@@ -70,18 +71,25 @@ def default_path(layout: Layout, choice: Choice) -> Path:
 def print_shared(layout: Layout, choice: Choice, console: Console) -> None:
     """The sweeps' tables, one after another."""
     with connect(layout) as db:
+        chosen = _series(db, choice)
         for sweep in choice.sweeps:
-            console.print(tables.terminal(_summary(db, layout, sweep, choice)))
+            console.print(tables.terminal(_summary(db, layout, sweep, choice, chosen)))
 
 
-def _summary(db: duckdb.DuckDBPyConnection, layout: Layout, sweep: str, choice: Choice) -> Summary:
+def _summary(
+    db: duckdb.DuckDBPyConnection,
+    layout: Layout,
+    sweep: str,
+    choice: Choice,
+    chosen: Mapping[queries.Series, str],
+) -> Summary:
     """A sweep's summary with the chosen variants and benchmarks; tests are corrected for all of its variants."""
     benchmarks = [name for name in queries.benchmarks(db, [sweep]) if name in choice.panels]
     summary = summarise(
         db, sweep, _baseline(db, sweep, choice), benchmarks or None, choice.superseded, history(layout, sweep)
     )
     notes = [*summary.notes, *layout.read_data_notes(sweep), *_notes_and_tags(db, sweep)]
-    kept = _chosen_variants(summary, choice)
+    kept = [variant for variant in summary.variants if queries.Series(sweep, variant) in chosen]
     if len(kept) < len(summary.variants):
         shown = f"{len(kept)} of {len(summary.variants)} variants are shown"
         notes.append(f"{shown}; tests are corrected for all of them")
@@ -100,14 +108,6 @@ def _baseline(db: duckdb.DuckDBPyConnection, sweep: str, choice: Choice) -> str 
         return None  # a variant of another sweep
     accepted = ", ".join(series.variant for series in labels)
     raise StoreError(f"--baseline {choice.baseline!r}: {sweep} has {accepted or 'no variants yet'}")
-
-
-def _chosen_variants(summary: Summary, choice: Choice) -> list[str]:
-    names = {
-        variant: {variant, label := summary.labels[variant], f"{summary.sweep} · {label}"}
-        for variant in summary.variants
-    }
-    return [variant for variant in names if not choice.variants or names[variant] & set(choice.variants)]
 
 
 def _series(db: duckdb.DuckDBPyConnection, choice: Choice) -> dict[queries.Series, str]:
@@ -150,9 +150,9 @@ def _overview(summaries: Sequence[Summary]) -> tables.Grid:
         for row in summary.table[summary.table["benchmark"] == tables.headline(summary)].itertuples():
             last = tables.plus_minus(row.last, row.low, row.high)
             texts = (summary.sweep, row.label, str(row.seeds), str(row.step), last, tables.number(row.best))
-            rows.append([tables.Cell(text) for text in (*texts, benchmarks)])
+            rows.append([*texts, benchmarks])
     header = ["Sweep", "Variant", "Seeds", "Step", "Last", "Best", "Accuracy on"]
-    return tables.Grid("All sweeps", header, rows)
+    return tables.grid_of("All sweeps", "sweeps", header, rows)
 
 
 def _benchmarks_in_common(summaries: Sequence[Summary]) -> str:

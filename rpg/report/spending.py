@@ -105,9 +105,9 @@ def at_equal_spending(
             }
             for variant in totals
         }
-        group = verdicts.Group(places[baseline], {name: places[name] for name in totals if name != baseline})
-        problems = verdicts.ProblemScores(db, sweep, verdicts.checkpoints([group]))
-        differences = verdicts.compare(problems, [group], {axis: benchmarks})
+        pairs = {name: (places[name], places[baseline]) for name in totals if name != baseline}
+        problems = verdicts.ProblemScores(db, sweep, verdicts.checkpoints(pairs))
+        differences = verdicts.compare(problems, pairs, {axis: benchmarks})
         rows: list[dict[str, Any]] = []
         for variant, runs in places.items():
             if block := problems.block(benchmarks, [runs]):

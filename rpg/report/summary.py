@@ -147,11 +147,12 @@ def summarise(
     notes += _one_initial_model(queries.manifests(db, sweep))
     elsewhere = set(runs.loc[runs["imported"].notna(), "variant"])
     judged = _judged(scores, elsewhere, benchmarks)
+    measured = {str(variant): set(part["benchmark"]) for variant, part in scores.groupby("variant")}
     chosen: Checkpoints = {}
     for variant in variants:
         parts = judged
         if variant in elsewhere:  # whoever trained it may have evaluated it on less, or on more
-            parts = [name for name in benchmarks if _has(scores, variant, name)]
+            parts = [name for name in benchmarks if name in measured.get(variant, ())]
         if (checkpoint := _checkpoint(scores, variant, parts))[1]:
             chosen[variant] = checkpoint
     names_of = labels(found)
@@ -159,20 +160,20 @@ def summarise(
     if waiting:
         notes.append(f"no checkpoint evaluated on all benchmarks yet: {', '.join(waiting)}")
     for variant in (name for name in chosen if name in elsewhere):
-        if missing := [name for name in judged if not _has(scores, variant, name)]:
+        if missing := [name for name in judged if name not in measured[variant]]:
             notes.append(f"{names_of[variant]}: no score on {', '.join(missing)}, so it has no mean")
     notes += _late(chosen, runs, names_of)
     notes += queries.differences(db, sweep)
-    groups = verdicts.at_last(chosen, baseline)
+    pairs = verdicts.at_last(chosen, baseline)
     evaluated = {(run, step) for step, seeds in chosen.values() for run in seeds.values()}
-    problems = verdicts.ProblemScores(db, sweep, evaluated | verdicts.checkpoints(groups))
+    problems = verdicts.ProblemScores(db, sweep, evaluated | verdicts.checkpoints(pairs))
     table = pandas.DataFrame(_rows(runs, scores, chosen, benchmarks, judged, problems), columns=list(COLUMNS))
     table["label"] = table["variant"].map(names_of)
     spent = queries.spending(db, sweep).set_index(["run", "step"])
     add_spending(table, spent, chosen)
     parts_of = {name: judged if name == MEAN else [name] for name in dict.fromkeys(table["benchmark"])}
-    planned = _design(problems, groups, judged)
-    look = _judge(table, problems, groups, parts_of, runs, past.looks, baseline)
+    planned = _design(problems, pairs, judged)
+    look = _judge(table, problems, pairs, parts_of, runs, past.looks, baseline)
     if look and planned:
         look = look._replace(spreads=planned[1])
     table["leads"] = _leads(table, problems, chosen, parts_of)
@@ -248,10 +249,6 @@ def _checkpoint(scores: pandas.DataFrame, variant: str, benchmarks: list[str]) -
     return step, dict(zip(at["seed"].astype(int), at["run"], strict=True))
 
 
-def _has(scores: pandas.DataFrame, variant: str, benchmark: str) -> bool:
-    return bool(((scores["variant"] == variant) & (scores["benchmark"] == benchmark)).any())
-
-
 def _judged(scores: pandas.DataFrame, elsewhere: set[str], benchmarks: list[str]) -> list[str]:
     """The benchmarks over whose mean variants are judged: those of the runs trained here, or all if there are none."""
     own = set(scores.loc[~scores["variant"].isin(elsewhere), "benchmark"])
@@ -306,65 +303,51 @@ def _rows(
     rows = []
     for variant, (step, seeds) in chosen.items():
         own = scores[scores["run"].isin(seeds.values()) & (scores["step"] <= step)]
-        made = {name: problems.array(name, verdicts.at_step(seeds, step)) for name in benchmarks}
-        arrays = {name: array for name, array in made.items() if array is not None}
         for benchmark in [*benchmarks, MEAN] if len(benchmarks) > 1 else benchmarks:
             parts = judged if benchmark == MEAN else [benchmark]
-            if any(name not in arrays for name in parts):
-                if not set(parts) & set(arrays) and all(_has(own, variant, name) for name in parts):
-                    rows.append(
-                        _scored(variant, benchmark, own[own["benchmark"].isin(parts)], step, steps[variant])
-                    )
-                continue
-            estimate = stats.accuracy([arrays[name] for name in parts])
             # The mean's curve is averaged here, not taken from the database: `names` may pick benchmarks.
-            curve = own[own["benchmark"].isin(parts)].groupby(["run", "step"])
-            curve = curve[["accuracy", "pass_at_k", "maj_at_k"]].mean()[curve.size() == len(parts)]
-            at_last = curve.xs(step, level="step")
-            row = _course(variant, benchmark, curve["accuracy"], step, steps[variant]) | {
-                "seeds": len(seeds),
-                "problems": estimate.problems,
-                "k": min(problems.samples[run, step, name] for name in parts for run in seeds.values()),
-                "last": estimate.mean,
-                "low": estimate.low,
-                "high": estimate.high,
-                "pass_at_k": float(at_last["pass_at_k"].mean()),
-                "maj_at_k": float(at_last["maj_at_k"].mean()),
+            each = own[own["benchmark"].isin(parts)].groupby(["run", "step"])
+            curve = (
+                each[["accuracy", "pass_at_k", "maj_at_k"]].mean()[each.size() == len(parts)].reset_index()
+            )
+            last, first_step = curve[curve["step"] == step], curve["step"].min()
+            found = [problems.array(name, verdicts.at_step(seeds, step)) for name in parts]
+            arrays = [array for array in found if array is not None]
+            if last.empty or 0 < len(arrays) < len(parts):
+                continue
+            samples = [
+                problems.samples[run, step, name] for name in parts[: len(arrays)] for run in last["run"]
+            ]
+            row = {
+                "variant": variant,
+                "benchmark": benchmark,
+                "step": step,
+                "steps": int(steps[variant]),
+                "first_step": int(first_step),
+                "first": float(curve.loc[curve["step"] == first_step, "accuracy"].mean()),
+                "best": float(curve.groupby("run")["accuracy"].max().mean()),
+                "seeds": len(last),
+                "k": min(samples, default=0),
+                "pass_at_k": float(last["pass_at_k"].mean()),
+                "maj_at_k": float(last["maj_at_k"].mean()),
             }
-            rows.append(row)
+            rows.append(row | _last(arrays, last["accuracy"]))
     return rows
 
 
-def _course(variant: str, benchmark: str, accuracy: pandas.Series, step: int, steps: float) -> dict[str, Any]:
-    """The part of a row that the accuracies by (run, step) decide: the first ones and the best."""
-    first_step = int(accuracy.index.get_level_values("step").min())
-    return {
-        "variant": variant,
-        "benchmark": benchmark,
-        "step": step,
-        "steps": int(steps),
-        "first_step": first_step,
-        "first": float(accuracy.xs(first_step, level="step").mean()),
-        "best": float(accuracy.groupby("run").max().mean()),
-    }
-
-
-def _scored(
-    variant: str, benchmark: str, scores: pandas.DataFrame, step: int, steps: float
-) -> dict[str, Any]:
-    """The row of a variant with scores but without samples; its interval is over seeds and needs three of them."""
-    parts = scores.groupby(["run", "step"])["accuracy"]
-    curve = parts.mean()[parts.size() == scores["benchmark"].nunique()]
-    last = curve.xs(step, level="step")
-    half = (
-        float(stats.t_quantile(len(last) - 1) * last.std() / math.sqrt(len(last)))
-        if len(last) > 2
-        else math.nan
-    )
-    mean = float(last.mean())
-    numbers = {"seeds": len(last), "last": mean, "low": mean - half, "high": mean + half}
-    missing = {"problems": 0, "k": 0, "pass_at_k": math.nan, "maj_at_k": math.nan}
-    return _course(variant, benchmark, curve, step, steps) | numbers | missing
+def _last(arrays: Sequence[Any], accuracies: pandas.Series) -> dict[str, Any]:
+    """The last accuracy with its interval; without samples that is Student's over seeds, and needs three of them."""
+    if arrays:
+        estimate = stats.accuracy(arrays)
+        return {
+            "last": estimate.mean,
+            "low": estimate.low,
+            "high": estimate.high,
+            "problems": estimate.problems,
+        }
+    seeds, mean = len(accuracies), float(accuracies.mean())
+    half = float(stats.t_quantile(seeds - 1) * accuracies.sem()) if seeds > 2 else math.nan
+    return {"last": mean, "low": mean - half, "high": mean + half, "problems": 0}
 
 
 def history(layout: Layout, sweep: str) -> History:
@@ -382,7 +365,7 @@ def history(layout: Layout, sweep: str) -> History:
 def _judge(
     table: pandas.DataFrame,
     problems: verdicts.ProblemScores,
-    groups: Sequence[verdicts.Group],
+    pairs: verdicts.Pairs,
     parts: Mapping[str, Sequence[str]],
     runs: pandas.DataFrame,
     looks: Sequence[stats.Look],
@@ -390,18 +373,17 @@ def _judge(
 ) -> stats.Look | None:
     """Fill in differences and verdicts: the mean accuracies as one family, the single benchmarks as another."""
     table["verdict"] = ""
-    if not groups:
+    if not pairs:
         return None
-    compared = sorted({run for run, _ in verdicts.checkpoints(groups)})
+    compared = sorted({run for run, _ in verdicts.checkpoints(pairs)})
     going = runs[runs["superseded"].isna() & ~runs["state"].eq("failed")]
-    steps = sorted({step for _, step in verdicts.checkpoints(groups)})
-    variants = sorted(variant for group in groups for variant in group.variants)
-    name = json.dumps([baseline, variants, steps, sorted(parts)])
+    steps = sorted({step for _, step in verdicts.checkpoints(pairs)})
+    name = json.dumps([baseline, sorted(pairs), steps, sorted(parts)])
     earlier, planned, level = stats.next_look(looks, name, compared, len(going))
     results: dict[tuple[str, str], verdicts.Difference] = {}
     for family in ([MEAN], [benchmark for benchmark in parts if benchmark != MEAN]):
         tested = {benchmark: parts[benchmark] for benchmark in family if benchmark in parts}
-        results |= verdicts.compare(problems, groups, tested, level)
+        results |= verdicts.compare(problems, pairs, tested, level)
     results = verdicts.looked_at(results, earlier)
     for place, row in table.iterrows():
         if one := results.get((row["variant"], row["benchmark"])):
@@ -424,20 +406,22 @@ def _leads(
     leads = pandas.Series(False, index=table.index)
     for benchmark, part in table.groupby("benchmark"):
         place = part["last"].idxmax()
-        groups = verdicts.at_last(chosen, part.loc[place, "variant"])
-        others = verdicts.compare(problems, groups, {benchmark: parts[benchmark]}).values()
+        pairs = verdicts.at_last(chosen, part.loc[place, "variant"])
+        others = verdicts.compare(problems, pairs, {benchmark: parts[benchmark]}).values()
         leads[place] = len(others) == len(part) - 1 > 0 and all(one.verdict == "worse" for one in others)
     return [bool(lead) for lead in leads]
 
 
 def _design(
-    problems: verdicts.ProblemScores, groups: Sequence[verdicts.Group], judged: Sequence[str]
+    problems: verdicts.ProblemScores, pairs: verdicts.Pairs, judged: Sequence[str]
 ) -> tuple[stats.Design, stats.Spreads] | None:
     """Of the variants that are compared at the same place with the same seeds; None if there are none."""
-    for group in groups:
-        strata = problems.block(judged, [group.baseline, *group.variants.values()])
+    for _, baseline in pairs.values():
+        strata = problems.block(
+            judged, [baseline, *(runs for runs, other in pairs.values() if other == baseline)]
+        )
         if strata and strata[0].shape[1] > 1:
-            first = [(run, place[0][0]) for run, place in group.baseline.values()]
+            first = [(run, place[0][0]) for run, place in baseline.values()]
             samples = min(problems.samples[run, step, name] for run, step in first for name in judged)
             sizes = tuple(array.shape[2] for array in strata)
             variants, seeds = strata[0].shape[:2]

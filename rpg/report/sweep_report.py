@@ -102,17 +102,27 @@ def curve_data(
     metrics: Sequence[str],
     x: str = "step",
     points: int | None = None,
+    each_seed: bool = False,
 ) -> pandas.DataFrame:
     """Curves of variants in one frame: name (benchmark or metric), label, and the columns of the queries.
 
-    `points`: the most points per training curve, as averages of neighbours; None keeps every step.
+    `points`: the most points per training curve, as averages of neighbours; None keeps every step. `each_seed`: a curve for
+    every seed.
     """
     known, series = queries.metric_names(db), list(labels)
     measured = [name for name in metrics if name in known]
-    training = queries.metric_curves(db, series, measured, x, points=points)
-    parts = [score_curves(db, series, scores, x)] if scores else []
-    data = pandas.concat([*parts, training.rename(columns={"metric": "name"})], ignore_index=True)
-    return curves.labelled(data[data["mean"].notna()], labels)
+    training = queries.metric_curves(db, series, measured, x, points, each_seed)
+    parts = [training.rename(columns={"metric": "name"})]
+    if scores and each_seed:
+        parts.insert(
+            0, queries.score_curves(db, series, scores, x, True).rename(columns={"benchmark": "name"})
+        )
+    elif scores:
+        parts.insert(0, score_curves(db, series, scores, x))
+    parts = [part for part in parts if len(part)] or parts
+    data = pandas.concat(parts, ignore_index=True)
+    data = data[data["mean"].notna()]
+    return data.assign(label=[labels[key] for key in map(queries.Series, data["sweep"], data["variant"])])
 
 
 def _figure(summary: Summary, data: pandas.DataFrame) -> alt.ConcatChart:

@@ -7,11 +7,11 @@ is bold only if it is the best and better than every other by the paired test.
 import math
 import re
 import textwrap
-import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import pandas
+from pylatexenc.latexencode import RULE_DICT, UnicodeToLatexConversionRule, UnicodeToLatexEncoder
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -352,45 +352,21 @@ def _md(text: str) -> str:
     return re.sub(r"([\\`*_{}\[\]<>()#|!~$&])", r"\\\1", text.replace("\n", " "))
 
 
-_TEX = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "−": "$-$",
-    "…": r"\dots{}",
-    "±": r"$\pm$",
-    "·": r"$\cdot$",
-    "“": "``",
-    "”": "''",
-    "‘": "`",
-    "’": "'",
-    "–": "--",
-    "—": "---",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    "[": "{[}",  # after the end of a row it would start an option
-    "]": "{]}",
-    "\n": " ",
-    "\t": " ",
-} | {character: f"\\{character}" for character in "&%$#_{}"}
+_ENCODER = UnicodeToLatexEncoder(
+    conversion_rules=[
+        # An opening bracket after the end of a row would start an option.
+        UnicodeToLatexConversionRule(
+            RULE_DICT,
+            {ord("["): "{[}", ord("]"): "{]}", ord("|"): r"\textbar{}", ord("\n"): " ", ord("\t"): " "},
+        ),
+        "defaults",
+    ],
+    replacement_latex_protection="braces-after-macro",
+    unknown_char_policy=lambda character: f"{{[}}U+{ord(character):04X}{{]}}",
+    unknown_char_warning=False,
+)
 
 
 def _tex(text: str) -> str:
-    """Text for any LaTeX; characters that its standard fonts lack become their code points."""
-    return "".join(_TEX.get(one) or (one if " " <= one <= "~" else _accented(one)) for one in text)
-
-
-def _accented(character: str) -> str:
-    decomposed = unicodedata.normalize("NFD", character)
-    base, marks = decomposed[0], decomposed[1:]
-    accents = {"\u0300": "`", "\u0301": "'", "\u0302": "^", "\u0303": "~", "\u0308": '"', "\u030c": "v"}
-    if marks in accents and base.isascii() and base.isalpha():
-        return rf"\{accents[marks]}{{{base}}}"
-    greek = unicodedata.name(character, "").removeprefix("GREEK SMALL LETTER ").lower()
-    if greek in _GREEK:
-        return rf"$\{greek}$"
-    return f"{{[}}U+{ord(character):04X}{{]}}"
-
-
-_GREEK = "alpha beta gamma delta epsilon zeta eta theta kappa lambda mu nu xi pi rho sigma tau phi chi psi omega".split()
+    """Text for any LaTeX; characters that it lacks become their code points."""
+    return str(_ENCODER.unicode_to_latex(text))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import duckdb
 import numpy as np
@@ -24,6 +24,8 @@ Runs = dict[int, tuple[str, Place]]
 
 Checkpoints = dict[str, tuple[int, dict[int, str]]]
 """Variant -> the step at which it is judged, and its runs there by seed."""
+Pairs = dict[str, tuple[Runs, Runs]]
+"""Variant -> its runs, and the baseline's at the same place."""
 
 TOO_FEW = "too few seeds"
 
@@ -39,29 +41,20 @@ class Difference(NamedTuple):
     verdict: str
 
 
-class Group(NamedTuple):
-    """Variants that are compared with the baseline at the same place."""
-
-    baseline: Runs
-    variants: dict[str, Runs]
-
-
 def at_step(runs: Mapping[int, str], step: int) -> Runs:
     return {seed: (run, ((step, 1.0),)) for seed, run in runs.items()}
 
 
-def at_last(chosen: Checkpoints, baseline: str | None) -> list[Group]:
-    """Variants by the last step that the baseline has too."""
+def at_last(chosen: Checkpoints, baseline: str | None) -> Pairs:
+    """Variants that share seeds with the baseline, at the last step that both have."""
     if baseline is None or baseline not in chosen:
-        return []
-    groups: dict[int, Group] = {}
+        return {}
     last, base = chosen[baseline]
-    for variant, (step, runs) in chosen.items():
-        step = min(step, last)
-        group = groups.setdefault(step, Group(at_step(base, step), {}))
-        if variant != baseline and set(runs) & set(base):
-            group.variants[variant] = at_step(runs, step)
-    return [group for group in groups.values() if group.variants]
+    return {
+        variant: (at_step(runs, min(step, last)), at_step(base, min(step, last)))
+        for variant, (step, runs) in chosen.items()
+        if variant != baseline and set(runs) & set(base)
+    }
 
 
 def at_budget(curve: Mapping[int, float], budget: float) -> Place:
@@ -73,7 +66,7 @@ def at_budget(curve: Mapping[int, float], budget: float) -> Place:
 
 
 class ProblemScores:
-    """Accuracy per run and problem at the places of the groups, fetched in one query."""
+    """Accuracy per run and problem at these checkpoints, fetched in one query."""
 
     def __init__(self, db: duckdb.DuckDBPyConnection, sweep: str, checkpoints: set[tuple[str, int]]) -> None:
         found = queries.problem_scores(db, sweep, sorted(checkpoints))
@@ -111,36 +104,36 @@ class ProblemScores:
         return strata
 
 
-def checkpoints(groups: Sequence[Group]) -> set[tuple[str, int]]:
+def checkpoints(pairs: Pairs) -> set[tuple[str, int]]:
     """(run, step) of all places."""
-    sides = [runs for group in groups for runs in (group.baseline, *group.variants.values())]
+    sides = [runs for pair in pairs.values() for runs in pair]
     return {(run, step) for runs in sides for run, place in runs.values() for step, _ in place}
 
 
 def families(
-    scores: ProblemScores, groups: Sequence[Group], parts: Sequence[str]
+    scores: ProblemScores, pairs: Pairs, parts: Sequence[str]
 ) -> Iterator[tuple[list[str], stats.Family]]:
-    """Variants that share the same seeds with the baseline and have all benchmarks, and their differences."""
-    for group in groups:
-        by_seeds: dict[frozenset[int], list[str]] = {}
-        for name, runs in group.variants.items():
-            if scores.block(parts, [group.baseline, runs]):
-                by_seeds.setdefault(frozenset(runs) & frozenset(group.baseline), []).append(name)
-        for names in by_seeds.values():
-            if block := scores.block(parts, [group.baseline, *(group.variants[name] for name in names)]):
-                yield names, stats.family([array[None] for array in block])
+    """Variants that share the same seeds and places with the baseline and have all benchmarks, and their differences."""
+    alike: dict[Any, list[str]] = {}
+    for name, (runs, base) in pairs.items():
+        if scores.block(parts, [base, runs]):
+            shared = tuple((seed, base[seed]) for seed in sorted(set(runs) & set(base)))
+            alike.setdefault(shared, []).append(name)
+    for shared, names in alike.items():
+        if block := scores.block(parts, [dict(shared), *(pairs[name][0] for name in names)]):
+            yield names, stats.family([array[None] for array in block])
 
 
 def compare(
     scores: ProblemScores,
-    groups: Sequence[Group],
+    pairs: Pairs,
     benchmarks: Mapping[str, Sequence[str]],
     level: float = stats.ERROR,
 ) -> dict[tuple[str, str], Difference]:
     """(variant, benchmark) -> its difference, all of them one family; `benchmarks` are names with their parts (a mean has
     several)."""
     fitted = [
-        (name, *family) for name, parts in benchmarks.items() for family in families(scores, groups, parts)
+        (name, *family) for name, parts in benchmarks.items() for family in families(scores, pairs, parts)
     ]
     together = sum(len(variants) for _, variants, _ in fitted)
     found: dict[tuple[str, str], Difference] = {}

@@ -188,11 +188,14 @@ def posterior_pooled(means: np.ndarray, noise: np.ndarray, level: np.ndarray) ->
     """Posterior of each difference's variance from the spreads of all variants' seeds; `means` are (N, V, S).
 
     Spreads resemble each other in logits: accuracies' spreads are in proportion to `level` (N, V), accuracy times its
-    complement. Seeds are centred on what all variants share, variants weighted by their posterior precisions.
+    complement. Seeds are centred on what all variants share, variants weighted by their posterior precisions. A variant that
+    is always wrong or always right shows nothing about seeds, so it takes no part if three others do.
     """
     seeds = means.shape[2]
     relative = np.maximum(level / np.maximum(level.max(axis=1, keepdims=True), 1e-300), 0.03) ** 2
-    squares, freedom = shared_out(means, np.ones(means.shape[:2]))
+    varies = level > 0
+    part = np.where(varies.sum(axis=1, keepdims=True) < 3, 1.0, varies)
+    squares, freedom = shared_out(means, part)
     scale = np.maximum(squares.sum(axis=1) / (freedom * relative).sum(axis=1), noise.mean(axis=1))
     scale = np.maximum(scale, _ROUNDING)[:, None, None]
     spread = scale * np.exp(_GRID) * relative[..., None]
@@ -210,7 +213,7 @@ def posterior_pooled(means: np.ndarray, noise: np.ndarray, level: np.ndarray) ->
         common = _normalised(np.log(evidence).sum(axis=1) + np.tile(prior, len(_RESEMBLANCE)))
         if step < 3:
             posterior = likelihood * ((common[:, None] / evidence) @ others.T)
-            squares, freedom = shared_out(means, (posterior / total).sum(axis=2))
+            squares, freedom = shared_out(means, part * (posterior / total).sum(axis=2))
     of_baseline = (first * (common / evidence[:, 0])[:, None])[:, None]  # (N, 1, T, common)
     of_variant = others.T * likelihood[:, 1:, None] / evidence[:, 1:, :, None]  # (N, m, common, T)
     weights = (of_baseline @ of_variant) * likelihood[:, :1, :, None]
@@ -220,11 +223,12 @@ def posterior_pooled(means: np.ndarray, noise: np.ndarray, level: np.ndarray) ->
 
 
 def shared_out(means: np.ndarray, precision: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sums of squares (N, V) of what the seeds' shared part leaves, and their degrees of freedom."""
+    """Sums of squares (N, V) of what the seeds' shared part leaves, and their degrees of freedom; none without precision."""
     share = precision / np.maximum(precision.sum(axis=1, keepdims=True), 1e-300)
     rest = means - means.mean(axis=2, keepdims=True)
     rest = rest - (share[..., None] * rest).sum(axis=1, keepdims=True)
-    return (rest**2).sum(axis=2), (means.shape[2] - 1) * (1 - share)
+    known = precision > 0
+    return (rest**2).sum(axis=2) * known, (means.shape[2] - 1) * (1 - share) * known
 
 
 def _kernel(width: float) -> np.ndarray:

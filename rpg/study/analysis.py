@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import duckdb
 import numpy as np
@@ -34,20 +34,14 @@ def held(trials: pandas.DataFrame) -> np.ndarray:
     return np.asarray(values, float)
 
 
-def winner(trials: pandas.DataFrame) -> Any:
-    """Index of a variant's finished trial with the highest objective, of equal ones the first; None without any."""
-    finished = trials.loc[trials["state"] == "finished", "objective"].astype(float)
-    return None if finished.empty else finished.idxmax()
-
-
 def good_share(trials: pandas.DataFrame, space: Space, matters: float) -> float:
     """Share of a variant's space (in logarithms where it is searched in them) whose nearest trial finished within `matters`
     of the best; a pruned or failed trial is none. NaN before one has finished, or with nothing to search."""
     ended = trials[trials["state"] != "pending"]
-    best = winner(ended)
-    if best is None or not space:
+    finished = ended["objective"].astype(float).where(ended["state"] == "finished")
+    if finished.isna().all() or not space:
         return math.nan
-    good = (ended["state"] == "finished") & (ended["objective"] >= ended.loc[best, "objective"] - matters)
+    good = finished >= finished.max() - matters
     choices = {
         at: len(values.choices) for at, values in enumerate(space.values()) if values.choices is not None
     }

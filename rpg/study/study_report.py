@@ -115,9 +115,8 @@ def search(
     if found.trials.empty:
         return Part("Search", ["No trial has been proposed yet."])
     log, sweep = numeric_fields(found), tuning_sweep(found.study)
-    best = [analysis.winner(part) for _, part in found.trials.groupby(["variant", "search"], sort=False)]
     links = [link(sweep, runs[0]) if link and len(runs) else None for runs in found.trials["run_ids"]]
-    data = found.trials.assign(best=found.trials.index.isin(best), link=links)
+    data = found.trials.assign(link=links)
     if views is None:
         views = [list(log)[:2], *([field] for field in log if len(log) > 1)]
     drawn = [

@@ -21,7 +21,7 @@ from rpg.store import Layout, RunFolder, atomic_write_json
 from rpg.store.run_folder import FORMAT, folders, read_checked
 from rpg.store.samples import read_samples
 from rpg.study.spec import Range, Space, Study
-from rpg.study.tuning import Outcome, Trial, judged
+from rpg.study.tuning import Outcome, Trial, judged, winner
 
 HALVING = "successive-halving"
 
@@ -170,21 +170,24 @@ def _accuracy(path: Path, _changed: int) -> float:
     return float(np.mean(read_samples(path)["correct"].to_numpy(zero_copy_only=False)))
 
 
-COLUMNS = ("seeds", "objective", "pruned", "state", "tokens", "seconds", "run_ids")
+COLUMNS = ("seeds", "objective", "best", "pruned", "state", "tokens", "seconds", "run_ids")
 
 
 def trials(layout: Layout, study: str) -> pandas.DataFrame:
     """One row per trial of each variant: variant, search, trial, batch, a column per searched field (NaN where the variant
-    does not have it), seeds (runs that are there), objective (mean accuracy over them; NaN without), pruned, state (pending,
-    finished, pruned or failed), tokens and seconds (spent by its runs), run_ids (their folders in the sweep <study>.tuning).
+    does not have it), seeds (runs that are there), objective (mean accuracy over them; NaN without), best (whether it won
+    its search), pruned, state (pending, finished, pruned or failed), tokens and seconds (spent by its runs), run_ids (their
+    folders in the sweep <study>.tuning).
     Raises StoreError: there is no such study, or a record cannot be read.
     """
     record = read_study(layout, study)
-    rows = []
+    rows: list[dict[str, Any]] = []
+    tried: dict[tuple[str, int], list[Trial]] = {}
     for one in record["tuning"]:
         tuning = tuning_from(one)
         for batch in batches(layout, study, tuning):
             for trial, runs in zip(batch_trials(layout, study, tuning, batch)[0], batch.runs, strict=True):
+                tried.setdefault((tuning.variant, batch.search), []).append(trial)
                 began = [layout.run(tuning_sweep(study), run) for run in runs]
                 spent = [_spent(folder) for folder in began]
                 rows.append(
@@ -203,6 +206,9 @@ def trials(layout: Layout, study: str) -> pandas.DataFrame:
                         "run_ids": [folder.name for folder in began if folder.path.is_dir()],
                     }
                 )
+    won = {(*search, best.number) for search, of_it in tried.items() if (best := winner(of_it))}
+    for row in rows:
+        row["best"] = (row["variant"], row["search"], row["trial"]) in won
     fields = list(dict.fromkeys(field for one in record["tuning"] for field in one["space"]))
     return pandas.DataFrame(rows, columns=["variant", "search", "trial", "batch", *fields, *COLUMNS])
 

@@ -49,7 +49,6 @@ def test_a_pruned_or_failed_trial_is_never_better_than_one_that_finished_beside_
         (1, "finished", 0.8), (1, "pruned", 0.7), (1, "pending", 0.9), (2, "pruned", 0.5),
     )  # fmt: skip
     assert analysis.held(rows).tolist() == [0.6, 0.6, 0.2, 0.0, 0.8, 0.7, 0.5]
-    assert analysis.winner(rows) == 4 and analysis.winner(rows[rows["batch"] == 2]) is None
 
 
 def test_the_good_share_is_of_the_space_in_its_logarithms():
