@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -13,16 +12,6 @@ from rpg.cli.app import Home, app, layout_at, refuse, say
 
 _SHOWN = 12
 """Number of unused columns that are listed; verl logs more than a hundred."""
-
-
-class LogKind(StrEnum):
-    """The kind of log."""
-
-    trl = "trl"
-    verl = "verl"
-    wandb = "wandb"
-    csv = "csv"
-    inspect = "inspect"
 
 
 @app.command(
@@ -33,7 +22,7 @@ class LogKind(StrEnum):
 )
 def import_(
     kind: Annotated[
-        LogKind,
+        Literal["trl", "verl", "wandb", "csv", "inspect"],
         typer.Argument(
             help="The kind of log; csv: any table with a column of steps; inspect: an evaluation by Inspect AI."
         ),
@@ -98,7 +87,7 @@ def import_(
     checkpoints with `rpg evaluate CHECKPOINT --join SWEEP/RUN --step N`. An evaluation by Inspect AI has samples: they
     stand beside those of `rpg evaluate`, and need no other option.
     """
-    if kind is LogKind.inspect:
+    if kind == "inspect":
         _samples(file, home)
         return
     from rpg.config.errors import nearest
@@ -110,10 +99,10 @@ def import_(
     tables = {"axes": parse_assignments(axis), "map": _pairs(map_, "--map"), "eval": _pairs(eval_, "--eval")}
     given = {k: v for k, v in options.items() if v is not None} | {k: v for k, v in tables.items() if v}
     chosen = read_import(settings, given)
-    log = read(kind.value, file, chosen.map, chosen.eval, chosen.updates)
+    log = read(kind, file, chosen.map, chosen.eval, chosen.updates)
     layout = layout_at(home)
     settings_of_run = chosen.model_dump(exclude={"map", "eval"})
-    folder = take_over(layout, log, kind=kind.value, source=file, **settings_of_run)
+    folder = take_over(layout, log, kind=kind, source=file, **settings_of_run)
     build(layout)
     metrics = sorted({name for row in log.steps for name in row if name != "step"})
     last = f", the last is {log.steps[-1]['step']:,}" if log.steps else ""
