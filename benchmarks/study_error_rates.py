@@ -2,15 +2,18 @@
 
     python -m benchmarks.study_error_rates                         # every cell, 2,000 studies each
     python -m benchmarks.study_error_rates --only equal --studies 200
+    python -m benchmarks.study_error_rates --only 6                # the sixth cell
 
 Proposals, pruning, the choice of settings, looks and the test of differences are those of studies; a function of the
 settings with run-to-run noise stands for training. A run has a level in logits: its variant's best, less the squared
 distance of its settings from the best ones, plus noise. Problems differ in difficulty; those of tuning are not reported.
 
-`equal`: two variants are the same under two names. `one search`: the same, but all reported seeds share the settings that
-one search found. `better`: one variant is better by the difference that is found in 80 % of studies by
-rpg.stats.detectable, from the spread of tuned runs. `untuned`: the best rate of one is ten times the other's, so that one is
-better at any rate that both use; after tuning they are equal, which is tested (two one-sided tests at 5 %).
+`equal`: two variants are the same under two names; with levels of a factor, each level changes them differently by a
+random amount (in brackets: its standard deviation in logits), in the mean over all levels not at all. `one search`:
+the same, but all reported seeds share the settings that one search found. `better`: one variant is better by the
+difference that is found in 80 % of studies by rpg.stats.detectable, from the spread of tuned runs. `untuned`: the
+best rate of one is ten times the other's, so that one is better at any rate that both use; after tuning they are
+equal, which is tested (two one-sided tests at 5 %).
 
 The exit code is 1 if the upper 95 % bound of an `equal` cell's rate of verdicts is above 0.065, `better` is found in less
 than 75 % of studies, or `untuned` is called different in more than 6.5 %.
@@ -33,6 +36,7 @@ from scipy import special
 from scipy import stats as distributions
 
 from rpg import stats
+from rpg.study.analysis import Reported, over_levels
 from rpg.study.plans import decided, portions
 from rpg.study.proposals import batch_seed, propose
 from rpg.study.spec import FEWEST_SEEDS, Range, Space
@@ -63,6 +67,8 @@ class Cell:
     samples: int = 4
     apart: float = 0.0
     shifted: float = 0.0  # decades between the best rates of the two variants
+    levels: int = 1  # of a factor, crossed with the reported seeds
+    interaction: float = 0.0  # how much a level changes one variant more than the other, in logits
     matters: float = 0.05
 
 
@@ -77,6 +83,9 @@ def cells() -> Iterator[Cell]:
     yield Cell("equal", two, trials=8, seeds=2, halving=True, reported=5)
     yield Cell("equal", mixed, seeds=1, reported=5, noise=0.3)
     yield Cell("equal", two, trials=12, seeds=1)  # the last batch is proposed by the sampler's model
+    yield Cell("equal", narrow, levels=3, interaction=0.3)
+    yield Cell("equal", wide, reported=5, levels=3, interaction=0.15)
+    yield Cell("equal", wide, reported=5, levels=5)
     yield Cell("one search", wide, searches=1)
     yield Cell("one search", two, trials=12, seeds=1, searches=1)
     yield Cell("better", narrow, reported=5)
@@ -116,18 +125,22 @@ def search(cell: Cell, variant: int, name: str, rng: np.random.Generator, diffic
 
 
 def study(cell: Cell, number: int) -> np.ndarray:
-    """Scores (variants, seeds, problems) of what a study reports."""
+    """Scores (variants, levels, seeds, problems) of what a study reports."""
     rng = np.random.default_rng(number)
     tuning, reported = rng.normal(0, 1.2, cell.problems), rng.normal(0, 1.2, cell.problems)
-    shared = cell.noise * rng.standard_normal(cell.reported) / math.sqrt(2)  # of a seed, in all variants
-    scores = np.empty((2, cell.reported, cell.problems))
+    shape = cell.levels, cell.reported
+    shared = cell.noise * rng.standard_normal(shape) / math.sqrt(2)  # of a level and seed, in all variants
+    scores = np.empty((2, *shape, cell.problems))
     for variant in range(2):
         count = cell.searches or cell.reported
-        levels = [search(cell, variant, f"{number} {at}", rng, tuning) for at in range(count)]
-        for seed in range(cell.reported):
-            own = cell.noise * rng.standard_normal() / math.sqrt(2)
-            chance = special.expit(levels[seed % count] + shared[seed] + own - reported)
-            scores[variant, seed] = rng.binomial(cell.samples, chance) / cell.samples
+        found = [search(cell, variant, f"{number} {at}", rng, tuning) for at in range(count)]
+        own = cell.interaction * rng.standard_normal(cell.levels) if cell.levels > 1 else np.zeros(1)
+        for at, seed in np.ndindex(shape):
+            run = found[seed % count] + own[at] + shared[at, seed]
+            run += cell.noise * rng.standard_normal() / math.sqrt(2)
+            scores[variant, at, seed] = (
+                rng.binomial(cell.samples, special.expit(run - reported)) / cell.samples
+            )
     return scores
 
 
@@ -137,27 +150,36 @@ def verdict(cell: Cell, scores: np.ndarray) -> tuple[str, bool]:
     for seeds in portions(range(cell.reported), cell.looks, FEWEST_SEEDS):
         runs = [f"{variant} {seed}" for variant in range(2) for seed in seeds]
         earlier, planned, spent = stats.next_look(looks, "", runs, 2 * cell.reported)
-        family = stats.family([scores[None, :, : len(seeds)]])
-        low, high = (float(bound[0, 0]) for bound in family.intervals(spent))
-        p = float(family.p_values()[0, 0]) * stats.ERROR / spent
-        said = stats.verdict(float(family.difference[0, 0]), p)
+        low, high, said = judge(cell, scores[:, :, : len(seeds)], spent)
         results = {json.dumps(["1", "mean"]): (low, high, said)}
         looks.append(stats.Look("", runs, planned, len(earlier) + 1, spent, [], None, results))
         if decided(results, "mean", cell.matters):
             break
-    low, high = (float(bound[0, 0]) for bound in family.intervals(2 * stats.ERROR))
+    low, high, _ = judge(cell, scores[:, :, : len(seeds)], 2 * stats.ERROR)
     return said, -cell.matters < low and high < cell.matters
 
 
+def judge(cell: Cell, scores: np.ndarray, error: float) -> tuple[float, float, str]:
+    """Interval and verdict of a look that may make this error."""
+    if cell.levels > 1:
+        found = Reported(["0", "1"], [scores], [scores.mean(axis=1)], cell.samples, [])
+        one = over_levels(found, "0", error)["1"]
+        return one.low, one.high, one.verdict
+    family = stats.family([scores[None, :, 0]])
+    low, high = (float(bound[0, 0]) for bound in family.intervals(error))
+    p = float(family.p_values()[0, 0]) * stats.ERROR / error
+    return low, high, stats.verdict(float(family.difference[0, 0]), p)
+
+
 def simulate(cell: Cell, studies: int, pool: ProcessPoolExecutor) -> np.ndarray:
-    """Scores (studies, variants, seeds, problems)."""
+    """Scores (studies, variants, levels, seeds, problems)."""
     return np.array(list(pool.map(partial(study, cell), range(studies), chunksize=20)))
 
 
 def better(cell: Cell, pool: ProcessPoolExecutor) -> Cell:
     """The cell with its second variant as much better as is found in 80 % of studies, by the spread of 200 equal ones."""
     scores = simulate(cell, 200, pool)
-    each = [stats.spreads([one], cell.samples) for one in scores]
+    each = [stats.spreads([one[:, 0]], cell.samples) for one in scores]
     spread = stats.Spreads(*(math.sqrt(np.mean(np.square(part))) for part in zip(*each, strict=True)))
     design = stats.Design(2, cell.reported, (cell.problems,), cell.samples)
     accuracy = scores.mean()
@@ -175,9 +197,9 @@ def described(cell: Cell) -> str:
     space = ", ".join(
         f"{name} in {values.choices or [values.low, values.high]}" for name, values in cell.space.items()
     )
-    searches = cell.searches or cell.reported
-    pruned = ", halving" * cell.halving
-    return f"{space} | {searches} x {cell.trials} trials, {cell.seeds} seeds{pruned} | {cell.reported}, {cell.looks} looks"
+    effort = f"{cell.searches or cell.reported} x {cell.trials} trials, {cell.seeds} seeds{', halving' * cell.halving}"
+    crossed = f" x {cell.levels} levels ({cell.interaction:g})" * (cell.levels > 1)
+    return f"{space} | {effort} | {cell.reported}{crossed}, {cell.looks} looks"
 
 
 def row(cell: Cell, studies: int, pool: ProcessPoolExecutor) -> tuple[str, bool]:
@@ -203,7 +225,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", default="", help="cells of this name")
+    parser.add_argument("--only", default="", help="cells of this name, or the cell of this number")
     parser.add_argument("--studies", type=int, default=2_000)
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
@@ -213,8 +235,8 @@ def main() -> None:
     print("|---|---|---|---|--:|--:|--:|--:|")
     wrong = False
     with ProcessPoolExecutor(options.processes) as pool:
-        for cell in cells():
-            if cell.name.startswith(options.only):
+        for number, cell in enumerate(cells(), 1):
+            if options.only in ("", cell.name, str(number)):
                 line, good = row(cell, options.studies, pool)
                 print(line if good else f"{line} <- not as promised", flush=True)
                 wrong |= not good

@@ -9,6 +9,7 @@ from dashboard.widgets import (
     choose_part,
     fragment,
     notice,
+    rows_of,
     show_chart,
     show_grid,
     show_notices,
@@ -88,8 +89,15 @@ def _show(part: Part) -> None:
     for line in part.lines:
         st.text(line)
     for name, _, chart in part.charts:
-        show_chart(chart, f"study {name}")
+        panels = chart if isinstance(chart, list) else []
+        for place, (panel, column) in enumerate(zip(panels, rows_of(len(panels)), strict=True)):
+            with column:
+                show_chart(panel, f"study {name} {place}")
+        if not panels:
+            show_chart(chart, f"study {name}")
     for grid in part.grids:
+        if len(part.grids) > 1:
+            st.text(grid.title)
         show_grid(grid)
     show_notices(part.notes, "notes")
     if part.caption:

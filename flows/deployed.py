@@ -3,8 +3,8 @@
 import os
 
 from flows.prefect.flow_runs import COMMAND
-from flows.serve.deployments import aggregate, audit, evaluate, nightly, sweep
+from flows.serve.deployments import aggregate, audit, evaluate, nightly, study, sweep
 
-__all__ = ["aggregate", "audit", "evaluate", "nightly", "sweep"]
+__all__ = ["aggregate", "audit", "evaluate", "nightly", "study", "sweep"]
 
 os.environ.setdefault(COMMAND, "rpg.__main__")

@@ -158,7 +158,7 @@ ROOMS = (
     _room(
         "flows.serve", "`rpg serve` and `rpg worker`: deployments, forms, supervised services",
         "rpg.errors rpg.processes rpg.web rpg.catalogue rpg.store rpg.next_steps rpg.config rpg.tasks rpg.planning "
-        "rpg.report flows.monitor flows.machine flows.prefect flows.nightly",
+        "rpg.report rpg.study flows.monitor flows.machine flows.prefect flows.nightly",
         "prefect pydantic psutil starlette", starts="dashboard",
     ),
     _room(

@@ -33,7 +33,7 @@ UNFINISHED = ["RUNNING", "PENDING", "CANCELLING"]
 NOTHING_LOST = "nothing finished is lost: retry, or run the same sweep again"
 LIMITS = {"cpu": "training slots cpu", "gpu": "training slots gpu"}
 """What the slots of this machine (flows.machine.slots) are called on Prefect's page *Concurrency*."""
-DEPLOYMENTS = ("sweep", "evaluate", "audit", "aggregate", "nightly")
+DEPLOYMENTS = ("sweep", "study", "evaluate", "audit", "aggregate", "nightly")
 
 
 def reconcile(layout: Layout, api: str | None = None, worker_since: float | None = None) -> list[str]:

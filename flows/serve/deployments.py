@@ -54,6 +54,7 @@ def choice(names: Iterable[str]) -> Any:
 
 # Prefect takes the texts of a form from the Args of the docstrings below, and the bounds from these types.
 Config = Annotated[str, choice(forms.configs(_ROOTS))]
+Studies = Annotated[str, choice(forms.studies(_ROOTS))]
 Nights = Annotated[str, choice(forms.nights(_ROOTS))]
 Seeds = list[Annotated[int, Field(ge=0, lt=2**31)]]
 Steps = Annotated[int, Field(ge=0, le=10_000_000)]
@@ -164,6 +165,20 @@ def sweep(
     return sweep_name
 
 
+@deployed(flow_run_name="study {config}", description="Tune with equal effort, register, compare.")
+@reasoned
+def study(config: Studies, workers: Workers = 0) -> str:
+    """Run a study, like `rpg study`: it goes on with the same trials.
+
+    Args:
+        config: Required. A shipped study, or one of yours (own/...) from $RPG_CONFIGS or configs/ in the data folder.
+        workers: Number of simultaneous trainings; 0: one per core.
+    """
+    name, arguments = forms.study(forms.roots(home()), config, workers)
+    ui.text("study", name, command(arguments))
+    return name
+
+
 @deployed(flow_run_name="evaluate {checkpoint}", description="Grade a model on benchmarks.")
 @reasoned
 def evaluate(
@@ -236,4 +251,4 @@ def nightly(sweeps: Nights = forms.NIGHTLY, workers: Workers = 0) -> Any:
     return skipped(message=lines[-1]) if lines and lines[-1].startswith(ALREADY) else None
 
 
-DEPLOYED = (sweep, evaluate, audit, aggregate, nightly)
+DEPLOYED = (sweep, study, evaluate, audit, aggregate, nightly)

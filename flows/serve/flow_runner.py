@@ -95,6 +95,7 @@ def _refresh() -> None:
             configs = forms.configs(roots)
             for name, field, choices, note in (
                 ("sweep", "config", list(configs), cost_paragraph(configs, roots.home)),
+                ("study", "config", list(forms.studies(roots)), ""),
                 ("nightly", "sweeps", list(forms.nights(roots)), ""),
             ):
                 deployment = client.read_deployment_by_name(f"{name}/{name}")

@@ -23,8 +23,9 @@ from rpg.config.errors import ConfigError, nearest
 from rpg.config.load import parse_assignments, read_mapping
 from rpg.config.run_spec import RunSpec
 from rpg.config.section import ADDRESS, CODE
-from rpg.config.sweep_spec import Sweep, load_sweep
+from rpg.config.sweep_spec import PlannedRun, Sweep, SweepSpec, load_sweep
 from rpg.store import Layout
+from rpg.study.spec import load_study
 from rpg.tasks.benchmarks import benchmarks as shipped_benchmarks
 
 OWN, DATA = "RPG_CONFIGS", "RPG_DATA"
@@ -64,9 +65,35 @@ def configs(where: Roots) -> dict[str, Path]:
     """Sweep files by their name in a form: the shipped ones, the paper's, and `own/...` from the user's own folder."""
     sweeps = {path.stem: path for path in sorted((shipped.SHIPPED / "sweeps").glob("*.yaml"))}
     others = {f"paper/{path.stem}": path for path in sorted((shipped.SHIPPED / "paper").glob("*.yaml"))}
+    return sweeps | {name: path for name, path in (others | _own(where)).items() if _is_sweep(path)}
+
+
+def _own(where: Roots) -> dict[str, Path]:
     own = sorted(where.own.rglob("*.yaml")) if where.own.is_dir() else []
-    others |= {f"own/{path.relative_to(where.own).with_suffix('')}": path for path in own}
-    return sweeps | {name: path for name, path in others.items() if _is_sweep(path)}
+    return {f"own/{path.relative_to(where.own).with_suffix('')}": path for path in own}
+
+
+def studies(where: Roots) -> dict[str, Path]:
+    """Study files by their name in a form: the shipped ones, and `own/...` from the user's own folder."""
+    shown = {path.stem: path for path in sorted((shipped.SHIPPED / "studies").glob("*.yaml"))}
+    return shown | {name: path for name, path in _own(where).items() if _is_study(path)}
+
+
+def study(where: Roots, config: str, workers: int = 0) -> tuple[str, list[str]]:
+    """(name of the study, arguments of `rpg`) for a form; ConfigError as for a sweep."""
+    files = studies(where)
+    _check_known(config, files, "config")
+    path = where.check(files[config], "config")
+    _check_bases(path, where)
+    planned = load_study(path)
+    name, most = planned.spec.name, limits_of(where.home).runs
+    if planned.most_runs > most:
+        raise ConfigError(
+            f"tune, report: {planned.most_runs:,} runs; the server's limit ({where.home / FILE}) is {most:,}"
+        )
+    runs = tuple(PlannedRun("", "", "", {}, corner, "") for corner in planned.corners())
+    _check_planned(Sweep(SweepSpec(name=name), runs, None, "", path), where)
+    return name, ["study", str(path), "--home", str(where.home), *_option("workers", int(workers))]
 
 
 def nights(where: Roots) -> dict[str, Path]:
@@ -164,9 +191,16 @@ def _check_known(name: str, names: Collection[str], field: str) -> None:
 
 def _is_sweep(path: Path) -> bool:
     try:
-        return "name" in read_mapping(path)
+        fields = read_mapping(path)
     except ConfigError:
         return True  # shown, so that whoever picks it learns what is wrong with it
+    return "name" in fields and "tune" not in fields
+
+
+def _is_study(path: Path) -> bool:
+    with suppress(ConfigError):
+        return "tune" in read_mapping(path)
+    return False
 
 
 def _check_bases(path: Path, where: Roots, seen: tuple[Path, ...] = ()) -> None:

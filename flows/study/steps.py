@@ -214,7 +214,9 @@ def report(running: Running) -> str | None:
         runs = {run.folder for run in sweep.runs if run.spec.seed in seeds}
         if error := _look(running, sweep, runs):
             return error
-        taken = layout.read_looks(sweep.spec.name)
+        if record["factors"]:
+            _look_over_levels(layout, name, runs)
+        taken = registration.counted_looks(layout, record)
         if number < len(looks) and any(
             decided(look["results"], headline, record["matters"]) for look in taken
         ):
@@ -237,6 +239,22 @@ def _look(running: Running, sweep: Sweep, runs: Collection[str]) -> str | None:
         build(layout)
         write_report(layout, name)
     return None
+
+
+def _look_over_levels(layout: Layout, name: str, runs: Collection[str]) -> None:
+    """Look at the differences over the levels of the factors, once for these runs, and keep what is found."""
+    from rpg.store.database import build, connect  # noqa: PLC0415 - as above
+    from rpg.study.analysis import look_over_levels  # noqa: PLC0415 - as above
+
+    registered, record = registration.registration(layout, name), registration.read_record(layout, name)
+    assert registered and record
+    looks = registration.counted_looks(layout, record)
+    if any(set(look["runs"]) == set(runs) for look in looks):
+        return
+    build(layout)
+    with connect(layout) as db:
+        if looked := look_over_levels(db, registered, looks):
+            layout.add_look(registered.sweep, looked[2]._asdict())
 
 
 def _check_runs(running: Running, record: Mapping[str, Any], sweep: Sweep) -> None:

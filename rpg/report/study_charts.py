@@ -19,7 +19,7 @@ MARKED = 24
 """Most places of a curve that are all marked on its axis."""
 
 
-def search(data: pandas.DataFrame, fields: Mapping[str, bool]) -> alt.ConcatChart:
+def search(data: pandas.DataFrame, fields: Mapping[str, bool]) -> list[alt.LayerChart]:
     """Trials at the settings that they tried, a panel per variant, coloured by accuracy; a click opens the run.
 
     `data` has columns variant, trial, objective, state, best, link and the one or two `fields`, which say whether their axis
@@ -27,7 +27,9 @@ def search(data: pandas.DataFrame, fields: Mapping[str, bool]) -> alt.ConcatChar
     """
     known = data["objective"].dropna()
     scale = alt.Scale(scheme="viridis", domain=[known.min(), known.max()] if len(known) else [0.0, 1.0])
-    colour = alt.Color("objective:Q", scale=scale, legend=alt.Legend(title="accuracy", format=".2f"))
+    colour = alt.Color(
+        "objective:Q", scale=scale, legend=alt.Legend(title="accuracy", format=".2f", gradientLength=90)
+    )
     states = [state for state in SHAPES if state in set(data["state"])]
     scale = alt.Scale(domain=states, range=[SHAPES[state] for state in states])
     grey = {"symbolFillColor": "#7F7F7F", "symbolStrokeColor": "#7F7F7F"}
@@ -48,7 +50,8 @@ def search(data: pandas.DataFrame, fields: Mapping[str, bool]) -> alt.ConcatChar
         ]
         if not spans:
             continue
-        base = alt.Chart().encode(x=alt.X(**spans[0]), y=alt.Y(**[*spans, height][1]))
+        base = alt.Chart().transform_filter("isValid(datum.at0) || isValid(datum.at1)")
+        base = base.encode(x=alt.X(**spans[0]), y=alt.Y(**[*spans, height][1]))
         ring = base.transform_filter("datum.best").mark_point(size=190, strokeWidth=2, color="#D55E00")
         tooltip = [alt.Tooltip(f"{name}:Q", title=field, format=".4~g") for field, name in names.items()]
         points = base.mark_point(filled=True, size=62, opacity=0.95, invalid=None, clip=True)
@@ -56,6 +59,11 @@ def search(data: pandas.DataFrame, fields: Mapping[str, bool]) -> alt.ConcatChar
         part = part[["variant", "trial", "objective", "state", "best", "link", *names]].rename(columns=names)
         heading = alt.Title(str(variant), anchor="start", frame="group")
         panels.append(alt.layer(ring, points, data=part, width=230, height=190, title=heading))
+    return panels
+
+
+def side_by_side(panels: Sequence[alt.LayerChart]) -> alt.ConcatChart:
+    """Panels of `search` as one figure."""
     return alt.concat(*panels, columns=ACROSS, spacing={"row": 36, "column": 36})
 
 
@@ -76,7 +84,9 @@ def curves(
     encoded = encodings(labels, [label for label in labels if label in set(data["label"])])
     parts = [data] if points is None else [data, points]
     known = pandas.concat([part.reindex(columns=["mean", "low", "high"]).stack() for part in parts])
-    ends = [float(min(part["x"].min() for part in parts)), float(data["x"].max())]
+    ends = [float(min(part["x"].min() for part in parts)), float(max(part["x"].max() for part in parts))]
+    if points is not None:  # whole, also at the edge
+        ends = [ends[0] / 1.03, ends[1] * 1.03]
     scale = alt.Scale(type="log" if log else "linear", nice=False, domain=ends)
     places = sorted(data["x"].unique())
     few = {"values": places} if len(places) <= MARKED else {}

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import duckdb
 import numpy as np
 import pandas
 
-from rpg.report.verdicts import ProblemScores, Runs
+from rpg import stats
+from rpg.report.summary import MEAN
+from rpg.report.verdicts import TOO_FEW, Difference, ProblemScores, Runs
 from rpg.stats import searches
 from rpg.stats.variance_components import variance_components
 from rpg.store import queries
-from rpg.study.registration import Registration
+from rpg.study.registration import OVER_LEVELS, Registration
 from rpg.study.spec import Range, Space
 
 FACTOR_NAMES = {"model.warm_start.seed": "initial model"}
@@ -62,12 +64,13 @@ def _places(column: pandas.Series, values: Range) -> np.ndarray:
 
 class Reported(NamedTuple):
     """Scores of the reported runs. `cells`: an array (variants, levels of each crossed factor ..., seeds, problems) per
-    benchmark, of shares of right ones among `samples`; `strata`: the same, as means over the levels."""
+    benchmark, of shares of right ones among `samples`; `strata`: the same, as means over the levels. `runs`: all of them."""
 
     variants: list[str]
     cells: list[np.ndarray]
     strata: list[np.ndarray]
     samples: int
+    runs: list[str]
 
 
 def reported(db: duckdb.DuckDBPyConnection, registered: Registration) -> Reported | None:
@@ -100,7 +103,54 @@ def reported(db: duckdb.DuckDBPyConnection, registered: Registration) -> Reporte
     cells = [array.reshape(len(whole_variants), *levels, *array.shape[1:]) for array in block]
     strata = [array.mean(axis=tuple(range(1, array.ndim - 2))) for array in cells]
     samples = min(problems.samples[run, step, name] for run, _ in places for name in registered.benchmarks)
-    return Reported(whole_variants, cells, strata, samples)
+    return Reported(whole_variants, cells, strata, samples, sorted(run for run, _ in places))
+
+
+def over_levels(found: Reported, baseline: str, error: float) -> dict[str, Difference]:
+    """Variant -> its difference from the baseline, where levels of factors are crossed with the seeds; without p-values,
+    since the verdicts follow from the intervals, which hold for all variants together.
+
+    Seeds and levels are both drawn at random: the half-width is the root of the sum of squares of those of rpg.stats.family
+    with seeds as units (means over levels) and with levels as units (means over seeds). Of Student's
+    intervals such a sum is never too short, whichever of the two differ more (Banerjee 1960, Sankhya 22). How this one
+    holds: `python -m benchmarks.study_error_rates --only equal`.
+    """
+    names = [baseline, *(name for name in found.variants if name != baseline)]
+    places = [found.variants.index(name) for name in names]
+    of_levels = [array.reshape(len(names), -1, *array.shape[-2:]).mean(axis=2) for array in found.cells]
+    families = [stats.family([array[None, places] for array in units]) for units in (found.strata, of_levels)]
+    difference = families[0].difference[0]
+    bounds = [family.intervals(error / len(difference)) for family in families]
+    low, high = (
+        difference + sign * np.sqrt(sum((part[end][0] - difference) ** 2 for part in bounds))
+        for end, sign in enumerate((-1, 1))
+    )
+    few = min(family.seeds for family in families) < stats.MINIMUM_SEEDS
+    made = {}
+    for name, mean, least, most in zip(
+        names[1:], difference.tolist(), low.tolist(), high.tolist(), strict=True
+    ):
+        said = "better" if least > 0 else "worse" if most < 0 else "within noise"
+        made[name] = Difference(mean, least, most, math.nan, math.nan, TOO_FEW if few else said)
+    return made
+
+
+def look_over_levels(
+    db: duckdb.DuckDBPyConnection, registered: Registration, looks: Sequence[Mapping[str, Any]]
+) -> tuple[Reported, dict[str, Difference], stats.Look] | None:
+    """The scores so far, the differences, and this look at them; `looks`: taken before, as they are stored. None before
+    there are scores of the baseline and another variant."""
+    found = reported(db, registered)
+    if found is None or len(found.variants) < 2 or registered.baseline not in found.variants:
+        return None
+    taken = [stats.Look(**fields) for fields in looks]
+    earlier, planned, level = stats.next_look(taken, OVER_LEVELS, found.runs, len(registered.runs))
+    apart, benchmarks = over_levels(found, registered.baseline, level), list(registered.benchmarks)
+    judged = MEAN if len(benchmarks) > 1 else benchmarks[0]
+    results = {json.dumps([name, judged]): (one.low, one.high, one.verdict) for name, one in apart.items()}
+    number = len(earlier) + 1
+    look = stats.Look(OVER_LEVELS, found.runs, planned, number, level, benchmarks, None, results)
+    return found, apart, look
 
 
 def components(found: Reported, factors: Sequence[str]) -> list[dict[str, float]]:

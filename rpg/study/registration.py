@@ -16,6 +16,8 @@ from rpg.store.current import current_runs
 from rpg.store.run_folder import FORMAT, read_checked
 from rpg.study.trials import digest, read_study
 
+OVER_LEVELS = "over levels of factors"
+"""What a look is at, where factors are crossed with the seeds."""
 STOPPING = (
     "Seeds come in as many portions as there are looks. After each, every variant's difference from the baseline is tested, "
     "with the error of all looks together kept (rpg.stats.sequential). The study stops when every difference is better, "
@@ -196,9 +198,16 @@ def _of_sweep(layout: Layout, sweep: str, record: Mapping[str, Any]) -> Iterator
             yield f"{folder.name} was not registered"
         elif folder.manifest_path.exists():
             yield from _of_run(folder, planned, float(record["registered_at"]))
-    looks = {(look.get("compared"), tuple(look.get("runs", ()))) for look in layout.read_looks(sweep)}
+    taken = counted_looks(layout, record)
+    looks = {(look.get("compared"), tuple(look.get("runs", ()))) for look in taken}
     if len(looks) > record["looks"]:
         yield f"differences were looked at {len(looks)} times, {record['looks']} were registered"
+
+
+def counted_looks(layout: Layout, record: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The looks at the reported sweep that decide: where factors are crossed, those over their levels."""
+    looks = layout.read_looks(reported_sweep(record["study"], record["digest"]))
+    return [look for look in looks if not record["factors"] or look.get("compared") == OVER_LEVELS]
 
 
 def _of_run(folder: RunFolder, planned: Mapping[str, Any], registered_at: float) -> Iterator[str]:

@@ -217,6 +217,23 @@ class Study:
         """The run with these settings, by dotted field. Raises ConfigError: the schema does not accept them."""
         return resolved(self.base, values, self.path)
 
+    def corners(self) -> Iterator[RunSpec]:
+        """Every variant at the ends of what is searched, and every level of the factors. Raises ConfigError, as `run`."""
+        for variant, settings in self.variants.items():
+            for values in _corners(self.space(variant)):
+                yield self.run({**settings, **values})
+        for dotted, levels in self.spec.factors.items():
+            for level in levels:
+                yield self.run({**self.spec.set, dotted: level})
+
+    @property
+    def most_runs(self) -> int:
+        """Trainings, if no trial is pruned and no look ends the study."""
+        tune, report = self.spec.tune, self.spec.report
+        levels = math.prod(map(len, self.spec.factors.values()))
+        each = self.searches * tune.trials * len(tune.seeds) + levels * len(report.seeds)
+        return len(self.variants) * each
+
     def tuning_benchmarks(self) -> tuple[str, ...]:
         named = self.spec.tune.objective.benchmarks
         return named if named is not None else self.run(self.spec.set).task.tuning_names()
@@ -248,12 +265,8 @@ def load_study(path: Path) -> Study:
     for dotted, where in _fields(spec):
         check_field(dotted, path, where)
     study = Study(spec, base, path)
-    for variant, settings in study.variants.items():
-        for values in _corners(study.space(variant)):
-            study.run({**settings, **values})
-    for dotted, levels in spec.factors.items():
-        for level in levels:
-            study.run({**spec.set, dotted: level})
+    for _ in study.corners():
+        pass
     _check_benchmarks(study)
     return study
 

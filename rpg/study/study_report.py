@@ -42,6 +42,10 @@ PROBLEMS_NOTE = (
     "middle half of all scores of seeds and problems. Improvement: chance that a training beats one of the baseline on the "
     "same problem, a tie counting half (Agarwal et al. 2021). Intervals are 95 %, over seeds and problems."
 )
+LEVELS_NOTE = (
+    "Levels are crossed with the seeds. Intervals are 95 %, hold for all differences together, and are about other seeds "
+    "and other levels; three of each are needed for a verdict (docs/studies.md)."
+)
 COMPONENTS_NOTE = (
     "Standard deviations in accuracy, by the method of moments (0 where the estimate of the variance is below it). Sampling "
     "is that of one answer. A seed brings its own initial model, unless that is crossed or fixed."
@@ -49,7 +53,7 @@ COMPONENTS_NOTE = (
 
 
 class Part(NamedTuple):
-    """A part of the report. `charts`: (file name, title, Altair chart)."""
+    """A part of the report. `charts`: (file name, title, Altair chart, or a list of panels that stand side by side)."""
 
     title: str
     lines: Sequence[str] = ()
@@ -187,6 +191,25 @@ def verdicts(summary: Summary) -> Part:
     return Part("Verdicts", lines, tables.grids(summary), drawn, tables.caption(summary), summary.notes)
 
 
+def verdicts_over_levels(db: duckdb.DuckDBPyConnection, layout: Layout, plan: Registration) -> Part:
+    """Differences from the baseline where factors are crossed."""
+    looked = analysis.look_over_levels(db, plan, layout.read_looks(plan.sweep))
+    if looked is None:
+        return Part("Verdicts", ["No seed has been evaluated at all levels of the factors yet."])
+    scores, apart, _ = looked
+    means = {
+        name: np.mean([array[place].mean() for array in scores.strata])
+        for place, name in enumerate(scores.variants)
+    }
+    rows = [
+        [name, number(means[name]), plus_minus(*one[:3], signed), one.verdict] for name, one in apart.items()
+    ]
+    rows.insert(0, [plan.baseline, number(means[plan.baseline]), "baseline", ""])
+    title = f"Mean accuracy, over the levels of {', '.join(plan.factors)}"
+    header = ["Variant", "Accuracy", "Difference", "Verdict"]
+    return Part("Verdicts", (), [grid_of(title, "levels", header, rows)], caption=[LEVELS_NOTE])
+
+
 def problems(scores: analysis.Reported, baseline: str) -> Part:
     """Ranks, interquartile means, chances of improvement, and performance profiles, over all problems alike."""
     together = dict(zip(scores.variants, np.concatenate(scores.strata, axis=2), strict=True))
@@ -249,7 +272,10 @@ def comparison(db: duckdb.DuckDBPyConnection, layout: Layout, plan: Registration
     """The parts that follow from the reported runs; none before there are any."""
     if plan.sweep not in set(queries.sweeps(db)["sweep"]):
         return []
-    compared = verdicts(summarise(db, plan.sweep, past=history(layout, plan.sweep)))
+    if plan.factors:
+        compared = verdicts_over_levels(db, layout, plan)
+    else:
+        compared = verdicts(summarise(db, plan.sweep, past=history(layout, plan.sweep)))
     scores = analysis.reported(db, plan)
     if scores is None:
         return [compared]
@@ -288,7 +314,7 @@ def write_study_report(layout: Layout, study: str) -> list[Path]:
         if plan and (compared := comparison(db, layout, plan)):
             parts += [*compared, compute(db, plan, "tokens")]
         parts += [search(found), fewer_trials(found), cost(db, found)]
-    drawn = {name: specification(themed(chart)) for part in parts for name, _, chart in part.charts}
+    drawn = {name: specification(themed(_whole(chart))) for part in parts for name, _, chart in part.charts}
     sections = [
         Section(
             part.title,
@@ -302,8 +328,8 @@ def write_study_report(layout: Layout, study: str) -> list[Path]:
     latex = [
         line
         for part in parts
-        for grid in part.grids
-        for line in tables.latex_table(study, grid, notes=[*part.caption, *part.notes])
+        for place, grid in enumerate(part.grids)
+        for line in tables.latex_table(study, grid, notes=[*part.caption, *part.notes] if not place else [])
     ]
     texts = {
         "report.html": document(study, sections),
@@ -317,6 +343,10 @@ def write_study_report(layout: Layout, study: str) -> list[Path]:
     for name, text in texts.items():
         atomic_write_text(folder / name, text)
     return [folder / name for name in (*texts, *(f"{name}.png" for name in drawn))]
+
+
+def _whole(chart: Any) -> Any:
+    return study_charts.side_by_side(chart) if isinstance(chart, list) else chart
 
 
 def _text(value: Any) -> str:

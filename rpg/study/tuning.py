@@ -91,10 +91,14 @@ def remarks(variant: str, space: Space, searches: Sequence[Sequence[Trial]]) -> 
         yield f"{variant}: {failed} of {len(states)} trials failed and count as tried"
     least = min([trial.state for trial in trials].count("finished") for trials in searches)
     if least < (enough := FEWEST_PER_FIELD * len(space)):
-        yield (
-            f"{variant}: a search with {least} finished trials for {len(space)} field{'s' * (len(space) > 1)} is short; "
-            f"about {enough} would find settings near its best"
+        short = (
+            f"a search with {_counted(least, 'finished trial')} for {_counted(len(space), 'field')} is short"
         )
+        yield f"{variant}: {short}; about {enough} would find settings near its best"
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number} {thing}{'s' * (number != 1)}"
 
 
 FEWEST_PER_FIELD = 5

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from flows.serve import forms
 from flows.serve.form_sizes import cost_line
@@ -65,6 +66,56 @@ def test_the_form_says_how_many_runs_a_file_has_and_what_they_take(where, tmp_pa
     assert cost_line(where.own / "mine.yaml", nothing, layout).startswith("1 run, ")
     assert cost_line(where.own / "broken.yaml", nothing, layout) == "has a mistake"
     assert "GPU hours, calculated" in cost_line(SHIPPED / "paper" / "table6.yaml", nothing, layout)
+
+
+STUDY = {
+    "name": "mine",
+    "base": "chain",
+    "run": {"task": {"tuning_problems": 4}},
+    "variants": ["grpo", "rpg-urkl"],
+    "tune": {"space": {"algorithm.beta": {"log": [0.01, 1.0]}}, "trials": 2, "seeds": [100, 101]},
+    "report": {"seeds": [0, 1, 2]},
+}
+
+
+def own_study(where, **changes):
+    (where.own / "mine.yaml").write_text(yaml.safe_dump(STUDY | changes))
+
+
+def test_a_study_is_named_in_a_form_and_is_no_sweep(where):
+    own_study(where)
+    assert set(forms.studies(where)) == {"first-study", "kl-forms", "own/mine"}
+    assert "own/mine" not in forms.configs(where)
+    for name in forms.studies(where):
+        forms.study(where, name)
+    name, arguments = forms.study(where, "own/mine", 2)
+    path = str(where.own / "mine.yaml")
+    assert (name, arguments) == ("mine", ["study", path, "--home", str(where.home), "--workers=2"])
+    with pytest.raises(ConfigError, match=r"config: '\.\./x' is not known"):
+        forms.study(where, "../x")
+    (where.home / "limits.yaml").write_text("runs: 29\n")  # of 2 x (3 x 2 x 2 + 3) = 30
+    with pytest.raises(ConfigError, match=r"tune, report: 30 runs; the server's limit .* is 29"):
+        forms.study(where, "own/mine")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"base": "/etc/x.yaml"},
+        {"factors": {"model": [{"type": "pretrained", "path": "/etc"}]}},
+        {"variants": {"one": {}, "two": {"model": {"type": "pretrained", "path": "/etc"}}}},
+        {
+            "tune": STUDY["tune"]
+            | {"space": {"model": {"choices": [{"type": "tiny"}, {"type": "pretrained", "path": "/etc"}]}}}
+        },
+        {"variants": {"one": {}, "two": {"reward": {"type": "python", "function": "os:system"}}}},
+    ],
+    ids=["base", "factors", "variants", "space", "code"],
+)
+def test_a_study_reaches_nothing_outside_either(where, changes):
+    own_study(where, **changes)
+    with pytest.raises(ConfigError, match=r"outside the folders|may only be named by a file in"):
+        forms.study(where, "own/mine")
 
 
 def test_nights_are_what_ships_and_ones_own_folders_of_sweeps(where, tmp_path):

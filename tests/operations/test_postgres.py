@@ -84,7 +84,7 @@ def test_a_postgres_url_is_honoured_schedules_fire_and_prefect_yaml_deploys_the_
             )
             assert done.returncode == 0, done.stdout + done.stderr
         pooled = {one["name"]: one for one in served.api.post("/deployments/filter", json={}).json()}
-        assert set(pooled) == set(mine) == {"sweep", "evaluate", "audit", "aggregate", "nightly"}
+        assert set(pooled) == set(mine) == {"sweep", "study", "evaluate", "audit", "aggregate", "nightly"}
         for name, one in pooled.items():
             assert one["work_pool_name"] == "rpg"
             assert fields(one) == fields(mine[name])

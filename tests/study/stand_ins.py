@@ -1,5 +1,6 @@
 """Studies whose trainings are made up: real records, run folders and grades, but nobody learns anything."""
 
+import json
 import math
 import os
 import random
@@ -12,8 +13,9 @@ from flows.study.steps import STEPS, Running, run_steps
 from flows.sweep.conductor import register
 from rpg.store import Layout, atomic_files
 from rpg.store.run_writer import append_metrics, write_done, write_failed
-from rpg.store.samples import write_eval
+from rpg.store.samples import read_eval, write_eval
 from rpg.study.spec import load_study
+from tests.tiny import numbers
 
 RATE = "training.optimizer.learning_rate"
 FILE = {
@@ -60,13 +62,13 @@ def accuracy(spec, run_id):
     return 0.8 - 0.4 * distance**2 + 0.1 * (zlib.crc32(run_id.encode()) / 2**32 - 0.5)
 
 
-def train(folder, fails=lambda manifest: False):
-    """What a training and its evaluator leave behind."""
+def train(folder, fails=lambda manifest: False, worse=lambda spec: False):
+    """What a training and its evaluator leave behind; one that is `worse` has 0.5 less."""
     manifest = folder.read_manifest()
     if fails(manifest):
         write_failed(folder, "it diverged")
         return
-    right = accuracy(manifest["spec"], manifest["run_id"])
+    right = accuracy(manifest["spec"], manifest["run_id"]) - 0.5 * worse(manifest["spec"])
     step = manifest["steps"]
     append_metrics(folder, 1, {"step": step, "optimizer_step": step, "tokens": 100.0 * step, "reward": right})
     for benchmark in manifest["benchmarks"]:
@@ -80,7 +82,7 @@ def train(folder, fails=lambda manifest: False):
     write_done(folder, seconds=2.0, attempts=1)
 
 
-def run(home, path, only=STEPS, again=False, order=0, fails=lambda manifest: False):
+def run(home, path, only=STEPS, again=False, order=0, fails=lambda manifest: False, worse=lambda spec: False):
     """Run a study to its end; its trainings end in an order that `order` decides."""
     layout, lines = Layout.at(home), []
 
@@ -89,7 +91,7 @@ def run(home, path, only=STEPS, again=False, order=0, fails=lambda manifest: Fal
         random.Random(order).shuffle(folders)
         for folder in folders:
             if not folder.done_path.exists():
-                train(folder, fails)
+                train(folder, fails, worse)
         return None
 
     run_steps(only, Running(load_study(path), layout, conduct, lines.append, again))
@@ -122,3 +124,27 @@ def killed_after(writes, work):
     ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     assert ended in (0, -signal.SIGKILL), ended
     return ended == 0
+
+
+AGES = ("registered_at", "revision", "versions")
+
+
+def contents(home):
+    """All that a study has written, but for times; and the metrics and answers of its runs."""
+    layout = Layout.at(home)
+    paths = (home / "studies").rglob("*.json")
+    files = {str(path.relative_to(home)): json.loads(path.read_text()) for path in paths}
+    for record in files.values():
+        for name in AGES:
+            record.pop(name, None)
+    runs = {
+        f"{sweep}/{folder.name}": (folder.read_manifest()["run_id"], numbers(folder), answers(folder))
+        for sweep in layout.sweeps()
+        for folder in layout.run_folders(sweep)
+        if folder.done_path.exists()
+    }
+    return files, runs
+
+
+def answers(folder):
+    return {name: read_eval(folder, name, 2).to_pylist() for name in folder.benchmarks()}

@@ -7,36 +7,10 @@ import pytest
 
 from rpg.config.errors import ConfigError
 from rpg.store import Layout
-from rpg.store.samples import read_eval
 from rpg.study.registration import record_path, registration
 from rpg.study.status import sentences
 from rpg.study.trials import trials
-from tests.study.stand_ins import RATE, killed_after, run, study_file
-
-AGES = ("registered_at", "revision", "versions")
-
-
-def grades(folder):
-    return {name: read_eval(folder, name, 2)["correct"].to_pylist() for name in folder.benchmarks()}
-
-
-def contents(home):
-    """All that a study has written, but for times; and what its runs have come to."""
-    layout = Layout.at(home)
-    files = {
-        str(path.relative_to(home)): json.loads(path.read_text())
-        for path in (home / "studies").rglob("*.json")
-    }
-    for record in files.values():
-        for name in AGES:
-            record.pop(name, None)
-    runs = {
-        f"{sweep}/{folder.name}": (folder.read_manifest()["run_id"], grades(folder))
-        for sweep in layout.sweeps()
-        for folder in layout.run_folders(sweep)
-        if folder.done_path.exists()
-    }
-    return files, runs
+from tests.study.stand_ins import RATE, contents, killed_after, run, study_file
 
 
 @pytest.fixture(scope="module")
@@ -200,3 +174,26 @@ def test_factors_are_crossed_with_the_seeds(tmp_path):
         (one["variant"], one["factors"]["model.warm_start.seed"], one["seed"]) for one in record.runs.values()
     ]
     assert sorted(levels) == sorted(itertools.product(["one", "two"], [7, 8], [0, 1, 2]))
+
+
+def test_levels_of_factors_decide_with_the_seeds_when_a_study_stops(tmp_path):
+    """One variant is far worse at every level and seed: the study ends at the first of two looks."""
+    home, layout = tmp_path / "data", Layout.at(tmp_path / "data")
+    path = study_file(
+        tmp_path,
+        run={"model": {"warm_start": {"max_steps": 1}}},
+        variants={"one": {}, "two": {"training.optimizer.weight_decay": 0.5}},
+        factors={"model.warm_start.seed": [7, 8, 9]},
+        report={"seeds": [0, 1, 2, 3, 4, 5], "looks": 2},
+    )
+    lines = run(home, path, worse=lambda spec: spec["training"]["optimizer"]["weight_decay"] == 0.5)
+    record = registration(layout, "made-up")
+    assert "made-up: decided after 3 of 6 seeds, by the registered rule" in lines and record.deviations == []
+    done = [name for name in record.runs if layout.run(record.sweep, name).done_path.exists()]
+    assert {record.runs[name]["seed"] for name in done} == {0, 1, 2} and len(done) == 2 * 3 * 3
+    [look] = layout.read_looks(record.sweep)
+    assert sorted(look["runs"]) == sorted(done) and look["planned"] == 2 * 3 * 6
+    [(_, high, verdict)] = look["results"].values()
+    assert verdict == "worse" and high < 0
+    run(home, path)  # and so it stays
+    assert [look] == layout.read_looks(record.sweep)

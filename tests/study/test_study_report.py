@@ -98,6 +98,38 @@ def test_scores_are_those_of_the_samples_by_variant_level_and_seed(layout, found
         assert scores.strata[at] == pytest.approx(np.array(expected).mean(axis=1))
     made = analysis.components(scores, list(FACTORS))
     assert list(made[0]) == ["initial model", "seed", "problem", "interactions", "sampling"]
+    with connect(layout) as db:
+        [grid] = study_report.comparison(db, layout, found.registered)[0].grids
+    means = np.mean([array.mean(axis=(1, 2)) for array in scores.strata], axis=0)
+    assert [row[0].text for row in grid.rows] == scores.variants
+    assert [row[1].text for row in grid.rows] == [f"{mean:.3f}" for mean in means]
+
+
+def scores(differences, noise, seed=0):
+    """Of two variants that differ by `differences` (levels, seeds) in their share of right answers."""
+    rng = np.random.default_rng(seed)
+    levels, seeds = differences.shape
+    cells = (
+        0.5
+        + np.stack([0 * differences, differences])[..., None]
+        + rng.normal(0, noise, (2, levels, seeds, 60))
+    )
+    return analysis.Reported(["one", "two"], [cells], [cells.mean(axis=1)], 4, [])
+
+
+def test_a_difference_has_to_hold_for_other_levels_and_for_other_seeds():
+    steady = analysis.over_levels(scores(np.full((3, 4), 0.2), 0.05), "one", 0.05)["two"]
+    assert steady.verdict == "better" and steady.low < 0.2 < steady.high
+    back = analysis.over_levels(scores(np.full((3, 4), 0.2), 0.05), "two", 0.05)["one"]
+    assert back.verdict == "worse" and back[:3] == pytest.approx((-steady[0], -steady[2], -steady[1]))
+    # The mean is as far from zero and either seeds or levels agree, but the other ones do not.
+    uneven = np.array([0.55, 0.0, 0.05, 0.2])
+    for differences in (np.tile(uneven[:3, None], 4), np.tile(uneven, (3, 1))):
+        assert differences.mean() == pytest.approx(0.2)
+        apart = analysis.over_levels(scores(differences, 0.05), "one", 0.05)["two"]
+        assert apart.verdict == "within noise" and apart.low < 0 < apart.high
+    two = analysis.over_levels(scores(np.full((2, 4), 0.2), 0.05), "one", 0.05)["two"]
+    assert two.verdict == "too few seeds" and two.low < 0.2 < two.high
 
 
 def test_costs_are_those_of_the_runs(layout, found):
@@ -204,7 +236,7 @@ def test_before_anything_has_ended_every_part_says_so(tmp_path):
     assert set(found.trials["state"]) == {"pending"}
     assert study_report.fewer_trials(found).lines == ["This takes two variants with two ended trials each."]
     assert study_report.search(found).grids[0].rows[0][4].text == ""
-    proposed = study_report.search(found).charts[0][2].to_dict(validate=False)["concat"][0]["layer"][1]
+    proposed = study_report.search(found).charts[0][2][0].to_dict(validate=False)["layer"][1]
     assert (
         proposed["mark"]["invalid"] is None
         and proposed["encoding"]["color"]["condition"]["value"] == "#BBBBBB"

@@ -1,0 +1,53 @@
+"""kill -9 of a study whose trainings are real: it ends with the same trials, the same record and the same bits."""
+
+import os
+import signal
+
+import pytest
+import yaml
+
+from rpg.store import Layout
+from rpg.study.registration import record_path, registration
+from tests import tiny
+from tests.real_sweep import rpg, start
+from tests.study.stand_ins import FILE, contents
+from tests.waiting import until
+
+pytestmark = pytest.mark.long
+RUN = tiny.merged(tiny.BASE, {"training": {"steps": 2}})
+RUN = tiny.merged(
+    RUN, {"task": {"tuning_problems": 4}, "model": {"warm_start": {"seed": 0, "behaviour_steps": 20}}}
+)
+
+
+def test_a_study_that_was_killed_in_every_step_ends_with_the_same_bits(tmp_path):
+    path = tmp_path / "study.yaml"
+    path.write_text(yaml.safe_dump(FILE | {"run": RUN, "tune": FILE["tune"] | {"trials": 2}}))
+    home, whole = tmp_path / "killed", tmp_path / "whole"
+    layout = Layout.at(home)
+
+    def training(sweep):
+        return any(
+            folder.checkpoints.exists() and not folder.done_path.exists()
+            for folder in layout.run_folders(sweep)
+        )
+
+    moments = {
+        "tuning": lambda: training("made-up.tuning"),
+        "the freeze": lambda: record_path(layout, "made-up").exists(),
+        "reporting": lambda: training(registration(layout, "made-up").sweep),
+    }
+    for moment, reached in moments.items():
+        going = start(tmp_path, "study", str(path), home=home)
+        until(reached, unless=lambda going=going: going.poll() is not None)
+        os.killpg(going.pid, signal.SIGKILL)
+        assert going.wait() == -signal.SIGKILL, f"over before {moment}"
+    for folder in (home, whole):
+        done = rpg(tmp_path, "study", str(path), home=folder)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert registration(layout, "made-up").deviations == []
+    (files, runs), expected = contents(home), contents(whole)
+    assert files == expected[0]
+    assert runs.keys() == expected[1].keys() and len(runs) == 6 + 6
+    for name, found in runs.items():
+        assert found == expected[1][name], name
