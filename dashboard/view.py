@@ -16,7 +16,7 @@ from rpg.next_steps import command
 from rpg.report import summary
 from rpg.report.shared_page import Choice, shared_page
 from rpg.store import Layout, StoreError, queries
-from rpg.store.database import open_file, usable
+from rpg.store.database import build, open_file, usable
 from rpg.store.live_status import read_problems
 from rpg.store.run_folder import RunFolder
 from rpg.store.samples import read_eval
@@ -98,9 +98,13 @@ def with_results(page: Callable[[View], None]) -> Callable[[], None]:
         if view is not None:
             try:
                 page(view)
+                show_notices(view.ask("warnings"), "files or lines could not be read")
             except StoreError as error:
                 notice(str(error))
-            show_notices(view.ask("warnings"), "files or lines could not be read")
+            except duckdb.Error as error:
+                if isinstance(error, duckdb.ProgrammingError | duckdb.DataError):  # a mistake in our query
+                    raise
+                build(view.layout, damaged=Path(view.version))  # of which the line below shows the page
         _rerun_when_newer(view.version if view else "")
 
     return run

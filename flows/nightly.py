@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from flows.other_code import NightOf, blame, planted
-from flows.prefect.server import ServerError, prefect_api
+from flows.prefect.server import prefect_api
+from flows.prefect.service import ServerError
 from rpg import next_steps
 from rpg.config.errors import ConfigError
 from rpg.config.shipped import NIGHTLY

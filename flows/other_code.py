@@ -56,15 +56,11 @@ def night_of(
             stdin=subprocess.DEVNULL, capture_output=True, text=True,
         )  # fmt: skip
         record = next(iter((Path(home) / "nightly").rglob("*.json")), None)
-        night = (
-            read_json_object(record) if record else {"failed": {"": (done.stderr.splitlines() or ["?"])[-1]}}
-        )
+        if record is None:
+            raise NoNight((done.stderr.splitlines() or ["?"])[-1])
+        night = read_json_object(record)
     if failed := night["failed"]:
-        raise NoNight(
-            f"{len(failed)} runs failed, {' '.join(next(iter(failed.items()))).strip()}"
-            if record
-            else failed[""]
-        )
+        raise NoNight(f"{len(failed)} runs failed, {' '.join(next(iter(failed.items()))).strip()}")
     return night
 
 

@@ -9,8 +9,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import tempfile
 
 import pytest
@@ -147,25 +145,17 @@ def policy(home):
 @pytest.fixture(scope="session")
 def prefect(tmp_path_factory):
     """What a sweep has to be told so that it uses one Prefect server for all tests: each would start its own."""
-    from flows.prefect.server import EPHEMERAL, HOST, quiet_environment, wait_healthy
+    from flows.prefect.server import HOST, private, quiet_environment
+    from flows.prefect.service import start_in_turn
 
     folder = tmp_path_factory.mktemp("prefect")
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port = probe.getsockname()[1]
-    environment = os.environ | quiet_environment(folder) | EPHEMERAL | {"PYTHONPATH": str(ROOT)}
-    log = folder / "server.log"
-    with log.open("wb") as output:
-        server = subprocess.Popen(
-            [sys.executable, "-m", "flows.prefect.server", str(port)],
-            stdout=output,
-            stderr=output,
-            env=environment | {"PREFECT_UI_ENABLED": "0"},
-            cwd=folder,
-        )
+    server = private(port, folder / "server.log")
+    server.environment |= quiet_environment(folder) | {"PYTHONPATH": str(ROOT)}
     try:
-        wait_healthy(server, f"http://{HOST}:{port}/api", log)
+        start_in_turn([server], folder)
         yield {"PREFECT_API_URL": f"http://{HOST}:{port}/api"}
     finally:
-        server.kill()
-        server.wait()
+        server.stop(0)

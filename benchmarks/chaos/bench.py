@@ -13,7 +13,8 @@ import psutil
 
 from benchmarks.chaos.patient import ROOT, Patient, lives
 from benchmarks.trivial import SECONDS, SWEEP
-from flows.prefect.server import EPHEMERAL, HOST, quiet_environment, wait_healthy
+from flows.prefect.server import HOST, private, quiet_environment
+from flows.prefect.service import start_in_turn
 
 STEPS = 30
 
@@ -23,23 +24,24 @@ class Server:
 
     def __init__(self, root: Path, port: int) -> None:
         self.root, self.url = root, f"http://{HOST}:{port}/api"
-        self._command = ["flows.prefect.server", str(port)]
-        self.process: subprocess.Popen | None = None
+        self.service = private(port, root / "log")
+        self.service.environment |= _environment(root)
 
     def start(self) -> None:
-        if self.process is None or self.process.poll() is not None:
-            self.process = _start(self.root, *self._command, PREFECT_UI_ENABLED="0", **EPHEMERAL)
-            wait_healthy(self.process, self.url, self.root / "log")
+        if self.service.ended() is not None:
+            start_in_turn([self.service], self.root)
 
     def kill(self) -> None:
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
+        self.service.stop(0)
+
+
+def _environment(root: Path) -> dict[str, str]:
+    path = os.pathsep.join([str(ROOT), str(Path(__file__).parent / "site")])
+    return {**quiet_environment(root), "PYTHONPATH": path}
 
 
 def _start(root: Path, module: str, *args: str, **environment: str) -> subprocess.Popen:
-    path = os.pathsep.join([str(ROOT), str(Path(__file__).parent / "site")])
-    base = {**os.environ, **quiet_environment(root), "PYTHONPATH": path, **environment}
+    base = {**os.environ, **_environment(root), **environment}
     with (root / "log").open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-m", module, *args], stdout=log, stderr=log, stdin=subprocess.DEVNULL,
@@ -81,7 +83,7 @@ class Bench(Patient):
         return all(p.poll() == 0 for p in self.sweeps.values())
 
     def roots(self) -> list[int]:
-        server = self.server.process
+        server = self.server.service.process
         return [p.pid for p in [*self.sweeps.values(), *([server] if server else [])]]
 
     def close(self) -> None:

@@ -69,16 +69,13 @@ class Cluster:
         self._running: dict[str, Remote] = {}
         self._keys = map(str, count(1))
 
-    def start(
-        self, module: str, folder: RunFolder, home: Path, threads: int, needs: Mapping[str, float]
-    ) -> Remote:
+    def start(self, module: str, folder: RunFolder, threads: int, needs: Mapping[str, float]) -> Remote:
         """Ask for a training, which waits until a node has room; ClusterGone if there is no such cluster (any more)."""
         ours = {name: value for name, value in os.environ.items() if name.startswith("RPG_")}
         order = {
             "module": module,
             "program": asdict(FORKED[module]) if module in FORKED else None,
             "folder": str(folder.path),
-            "home": str(home),
             "asked": {"pid": os.getpid(), "boot": here()["boot"], "birth": birth(os.getpid())},
             "threads": threads,
             "environment": {name: value for name, value in ours.items() if name not in _NOT_SENT},

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from flows.prefect.server import end_group
+from flows.prefect.service import end_group
 from rpg.errors import UserError
 from rpg.processes import die_with_parent, owner_mark, python_module
 from rpg.store import locks

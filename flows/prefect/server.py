@@ -7,27 +7,19 @@ same server, which ends when its parent does.
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import sqlite3
-import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
-
-from rpg.errors import UserError
-from rpg.processes import die_with_parent, parent_mark, python_module, quick_imports
+from flows.prefect.service import Service, start_in_turn
+from rpg.processes import die_with_parent, python_module, quick_imports
 from rpg.store import StoreError, atomic_path, locks, user_cache
 from rpg.web import AccessControl, Address
 
-STILL_SECONDS = 60.0
-"""How long a server that starts may do nothing at all. A busy machine makes it slow, but never that still."""
 HOST = "127.0.0.1"
 PUBLIC = "RPG_PUBLIC_PREFECT"
 """Environment variable: the URL of a proxy in front of the server (`rpg serve --public-url`)."""
@@ -35,10 +27,6 @@ SERVE_LOCK = "serve.lock"
 """In the data folder: the lock of `rpg serve`; its note has the addresses of API, UI and dashboard."""
 EPHEMERAL = {"PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
 """No schedules, late runs and other services that only a shared server needs."""
-
-
-class ServerError(UserError):
-    """The private Prefect server did not start; the message names its log."""
 
 
 def quiet_environment(home: Path) -> dict[str, str]:
@@ -57,7 +45,7 @@ def quiet_environment(home: Path) -> dict[str, str]:
 
 @contextmanager
 def prefect_api(home: Path) -> Iterator[str]:
-    """Yield the URL of the API to use, to which `PREFECT_API_URL` is set inside; ServerError as of `wait_healthy`."""
+    """Yield the URL of the API to use, to which `PREFECT_API_URL` is set inside; ServerError as of `start_in_turn`."""
     log = home / "prefect" / "server.log"
     log.parent.mkdir(parents=True, exist_ok=True)  # before Prefect is imported, which warns without it
     os.environ.update(quiet_environment(home))
@@ -70,32 +58,21 @@ def prefect_api(home: Path) -> Iterator[str]:
         probe.bind((HOST, 0))
         port = probe.getsockname()[1]
     url = f"http://{HOST}:{port}/api"
-    with log.open("ab") as output:
-        server = subprocess.Popen(
-            python_module("flows.prefect.server", port),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C is for the sweep, which needs the API to record its end
-            env={**os.environ, "PREFECT_UI_ENABLED": "0", **EPHEMERAL, **parent_mark()},
-        )
+    server = private(port, log)
     try:
-        wait_healthy(server, url, log)
+        start_in_turn([server], log.parent)
         with temporary_settings({PREFECT_API_URL: url, PREFECT_UI_URL: ""}):  # it has no pages
             yield url
     finally:
-        end_group(server, 3)
+        server.stop(3)
 
 
-def end_group(child: subprocess.Popen[Any], grace: float) -> None:
-    """SIGTERM to a child that leads a group, which ends its own children; after the grace SIGKILL to the whole group."""
-    if grace and child.poll() is None:
-        child.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            child.wait(grace)
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
+def private(port: int, log: Path) -> Service:
+    """A server without pages; its group is not that of Ctrl-C: a sweep needs the API to record its end."""
+    environment = {"PREFECT_UI_ENABLED": "0", **EPHEMERAL}
+    health = f"http://{HOST}:{port}/api/health"
+    command = python_module("flows.prefect.server", port)
+    return Service("private Prefect server", command, health, environment, log)
 
 
 @contextmanager
@@ -105,67 +82,6 @@ def using_api(url: str) -> Iterator[None]:
 
     with temporary_settings({PREFECT_API_URL: url}):
         yield
-
-
-def answers(url: str) -> bool:
-    """Whether the health check at this address succeeds."""
-    try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            return bool(answer.status == 200)
-    except OSError:  # urllib's errors and timeouts are such
-        return False
-
-
-def wait_healthy(server: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    """Wait until the API at `url` answers; ServerError when its process ends or does nothing for STILL_SECONDS."""
-    movement = Movement(log.parent)
-    while not answers(f"{url}/health"):
-        if server.poll() is not None:
-            raise ServerError(
-                f"the private Prefect server ended with code {server.poll()}; {last_error(log)}"
-            )
-        if movement.still_seconds(server.pid, log) > STILL_SECONDS:
-            raise ServerError(
-                f"the private Prefect server has done nothing for {STILL_SECONDS:.0f} s; {last_error(log)}"
-            )
-        time.sleep(0.1)
-
-
-class Movement:
-    """Whether a process that starts still gets anywhere: it computes, its log grows, or the database in `prefect_home`
-    changes, which another server may be creating while this one waits for it.
-    """
-
-    def __init__(self, prefect_home: Path) -> None:
-        self._home = prefect_home
-        self._seen: object = None
-        self._since = time.monotonic()
-
-    def still_seconds(self, pid: int, log: Path) -> float:
-        """How long nothing has changed, up to this call."""
-        computed, files = 0.0, []
-        with suppress(psutil.Error):
-            times = psutil.Process(pid).cpu_times()
-            computed = times.user + times.system
-        for path in (log, *self._home.glob("prefect.db*")):
-            with suppress(OSError):
-                files.append((path.name, path.stat().st_size, path.stat().st_mtime_ns))
-        seen = (pid, computed, files)
-        if seen != self._seen:
-            self._seen, self._since = seen, time.monotonic()
-        return time.monotonic() - self._since
-
-
-def last_error(log: Path) -> str:
-    """The last line of a log that names an error, else its last line, and where the log is."""
-    try:
-        lines = [
-            line.strip() for line in log.read_text(errors="replace")[-20_000:].splitlines() if line.strip()
-        ]
-    except OSError:
-        lines = []
-    named = [line for line in lines if "error" in line.lower()] or lines
-    return f"{named[-1][:300]} (log: {log})" if named else f"its log: {log}"
 
 
 def _prepare_database() -> None:

@@ -5,21 +5,19 @@ from __future__ import annotations
 import os
 import secrets
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import psutil
-
 from flows.prefect.flow_runs import COMMAND, DASHBOARD
 from flows.prefect.reconcile import reconcile
-from flows.prefect.server import HOST, PUBLIC, ServerError, answers, end_group, quiet_environment
+from flows.prefect.server import HOST, PUBLIC, quiet_environment
+from flows.prefect.service import Service
 from rpg.config.errors import ConfigError
-from rpg.processes import owner_mark, python_module
+from rpg.processes import python_module
 from rpg.store import Layout, StoreError
 from rpg.store.atomic_files import readable
 from rpg.web import HEALTH
@@ -27,8 +25,6 @@ from rpg.web import HEALTH
 Say = Callable[[str], None]
 AUTH = "RPG_AUTH"
 SERVER_AUTH, CLIENT_AUTH = "PREFECT_SERVER_API_AUTH_STRING", "PREFECT_API_AUTH_STRING"
-RESTARTS = 10
-"""A service that ends this often within five minutes is given up."""
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -60,58 +56,6 @@ class Plan:
     def dashboard(self) -> str:
         """Where people find the dashboard."""
         return f"{self.public}/dashboard" if self.public else f"http://{HOST}:{self.dashboard_port}"
-
-
-@dataclass
-class Service:
-    """A child of `rpg serve`: command, URL of its health check (None: healthy while it listens), and when it started."""
-
-    name: str
-    command: list[str]
-    health: str | None
-    environment: dict[str, str]
-    log: Path
-    process: subprocess.Popen[bytes] | None = None
-    starts: list[float] = field(default_factory=list)
-    since: float = 0.0
-    silent: int = 0
-
-    def start(self) -> None:
-        self.starts = [t for t in self.starts if time.monotonic() - t < 300] + [time.monotonic()]
-        self.silent, self.since = 0, time.time()
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        with self.log.open("ab") as output:
-            self.process = subprocess.Popen(
-                self.command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                start_new_session=True, env={**os.environ, **self.environment, **owner_mark()},
-            )  # fmt: skip
-
-    def ended(self) -> int | None:
-        return self.process.poll() if self.process else -1
-
-    def ports(self) -> list[int] | None:
-        """Where it listens; None where the system does not say."""
-        try:
-            connections = psutil.Process(self.process.pid).net_connections("inet") if self.process else []
-        except psutil.NoSuchProcess:
-            return []
-        except psutil.AccessDenied:
-            return None
-        return sorted({c.laddr.port for c in connections if c.status == psutil.CONN_LISTEN})
-
-    def answers(self) -> bool:
-        return self.ports() != [] if self.health is None else answers(self.health)
-
-    def restart(self) -> None:
-        """Raises ServerError when it has been started too often of late."""
-        if len(self.starts) >= RESTARTS:
-            raise ServerError(f"the {self.name} has ended {RESTARTS} times; its log: {self.log}")
-        self.stop(0)
-        self.start()
-
-    def stop(self, grace: float) -> None:
-        if self.process:
-            end_group(self.process, grace)
 
 
 def repair(layout: Layout, api: str, say: Say, worker_since: float | None = None) -> None:

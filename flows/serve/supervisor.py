@@ -18,21 +18,12 @@ from pydantic import ValidationError
 from flows.machine.slots import machine
 from flows.prefect.flow_runs import folder_tag
 from flows.prefect.reconcile import WORKERS, mirror
-from flows.prefect.server import (
-    HOST,
-    SERVE_LOCK,
-    STILL_SECONDS,
-    Movement,
-    ServerError,
-    last_error,
-    quiet_environment,
-    using_api,
-)
+from flows.prefect.server import HOST, SERVE_LOCK, quiet_environment, using_api
+from flows.prefect.service import ServerError, Service, start_in_turn
 from flows.serve.schedule_checks import ServerLog, look, show
 from flows.serve.services import (
     Plan,
     Say,
-    Service,
     client_environment,
     clock,
     repair,
@@ -77,7 +68,7 @@ def serve(layout: Layout, plan: Plan, say: Say) -> int:
         services = services_of(layout, plan)
         stop = stop_on_signals()
         try:
-            _start(layout.home, services, stop)
+            start_in_turn(services, layout.home / "prefect", stop, START_TRIES)
             repair(layout, plan.api, say, services[1].since)
             if not stop.is_set():
                 _tell(say, plan.ui, plan.dashboard)
@@ -133,26 +124,6 @@ def _check(plan: Plan) -> None:
         except ValidationError as error:
             why = error.errors()[0]["msg"]
             raise ConfigError(f"--nightly {plan.nightly!r}: {why}; e.g. '0 2 * * *'") from None
-
-
-def _start(home: Path, services: list[Service], stop: threading.Event) -> None:
-    """One after the other; what ends meanwhile is started again."""
-    movement = Movement(home / "prefect")
-    for number, newest in enumerate(services, 1):
-        newest.start()
-        while not stop.is_set():
-            ended = [service for service in services[:number] if service.ended() is not None]
-            if not ended and newest.answers():
-                break
-            for service in ended:
-                if len(service.starts) >= START_TRIES:
-                    raise ServerError(f"the {service.name} did not start; {last_error(service.log)}")
-                service.start()
-            if newest.process and movement.still_seconds(newest.process.pid, newest.log) > STILL_SECONDS:
-                raise ServerError(
-                    f"the {newest.name} has done nothing for {STILL_SECONDS:.0f} s; {last_error(newest.log)}"
-                )
-            time.sleep(0.2)
 
 
 def _watch(layout: Layout, plan: Plan, services: list[Service], stop: threading.Event, say: Say) -> None:

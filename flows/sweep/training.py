@@ -100,7 +100,7 @@ def _start(folder: RunFolder, backend: BackendSection, context: Context, held: H
         needs["memory"] = int(place.memory_gib * 2**30)
     write_waiting(folder, f"waits for a place on the Ray cluster at {place.address}")
     cluster = context.children.cluster(place.address, folder.path.parent / CLUSTER_LOG)
-    return cluster.start(module, folder, folder.path.parents[2], backend.threads, needs)
+    return cluster.start(module, folder, backend.threads, needs)
 
 
 def _settle(folder: RunFolder, child: Remote, losses: int, context: Context) -> int:

@@ -42,7 +42,7 @@ class Order:
     Args:
         module: run as `python -m module FOLDER`.
         program: the fields of its rpg.fork_server.Program; None where it must not be forked.
-        folder, home: the run's folder and the data folder, which have the same paths on every node.
+        folder: that of the run, in a data folder that has the same path on every node.
         asked: {pid, boot, birth} of the asking process; where the data folder is shared the run's waiting.json has the same.
         threads: of the training process.
         environment: variables to add to those of the node.
@@ -53,7 +53,6 @@ class Order:
     module: str
     program: dict[str, Any] | None
     folder: str
-    home: str
     asked: dict[str, Any]
     threads: int
     environment: dict[str, str]
@@ -106,7 +105,7 @@ def _started(order: Order, output: IO[bytes]) -> subprocess.Popen[bytes]:
 
 
 def _arguments(order: Order) -> list[str]:
-    return [order.folder, "--home", order.home, "--on-node"]
+    return [order.folder, "--on-node"]
 
 
 def _check_versions(versions: dict[str, str]) -> None:
@@ -122,15 +121,15 @@ def _check_versions(versions: dict[str, str]) -> None:
 
 def _check_folder(order: Order) -> None:
     """Check that the run's folder is the one that the asking process has just written to."""
-    path = Path(order.folder) / "waiting.json"
+    path, home = Path(order.folder) / "waiting.json", Path(order.folder).parents[2]
     deadline = time.monotonic() + SEEN_SECONDS
     while True:
         note = read_lease(path) or {}
         if all(note.get(name) == value for name, value in order.asked.items()):
             return
-        if not Path(order.home).is_dir() or time.monotonic() > deadline:
+        if not home.is_dir() or time.monotonic() > deadline:
             raise UserError(
-                f"backend.place: the data folder {order.home} of this machine is not the one on the cluster node "
+                f"backend.place: the data folder {home} of this machine is not the one on the cluster node "
                 f"{socket.gethostname()}; it must be on storage that all nodes share, at the same path"
             )
         time.sleep(0.5)

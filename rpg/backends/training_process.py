@@ -45,8 +45,6 @@ def run_training(
     """
     parser = argparse.ArgumentParser(prog=f"python -m {name}", description=description)
     parser.add_argument("run", type=Path, help="the run's folder, with its manifest.json")
-    parser.add_argument("--home", type=Path, help="the data folder (default: three levels above RUN_DIR)")
-    parser.add_argument("--detached", action="store_true", help="keep running when the parent process ends")
     parser.add_argument(
         "--on-node",
         action="store_true",
@@ -54,11 +52,10 @@ def run_training(
     )
     options = parser.parse_args(arguments)
     parent = os.getppid()
-    if not options.detached:
-        die_with_parent(signal.SIGTERM if options.on_node else signal.SIGKILL)
+    die_with_parent(signal.SIGTERM if options.on_node else signal.SIGKILL)
 
     folder = RunFolder(options.run.resolve())
-    home = (options.home or folder.path.parents[2]).absolute()
+    home = folder.path.parents[2]
     if options.on_node:
         os.chdir(home)
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -168,15 +168,12 @@ def _estimate(value: tuple[float, float, float]) -> str:
 @app.command(epilog="Examples: rpg paper · rpg paper lint")
 def paper(
     what: Annotated[
-        str, typer.Argument(help="tables, or lint: list published values that cannot be correct.")
+        Literal["tables", "lint"], typer.Argument(help="lint lists published values that cannot be correct.")
     ] = "tables",
 ) -> None:
     """Show the published tables of the RPG paper, or check them for impossible values."""
-    from rpg.config.errors import nearest
     from rpg.paper import lint
     from rpg.paper.lint import in_terminal
     from rpg.paper.published import tables
 
-    if what not in ("tables", "lint"):
-        refuse(f"paper {what!r}: not known{nearest(what, ('tables', 'lint'))} Accepted: tables, lint")
     console.print(tables() if what == "tables" else in_terminal(lint()))

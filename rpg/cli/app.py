@@ -113,6 +113,15 @@ def columns(*headings: str, right: Collection[str] = ()) -> Table:
     return table
 
 
+def size_text(size: float) -> str:
+    """`1.6 MB`."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} TB"
+
+
 def require_sweep(sweep: str, layout: Layout) -> None:
     """Raises ConfigError if the data folder has no such sweep."""
     from rpg.config.errors import nearest

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rpg.cli.app import Home, app, complain, console, layout_at, say
+from rpg.cli.app import Home, app, complain, console, layout_at, say, size_text
 
 
 @app.command(epilog="Example: rpg aggregate")
@@ -115,21 +115,13 @@ def gc(
         return
     for why in dict.fromkeys(item.why for item in items):
         part = [item for item in items if item.why == why]
-        say(f"{_bytes(sum(item.size for item in part)):>9}  {len(part)} x {why}")
+        say(f"{size_text(sum(item.size for item in part)):>9}  {len(part)} x {why}")
         for item in part[:3]:
             say(f"           {item.path.relative_to(layout.home)}", "dim")
         if len(part) > 3:
             say(f"           and {len(part) - 3} more", "dim")
-    say(f"{_bytes(sum(item.size for item in items)):>9}  in total, in {layout.home}")
+    say(f"{size_text(sum(item.size for item in items)):>9}  in total, in {layout.home}")
     if dry_run or not (yes or typer.confirm("Remove them?")):
         return
     collect(items)
     console.print("removed")
-
-
-def _bytes(size: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"

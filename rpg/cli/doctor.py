@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -32,7 +32,7 @@ def doctor(
     ] = None,
     set_: Set = [],
     backend: Annotated[
-        str | None, typer.Option("--backend", help="Also check what runs on this back end need: verl.")
+        Literal["verl"] | None, typer.Option(help="Also check what runs on this back end need.")
     ] = None,
     ray: Annotated[
         str | None,
@@ -47,8 +47,6 @@ def doctor(
     """
     from rpg.config.load import parse_assignments
 
-    if backend not in (None, "verl"):
-        raise typer.BadParameter(f"{backend!r}; accepted: verl", param_hint="--backend")
     layout, overrides = layout_at(home), parse_assignments(set_)
     findings = [*_of_packages(), *_of_machine(layout.home)]
     if backend == "verl":

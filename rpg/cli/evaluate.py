@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -90,8 +90,8 @@ def evaluate(
         Path | None, typer.Option(help="Folder for the results. Default: evaluations/ in the data folder.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
-    device: Annotated[str, typer.Option(help="Device: cpu, cuda or mps.")] = "cpu",
-    dtype: Annotated[str, typer.Option(help="Precision: float32 or bfloat16.")] = "float32",
+    device: Annotated[Literal["cpu", "cuda", "mps"], typer.Option(help="Device.")] = "cpu",
+    dtype: Annotated[Literal["float32", "bfloat16"], typer.Option(help="Precision.")] = "float32",
     revision: Annotated[str | None, typer.Option(help="Commit or branch of the model on the hub.")] = None,
     ray: Annotated[
         str | None, typer.Option(help="Evaluate on a Ray cluster: auto, host:port or ray://host:port.")
@@ -106,10 +106,8 @@ def evaluate(
         ),
     ] = False,
     rules: Annotated[
-        str | None,
-        typer.Option(
-            help="With --regrade: default, or recipe (verl's math_dapo). Default: those not used before."
-        ),
+        Literal["default", "recipe"] | None,
+        typer.Option(help="With --regrade: recipe is verl's math_dapo. Default: those not used before."),
     ] = None,
     join: Annotated[
         str | None,
@@ -129,8 +127,6 @@ def evaluate(
     evaluation, of a run or of a sweep.
     """
     layout = layout_at(home)
-    _require("device", device, ("cpu", "cuda", "mps"))
-    _require("dtype", dtype, ("float32", "bfloat16"))
     if join is not None or step is not None:
         _join(context, layout, checkpoint, join, step, revision)
         return
@@ -166,11 +162,6 @@ def evaluate(
     )
     _show_results(results)
     build(layout)
-
-
-def _require(option: str, value: str, accepted: tuple[str, ...]) -> None:
-    if value not in accepted:
-        refuse(f"--{option} {value!r}: expected {', '.join(accepted[:-1])} or {accepted[-1]}")
 
 
 def _place(ray: str | None, workers: int, gpus: float) -> dict[str, Any] | None:
@@ -219,8 +210,8 @@ def _join(
 
 def _regrade(layout: Layout, checkpoint: str, out: Path | None, regrade: bool, rules: str | None) -> None:
     """Grade stored samples by other rules, and show what changes."""
-    if rules is not None and (not regrade or rules not in ("default", "recipe")):
-        refuse(f"--rules {rules!r}: expected default or recipe, together with --regrade")
+    if not regrade:
+        refuse(f"--rules {rules}: only goes with --regrade")
     from rpg.evaluation.regrade import regrade as grade_again
     from rpg.evaluation.standalone import default_folder
 

@@ -15,6 +15,7 @@ import typer
 from rpg.cli.app import Home, RunFile, Set, SweepFile, app, complain, console, layout_at, refuse, say
 
 if TYPE_CHECKING:
+    from rpg.config.run_spec import RunSpec
     from rpg.config.sweep_spec import Sweep
     from rpg.store import Layout, RunFolder
 
@@ -108,7 +109,7 @@ def conducted(
     from rpg.config.shipped import short
     from rpg.planning.preflight import preflight, wrong_paths
     from rpg.processes import end_orphans
-    from rpg.store.run_provenance import of_other_code
+    from rpg.store.run_provenance import of_other_code, recorded
 
     require(*dict.fromkeys(package for run in planned.runs for package in run.spec.backend.needs))
     specs = [run.spec for run in planned.runs]
@@ -116,12 +117,15 @@ def conducted(
         refuse("\n".join(f"{short(planned.path)}: {line}" for line in lines))
     with console.status(f"{short(planned.path)}: reading the problems"):
         _check_problems(planned, layout)
+        _check_hub_models(specs, layout)
     name, workers = planned.spec.name, workers or default_workers(planned)
     with sweep_lock(layout, name), _interrupted_by_sigterm():
         for line in preflight(specs, layout):
             complain(f"! {line}", "yellow")
         end_orphans()  # of a conductor that was killed
-        older = of_other_code(layout.run(name, run.folder) for run in planned.runs)[0] if fresh else []
+        older = (
+            of_other_code(recorded(layout.run(name, run.folder) for run in planned.runs))[0] if fresh else []
+        )
         if older:
             say(f"{name}: setting aside {len(older)} runs trained by other code: {', '.join(older)}")
         folders = register(planned, layout, fresh)
@@ -151,18 +155,34 @@ def _check_problems(planned: Sweep, layout: Layout) -> None:
                 demonstrations_of(spec.task, Splits(read_problems(prepared.train), {}))
 
 
+def _check_hub_models(specs: Sequence[RunSpec], layout: Layout) -> None:
+    """The hub has the models that are not on this machine. Raises DataError: it has not, or cannot be reached."""
+    from rpg.config.backend import RayJob
+    from rpg.config.model import KNOWN_MODELS, PretrainedModel, located
+    from rpg.tasks.rows import hub_commit
+
+    here = [spec.model for spec in specs if not isinstance(getattr(spec.backend, "ray", None), RayJob)]
+    for model in set(here):
+        if (
+            isinstance(model, PretrainedModel)
+            and model.path not in KNOWN_MODELS
+            and not located(model.path, layout.home)
+        ):
+            hub_commit(model.path, model.revision)
+
+
 def _conclude(layout: Layout, name: str, folders: Sequence[RunFolder], error: str | None) -> int:
     """Print the report and what failed; returns the exit code."""
     from rpg.next_steps import this_again
     from rpg.report.sweep_report import print_report
     from rpg.store import StoreError
-    from rpg.store.run_provenance import other_code_notes
+    from rpg.store.run_provenance import other_code_notes, recorded
 
     try:
         print_report(layout, name, console)
     except StoreError as unreadable:
         error = error or str(unreadable)
-    for line in other_code_notes(folders):
+    for line in other_code_notes(recorded(folders)):
         complain(f"! {line}", "yellow")
     failures = {folder.name: failed["error"] for folder in folders if (failed := folder.read_failed())}
     lines = [f"failed: {run}: {why}" for run, why in failures.items()]

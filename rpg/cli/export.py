@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.table import Table
+from rich.markup import escape
 from rich.text import Text
 
-from rpg.cli.app import Home, app, complain, console, layout_at, refuse, require_sweep, say
+from rpg.cli.app import Home, app, columns, complain, console, layout_at, refuse, require_sweep, say
 
 if TYPE_CHECKING:
     from rpg.store import Layout
@@ -49,9 +48,7 @@ def sql(
             say(f"wrote {len(frame):,} rows to {out}")
             return
         names, lines = [column[0] for column in result.description or ()], result.fetchall()
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in names:
-        table.add_column(Text(str(name)))
+    table = columns(*(escape(str(name)) for name in names))
     for line in lines[:rows]:
         table.add_row(*(Text(_shown(value)) for value in line))
     console.print(table)
@@ -66,14 +63,7 @@ def _shown(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-class Target(StrEnum):
-    """A file format, or a tracker."""
-
-    parquet = "parquet"
-    csv = "csv"
-    tensorboard = "tensorboard"
-    wandb = "wandb"
-    mlflow = "mlflow"
+Target = Literal["parquet", "csv", "tensorboard", "wandb", "mlflow"]
 
 
 @app.command(
@@ -87,7 +77,7 @@ def export(
             help="Folder for the files (csv, parquet), address of the server (mlflow), or project (wandb; default: rpg)."
         ),
     ] = None,
-    to: Annotated[Target, typer.Option("--to", "--format", help="File format, or tracker.")] = Target.parquet,
+    to: Annotated[Target, typer.Option("--to", "--format", help="File format, or tracker.")] = "parquet",
     sweep: Annotated[list[str], typer.Option("--sweep", help="Sweep to send to a tracker. Repeatable.")] = [],
     online: Annotated[
         bool, typer.Option("--online", help="wandb: upload directly instead of writing offline files.")
@@ -96,10 +86,10 @@ def export(
 ) -> int:
     """Write the results database as files for other tools, or send finished sweeps to a tracker."""
     layout = layout_at(home)
-    if to in (Target.parquet, Target.csv):
+    if to in ("parquet", "csv"):
         if where is None:
             refuse("WHERE: name a folder for the files, e.g. rpg export results --to csv")
-        _files(layout, Path(where), to.value)
+        _files(layout, Path(where), to)
         return 0
     return _send(layout, to, where, sweep, online)
 
@@ -124,13 +114,11 @@ def _send(layout: Layout, to: Target, where: str | None, sweeps: list[str], onli
     from rpg.tracking.follower import Follower, tracking_folder
 
     if not sweeps:
-        refuse(
-            f"--sweep: name a sweep to send to {to.value}. There are: {', '.join(layout.sweeps()) or 'none'}"
-        )
-    value: dict[str, str] = {"type": to.value}
-    if to is Target.mlflow:
+        refuse(f"--sweep: name a sweep to send to {to}. There are: {', '.join(layout.sweeps()) or 'none'}")
+    value: dict[str, str] = {"type": to}
+    if to == "mlflow":
         value |= {"uri": where or ""}
-    elif to is Target.wandb:
+    elif to == "wandb":
         value |= {"mode": "online" if online else "offline"} | ({"project": where} if where else {})
     elif where is not None:
         refuse(f"WHERE: {where!r}; tensorboard files go to {tracking_folder(layout) / 'tensorboard'}")
@@ -142,5 +130,5 @@ def _send(layout: Layout, to: Target, where: str | None, sweeps: list[str], onli
         count = follower.pass_over()
         follower.close()
         failed += bool(follower.failures)
-        say(f"{name}: {count} steps and evaluations sent to {to.value}")
+        say(f"{name}: {count} steps and evaluations sent to {to}")
     return 1 if failed else 0

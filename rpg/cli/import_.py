@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -14,15 +13,6 @@ _SHOWN = 12
 """Number of unused columns that are listed; verl logs more than a hundred."""
 
 
-class LogKind(StrEnum):
-    """The kind of log."""
-
-    trl = "trl"
-    verl = "verl"
-    wandb = "wandb"
-    csv = "csv"
-
-
 @app.command(
     "import",
     epilog="Examples: rpg import trl trainer_state.json --sweep quickstart --variant 'TRL GRPO' --seed 0 · "
@@ -30,7 +20,10 @@ class LogKind(StrEnum):
     "--eval gsm8k=val-core/openai/gsm8k/acc/mean@1",
 )
 def import_(
-    kind: Annotated[LogKind, typer.Argument(help="The kind of log; csv: any table with a column of steps.")],
+    kind: Annotated[
+        Literal["trl", "verl", "wandb", "csv"],
+        typer.Argument(help="The kind of log; csv: any table with a column of steps."),
+    ],
     file: Annotated[
         Path, typer.Argument(help="The log file: trainer_state.json, JSON lines, console output or CSV.")
     ],
@@ -99,10 +92,10 @@ def import_(
     tables = {"axes": parse_assignments(axis), "map": _pairs(map_, "--map"), "eval": _pairs(eval_, "--eval")}
     given = {k: v for k, v in options.items() if v is not None} | {k: v for k, v in tables.items() if v}
     chosen = read_import(settings, given)
-    log = read(kind.value, file, chosen.map, chosen.eval, chosen.updates)
+    log = read(kind, file, chosen.map, chosen.eval, chosen.updates)
     layout = layout_at(home)
     settings_of_run = chosen.model_dump(exclude={"map", "eval"})
-    folder = take_over(layout, log, kind=kind.value, source=file, **settings_of_run)
+    folder = take_over(layout, log, kind=kind, source=file, **settings_of_run)
     build(layout)
     metrics = sorted({name for row in log.steps for name in row if name != "step"})
     last = f", the last is {log.steps[-1]['step']:,}" if log.steps else ""

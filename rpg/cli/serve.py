@@ -8,10 +8,24 @@ import typer
 
 from rpg.cli.app import Home, app, console, error_console, layout_at, say
 
+Port = Annotated[
+    int, typer.Option(min=1, max=65535, help="Port of the Prefect UI and API, or of the tunnel to them.")
+]
+DashboardPort = Annotated[int, typer.Option(min=1, max=65535, help="Port of the dashboard.")]
+Auth = Annotated[
+    bool | None,
+    typer.Option(
+        "--auth/--no-auth",
+        help="Ask for a password, also in the dashboard: user:password from $RPG_AUTH, otherwise a new one, stored in "
+        "serve/auth of the data folder, where a worker finds it. Default: if RPG_AUTH is set.",
+        show_default=False,
+    ),
+]
+
 
 @app.command(epilog="Example: rpg dashboard --port 8600")
 def dashboard(
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8501,
+    port: DashboardPort = 8501,
     address: Annotated[
         str, typer.Option(help="Address to listen on. Anyone who can reach it can read the results.")
     ] = "127.0.0.1",
@@ -47,8 +61,8 @@ def dashboard(
 
 @app.command(epilog="Example: rpg serve --port 4200 --dashboard-port 8501")
 def serve(
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the Prefect UI and API.")] = 4200,
-    dashboard_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the dashboard.")] = 8501,
+    port: Port = 4200,
+    dashboard_port: DashboardPort = 8501,
     database: Annotated[
         str | None,
         typer.Option(
@@ -58,15 +72,7 @@ def serve(
     nightly: Annotated[
         str, typer.Option(help="Cron schedule of the nightly runs; empty for none.")
     ] = "0 2 * * *",
-    auth: Annotated[
-        bool | None,
-        typer.Option(
-            "--auth/--no-auth",
-            help="Ask for a password, also in the dashboard: user:password from $RPG_AUTH, otherwise a new one, "
-            "stored in serve/auth of the data folder. Default: if RPG_AUTH is set.",
-            show_default=False,
-        ),
-    ] = None,
+    auth: Auth = None,
     public_url: Annotated[
         str,
         typer.Option(
@@ -96,25 +102,9 @@ def serve(
 
 @app.command(epilog="Example: rpg worker --home /shared/data")
 def worker(
-    port: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            max=65535,
-            help="Local port of the tunnel to the server.",
-        ),
-    ] = 4200,
-    dashboard_port: Annotated[
-        int, typer.Option(min=1, max=65535, help="Port of the server's dashboard, for links.")
-    ] = 8501,
-    auth: Annotated[
-        bool | None,
-        typer.Option(
-            "--auth/--no-auth",
-            help="The server asks for a password: user:password from $RPG_AUTH, else from serve/auth in the data folder.",
-            show_default=False,
-        ),
-    ] = None,
+    port: Port = 4200,
+    dashboard_port: DashboardPort = 8501,
+    auth: Auth = None,
     home: Home = None,
 ) -> int:
     """Run what is started at the `rpg serve` of another machine here as well; both share the data folder.

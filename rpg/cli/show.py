@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rpg.cli.app import File, Home, Set, app, columns, complain, console, layout_at, refuse, say
+from rpg.cli.app import File, Home, Set, app, columns, complain, console, layout_at, refuse, say, size_text
 
 if TYPE_CHECKING:
     from rpg.config.run_spec import RunSpec
@@ -140,15 +140,6 @@ def _print_memory(sweep: Sweep) -> None:
             f"; {size_text(again.most)} with backend.gradient_checkpointing: true and bit-identical results"
         )
     say(line)
-
-
-def size_text(size: float) -> str:
-    """`1.6 MB`."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:.3g} TB"
 
 
 def _print_estimates(sweep: Sweep) -> None:

@@ -22,25 +22,21 @@ from rpg.store.locks import Busy, only_one
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m rpg.evaluation", description=__doc__)
     parser.add_argument("sweep", type=Path, help="the sweep's folder, with a folder per run")
-    parser.add_argument("--home", type=Path, help="the data folder (default: two levels above SWEEP_DIR)")
     parser.add_argument("--drain", action="store_true", help="evaluate the existing checkpoints, then end")
     parser.add_argument(
         "--share", type=_share, default=(1, 1), metavar="I/N", help="only the I-th of N parts"
     )
-    parser.add_argument("--detached", action="store_true", help="continue when the parent process ends")
     options = parser.parse_args(arguments)
-    if not options.detached:
-        die_with_parent()
+    die_with_parent()
 
     sweep = options.sweep.resolve()
     if not sweep.is_dir():
         print(f"{sweep}: no such folder; expected a sweep's", file=sys.stderr)
         return 1
-    home = (options.home or sweep.parents[1]).absolute()
     try:
         lock = ".evaluator" if options.share == (1, 1) else ".evaluator-{}-of-{}".format(*options.share)
         with only_one(sweep / lock, f"{sweep} is already being evaluated"):
-            _evaluate(sweep.name, home, options.drain, options.share)
+            _evaluate(sweep, options.drain, options.share)
     except Busy as busy:
         print(busy, file=sys.stderr)
         return BUSY
@@ -57,15 +53,15 @@ def _share(text: str) -> tuple[int, int]:
     return int(part), int(parts)
 
 
-def _evaluate(sweep: str, home: Path, drain: bool, share: tuple[int, int]) -> None:
+def _evaluate(sweep: Path, drain: bool, share: tuple[int, int]) -> None:
     with quick_imports():
         from rpg.evaluation.evaluator import Evaluator, limits_of  # noqa: PLC0415 (torch, imported quickly)
 
-    layout = Layout(home)
-    limits = limits_of(layout, sweep)
+    layout = Layout(sweep.parents[1])
+    limits = limits_of(layout, sweep.name)
     if limits is not None:
         confine(limits)
-    evaluator = Evaluator(layout, sweep, lambda line: print(line, flush=True), limits, share)
+    evaluator = Evaluator(layout, sweep.name, lambda line: print(line, flush=True), limits, share)
     evaluator.until((lambda: True) if drain else stdin_closed)
 
 

@@ -1,4 +1,4 @@
-"""The process that compares answers: `python -m rpg.rewards.comparison_worker`, a line of JSON in, a line of JSON out.
+"""The process that compares answers (rpg.rewards.json_process). First it is told its limits, in seconds and bytes.
 
 Whatever an answer makes it do, it ends: the kernel kills it when it has used its CPU time for one answer (a timer
 whose signal Python does not handle, so no C code can hold it up), and memory beyond its limit is refused. The time
@@ -16,7 +16,6 @@ import sys
 
 
 def main() -> None:
-    cpu_seconds, memory_bytes = float(sys.argv[1]), int(sys.argv[2])
     # Only our own lines may go to the pipe: a library that prints must not break the protocol.
     replies = os.fdopen(os.dup(1), "w", encoding="ascii", buffering=1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -24,10 +23,11 @@ def main() -> None:
     from rpg.answers import equivalent  # noqa: PLC0415 - what its imports print must not reach the pipe
 
     equivalent("x^2-1", "(x-1)(x+1)")
+    cpu_seconds, memory_bytes = json.loads(sys.stdin.readline())
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
-    replies.write("ready\n")
+    replies.write("true\n")
     for line in sys.stdin:
         gold, answer, tolerance = json.loads(line)
         signal.setitimer(signal.ITIMER_PROF, cpu_seconds)

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import selectors
 import signal
-import subprocess
-import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import psutil
 
 from rpg.config.reward import PythonReward
 from rpg.errors import UserError
-from rpg.processes import marked, parent_mark, python_module
+from rpg.processes import marked, parent_mark
 from rpg.rewards.function_calls import Batch, Values
+from rpg.rewards.json_process import Ended, JsonProcess, Late
 
 _START_SECONDS = 300.0
 """For the imports of a function: it may load a model, on a busy machine."""
-_LOOK_SECONDS = 1.0
-"""How often it is seen how much memory a function uses that has not answered yet."""
 _MARK = "RPG_REWARD_FUNCTION"
 """Environment variable that its processes have and no others."""
 _SHOWN = 100
@@ -40,8 +34,7 @@ class FunctionReward:
 
     def __init__(self, part: PythonReward, sources: Sequence[Mapping[str, str]]):
         self.part, self.sources = part, sources
-        self._process: subprocess.Popen[bytes] | None = None
-        self._unread = b""
+        self._process: JsonProcess | None = None
         self._mark = uuid.uuid4().hex
 
     def score(self, batch: Batch) -> Values:
@@ -51,9 +44,8 @@ class FunctionReward:
         if not len(batch):
             return {}
         try:
-            if self._process is None:
-                self._start()
-            values: Values = self._ask(asdict(batch), self.part.seconds, batch)["values"]
+            process = self._process or self._started()
+            values: Values = self._ask(process, asdict(batch), self.part.seconds, batch)["values"]
             return values
         except BaseException:
             self.close()  # what it would still answer belongs to this batch
@@ -61,97 +53,54 @@ class FunctionReward:
 
     def close(self) -> None:
         """End the process and all that it has started."""
-        process, self._process, self._unread = self._process, None, b""
+        process, self._process = self._process, None
         if process is not None:
-            process.kill()
+            process.process.kill()
             while members := marked(_MARK, self._mark):  # what it has started, and what that starts meanwhile
                 for pid in members:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
-            for pipe in (process.stdin, process.stdout):
-                with contextlib.suppress(BrokenPipeError):
-                    pipe.close()  # type: ignore[union-attr]  # both are pipes
-            process.wait()
+            process.end()
 
-    def _start(self) -> None:
-        paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
-        self._process = subprocess.Popen(
-            python_module("rpg.rewards.function_worker"),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-                **parent_mark(),
-                _MARK: self._mark,
-            },
-        )
+    def _started(self) -> JsonProcess:
+        self._process = JsonProcess("rpg.rewards.function_worker", {**parent_mark(), _MARK: self._mark})
         begin = {
             "function": self.part.function,
             "sources": list(self.sources),
             "memory_gib": self.part.memory_gib,
         }
-        self._ask(begin, _START_SECONDS, None)
+        self._ask(self._process, begin, _START_SECONDS, None)
+        return self._process
 
-    def _ask(self, question: dict[str, Any], seconds: float, batch: Batch | None) -> dict[str, Any]:
-        """One line to the process, one line back."""
-        process = self._process
-        assert process is not None and process.stdin is not None and process.stdout is not None
-        deadline = time.monotonic() + seconds
-        outgoing = memoryview(json.dumps(question).encode() + b"\n")
-        os.set_blocking(process.stdin.fileno(), False)
-        with selectors.DefaultSelector() as selector:
-            selector.register(process.stdout, selectors.EVENT_READ)
-            selector.register(process.stdin, selectors.EVENT_WRITE)
-            while b"\n" not in self._unread:
-                ready = selector.select(min(_LOOK_SECONDS, max(0.0, deadline - time.monotonic())))
-                if not ready and time.monotonic() >= deadline:
-                    raise RewardError(self._late(seconds, batch))
-                if not ready and (gib := self._memory_gib()) > self.part.memory_gib:
-                    raise RewardError(
-                        f"reward: {self.part.function}: its processes use {gib:.2f} GiB (reward.memory_gib: "
-                        f"{self.part.memory_gib:g}); they were killed{_shown(batch, 0)}"
-                    )
-                for key, _ in ready:
-                    if key.fileobj is process.stdout:
-                        read = os.read(process.stdout.fileno(), 1 << 20)
-                        if not read:
-                            raise RewardError(self._ended(process, batch))
-                        self._unread += read
-                    else:
-                        try:
-                            outgoing = outgoing[os.write(process.stdin.fileno(), outgoing[: 1 << 16]) :]
-                        except BrokenPipeError:  # it has ended: its end of file comes next
-                            outgoing = outgoing[len(outgoing) :]
-                        if not outgoing:
-                            selector.unregister(process.stdin)
-        line, _, self._unread = self._unread.partition(b"\n")
-        answer: dict[str, Any] = json.loads(line)
+    def _ask(
+        self, process: JsonProcess, question: dict[str, Any], seconds: float, batch: Batch | None
+    ) -> dict[str, Any]:
+        about = f"reward: {self.part.function}:"
+        try:
+            answer: dict[str, Any] = process.ask(question, seconds, lambda: self._check_memory(batch))
+        except Late:
+            what = f"{len(batch)} responses" if batch is not None else "its import"
+            why = f"no answer within {seconds:g} s for {what} (reward.seconds); it was killed"
+            raise RewardError(f"{about} {why}{_shown(batch, 0)}") from None
+        except Ended as end:
+            how = f"was killed by signal {-end.code}" if end.code < 0 else f"ended with exit code {end.code}"
+            why = f"its process {how}; the log has what it printed"
+            raise RewardError(f"{about} {why}{_shown(batch, 0)}") from None
         if "error" in answer:
             raise RewardError(f"reward: {answer['error']}{_shown(batch, answer.get('row'))}")
         return answer
 
-    def _memory_gib(self) -> float:
+    def _check_memory(self, batch: Batch | None) -> None:
         """What its processes use together; pages they share count for each."""
         total = 0
         for pid in marked(_MARK, self._mark):
             with contextlib.suppress(psutil.Error):
                 total += psutil.Process(pid).memory_info().rss
-        return total / 2**30
-
-    def _late(self, seconds: float, batch: Batch | None) -> str:
-        what = f"{len(batch)} responses" if batch is not None else "its import"
-        return (
-            f"reward: {self.part.function}: no answer within {seconds:g} s for {what} (reward.seconds); it was killed"
-            f"{_shown(batch, 0)}"
-        )
-
-    def _ended(self, process: subprocess.Popen[bytes], batch: Batch | None) -> str:
-        code = process.wait()
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        return (
-            f"reward: {self.part.function}: its process {how}; the log has what it printed{_shown(batch, 0)}"
-        )
+        if total > self.part.memory_gib * 2**30:
+            raise RewardError(
+                f"reward: {self.part.function}: its processes use {total / 2**30:.2f} GiB (reward.memory_gib: "
+                f"{self.part.memory_gib:g}); they were killed{_shown(batch, 0)}"
+            )
 
 
 def _shown(batch: Batch | None, row: int | None) -> str:

@@ -60,19 +60,10 @@ def current(layout: Layout) -> Path | None:
 
 
 def usable(layout: Layout) -> Path | None:
-    """The newest database file, rebuilt if its schema is of another version; None before the first build. Raises
-    StoreError if it has to be rebuilt and cannot be."""
+    """The newest database file, rebuilt if it is damaged or its schema is of another version; None before the first build.
+    Raises StoreError if it has to be rebuilt and cannot be."""
     path = current(layout)
-    if path is None:
-        return None
-    with contextlib.closing(open_file(path)) as db:
-        try:
-            [(version,)] = db.execute("SELECT schema_version FROM meta").fetchall()
-        except (duckdb.Error, ValueError) as error:
-            raise StoreError(
-                f"cannot read {path}: {str(error).splitlines()[0]}; delete {path.parent} to rebuild it"
-            ) from None
-    return path if version == VERSION else build(layout).path
+    return path if path is None or _fingerprints(path) else build(layout).path
 
 
 def connect(layout: Layout, external: bool = False) -> duckdb.DuckDBPyConnection:
@@ -99,18 +90,18 @@ def open_file(path: Path, external: bool = False) -> duckdb.DuckDBPyConnection:
         raise StoreError(f"cannot open {path}: {line}; delete {path.parent} to rebuild it") from error
 
 
-def build(layout: Layout) -> Build:
-    """Update the database from the run folders; if nothing has changed, the newest version stays. Raises StoreError if
-    it cannot be written."""
+def build(layout: Layout, damaged: Path | None = None) -> Build:
+    """Update the database from the run folders; if nothing has changed, the newest version stays, unless a reader found it
+    `damaged`. Raises StoreError if it cannot be written."""
     with readable("write", layout.analytics), locks.in_turn(layout.analytics / ".lock"):
-        return _build(layout)
+        return _build(layout, damaged)
 
 
-def _build(layout: Layout) -> Build:
+def _build(layout: Layout, damaged: Path | None) -> Build:
     sources, rest = run_sources(layout), fingerprint_beside_runs(layout)
     here = {(source.folder.sweep, source.folder.name): source for source in sources}
     previous = current(layout)
-    seen = _fingerprints(previous) if previous else None
+    seen = _fingerprints(previous) if previous and previous != damaged else None
     changed = [source for key, source in here.items() if seen is None or seen.get(key) != source.fingerprint]
     dropped = [key for key in seen or {} if key not in here and key != NO_RUN]
     if previous and seen is not None and not changed and not dropped and seen[NO_RUN] == rest:

@@ -15,23 +15,22 @@ from rpg.store.atomic_files import StoreError, atomic_write_json, read_json_obje
 from rpg.store.locks import STALE_SECONDS, in_turn, storage_now, whereabouts
 
 
-def claim(path: Path, pid: int | None = None, pgid: int | None = None) -> None:
-    """Write the lease for this process (or for the child `pid`), unless another live process holds it.
+def claim(path: Path) -> None:
+    """Write the lease for this process, unless another live process holds it.
 
     A lock file protects check and write, so that one of two simultaneous claims gets a StoreError. If file locks do
     not reach the other host, the last writer has the lease, and the other process stops at its next `beat`.
     """
-    pid = pid or os.getpid()
     with readable("claim", path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with in_turn(path.parent / ".lease.lock"):
             held = holder(path)
-            if held and not (is_here(held) and held.get("pid") in (pid, os.getpid())):
+            if held and not (is_here(held) and held.get("pid") == os.getpid()):
                 raise StoreError(
                     f"{path.parent} is in use by process {held.get('pid')} {whereabouts(held)}: "
                     "stop that process or wait for it"
                 )
-            atomic_write_json(path, lease_of(pid, pgid))
+            atomic_write_json(path, new_lease())
 
 
 def beat(path: Path) -> bool:
@@ -53,11 +52,10 @@ def release(path: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def lease_of(pid: int, pgid: int | None = None) -> dict[str, Any]:
-    """A new lease of a process on this machine."""
-    now = time.time()
-    group = os.getpgid(pid) if pgid is None else pgid
-    return {**here(), "pid": pid, "pgid": group, "started": now, "heartbeat": now, "birth": birth(pid)}
+def new_lease() -> dict[str, Any]:
+    """A new lease of this process."""
+    now, pid = time.time(), os.getpid()
+    return {**here(), "pid": pid, "pgid": os.getpgrp(), "started": now, "heartbeat": now, "birth": birth(pid)}
 
 
 def read_lease(path: Path) -> dict[str, Any] | None:
@@ -88,7 +86,7 @@ def holder(path: Path) -> dict[str, Any] | None:
         return None
 
 
-def lease_alive(lease: Mapping[str, Any], now: float | None = None) -> bool:
+def lease_alive(lease: Mapping[str, Any]) -> bool:
     """Whether the process of a lease still lives: here by its pid, elsewhere by its heartbeat. Pids are reused, so a
     process that began after the lease was written is another one; a zombie is dead."""
     try:
@@ -96,7 +94,7 @@ def lease_alive(lease: Mapping[str, Any], now: float | None = None) -> bool:
     except (KeyError, TypeError, ValueError):
         return False
     if not is_here(lease):
-        return (time.time() if now is None else now) - heartbeat < STALE_SECONDS
+        return time.time() - heartbeat < STALE_SECONDS
     if isinstance(lease.get("birth"), str):
         return birth(pid) == str(lease["birth"])
     import psutil  # noqa: PLC0415 - slow to import, and needed only for leases without a birth time

@@ -41,12 +41,15 @@ def records(folder: RunFolder) -> list[dict[str, Any]]:
     return [read(folder, attempt) for attempt in folder.attempts()]
 
 
-def readable_records(folder: RunFolder) -> list[dict[str, Any]]:
-    """The same, with empty records if one cannot be read."""
-    try:
-        return records(folder)
-    except StoreError:
-        return [{} for _ in folder.attempts()]
+def recorded(folders: Iterable[RunFolder]) -> dict[str, list[dict[str, Any]]]:
+    """Run -> the same; empty records if one of them cannot be read."""
+    runs = {}
+    for folder in folders:
+        try:
+            runs[folder.name] = records(folder)
+        except StoreError:
+            runs[folder.name] = [{} for _ in folder.attempts()]
+    return runs
 
 
 def outdated(folder: RunFolder) -> dict[str, Any] | None:
@@ -63,23 +66,14 @@ def outdated(folder: RunFolder) -> dict[str, Any] | None:
     return None
 
 
-def of_other_code(folders: Iterable[RunFolder]) -> tuple[list[str], list[str]]:
-    """(runs that were trained by older code, files that have changed since)."""
-    return _other_code({folder.name: readable_records(folder) for folder in folders})
-
-
-def other_code_notes(folders: Iterable[RunFolder]) -> list[str]:
-    """A line about `of_other_code`; none if today's code trained them all, or the code is not recorded."""
-    return _other_code_notes({folder.name: readable_records(folder) for folder in folders})
-
-
 def provenance_notes(folders: Iterable[RunFolder]) -> list[str]:
     """All notes about what some runs were computed with, from their files."""
-    runs = {folder.name: readable_records(folder) for folder in folders}
-    return [*differences(runs), *_other_code_notes(runs)]
+    runs = recorded(folders)
+    return [*differences(runs), *other_code_notes(runs)]
 
 
-def _other_code(runs: Mapping[str, Sequence[Record]]) -> tuple[list[str], list[str]]:
+def of_other_code(runs: Mapping[str, Sequence[Record]]) -> tuple[list[str], list[str]]:
+    """(runs that were trained by older code, files that have changed since)."""
     seen: dict[str, list[str]] = {}
     others, files = [], set()
     for run, attempts in runs.items():
@@ -95,8 +89,9 @@ def _other_code(runs: Mapping[str, Sequence[Record]]) -> tuple[list[str], list[s
     return others, sorted(files)
 
 
-def _other_code_notes(runs: Mapping[str, Sequence[Record]]) -> list[str]:
-    older, files = _other_code(runs)
+def other_code_notes(runs: Mapping[str, Sequence[Record]]) -> list[str]:
+    """A line about `of_other_code`; none if today's code trained them all, or the code is not recorded."""
+    older, files = of_other_code(runs)
     if not files:
         return []
     return [

@@ -50,9 +50,9 @@ def note_removed(folder: RunFolder, steps: Iterable[int]) -> None:
         atomic_write_json(folder.checkpoints / "removed.json", {"steps": sorted(removed | steps)})
 
 
-def claim_run(folder: RunFolder, pid: int | None = None, pgid: int | None = None) -> None:
-    """Take the run for this process (or the child `pid`) and remove the record of an earlier failure; see lease.claim."""
-    leases.claim(folder.lease_path, pid, pgid)
+def claim_run(folder: RunFolder) -> None:
+    """Take the run for this process and remove the record of an earlier failure; see lease.claim."""
+    leases.claim(folder.lease_path)
     with readable("remove", folder.failed_path):
         folder.failed_path.unlink(missing_ok=True)
 
@@ -69,7 +69,7 @@ def release_run(folder: RunFolder) -> None:
 
 def write_waiting(folder: RunFolder, why: str) -> None:
     """Record in one line what this run waits for; it is valid as long as this process lives."""
-    atomic_write_json(folder.path / "waiting.json", {**leases.lease_of(os.getpid()), "why": why})
+    atomic_write_json(folder.path / "waiting.json", {**leases.new_lease(), "why": why})
 
 
 def clear_waiting(folder: RunFolder) -> None:

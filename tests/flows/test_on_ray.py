@@ -43,7 +43,7 @@ MINE = {"pid": os.getpid()}
 def order(folder, **changes):
     usual = {"asked": MINE, "threads": 1, "environment": {}, "versions": {}, "needs": {"num_cpus": 1}}
     place = {"module": "rpg.backends.local", "program": None}
-    place |= {"folder": str(folder.path), "home": str(folder.path.parents[2])}
+    place |= {"folder": str(folder.path)}
     return Order(**{**place, **usual, **changes})
 
 
@@ -85,7 +85,7 @@ def test_a_node_with_other_packages_is_refused(folder):
 def test_a_node_without_the_data_folder_is_refused_even_when_it_has_a_copy(folder, monkeypatch):
     elsewhere = r"data folder /nowhere .* is not the one on the cluster node .* share"
     with pytest.raises(UserError, match=elsewhere):
-        train_here(order(folder, home="/nowhere"))
+        train_here(order(Layout.at("/nowhere").run("sweep", "run")))
     monkeypatch.setattr(ray_task, "SEEN_SECONDS", 0.1)
     write_waiting(folder, "a node")
     with pytest.raises(UserError, match="is not the one"):  # what this very process has written is not there
@@ -154,7 +154,7 @@ def test_no_cluster_is_said_in_a_line(folder, tmp_path):
     cluster = Cluster("127.0.0.1:9", tmp_path / "ray.log")
     refused = r"backend\.place: no Ray cluster at '127\.0\.0\.1:9' .*refused.*`ray status`"
     with pytest.raises(ClusterGone, match=refused):
-        cluster.start("rpg.backends.local", folder, folder.path.parents[2], 1, {"num_cpus": 1})
+        cluster.start("rpg.backends.local", folder, 1, {"num_cpus": 1})
     cluster.close()
 
 
@@ -177,7 +177,7 @@ def test_when_the_head_is_lost_its_trainings_are_lost_and_the_next_one_asks_agai
 
     monkeypatch.setattr(remote, "python_module", command)
     cluster = Cluster("127.0.0.1:9", tmp_path / "ray.log")
-    arguments = ("rpg.backends.local", folder, folder.path.parents[2], 1, {"num_cpus": 1})
+    arguments = ("rpg.backends.local", folder, 1, {"num_cpus": 1})
     try:
         for left in (2, 1):
             lost = cluster.start(*arguments)
@@ -197,7 +197,7 @@ class Fake:
     def __init__(self, *answers):
         self.answers = list(answers)
 
-    def start(self, module, folder, home, threads, needs):
+    def start(self, module, folder, threads, needs):
         assert folder.waiting() == "waits for a place on the Ray cluster at 127.0.0.1:9"
         answer = dict(self.answers.pop(0))
         if (step := answer.pop("saves", None)) is not None:

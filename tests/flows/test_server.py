@@ -4,7 +4,6 @@ import concurrent.futures
 import json
 import multiprocessing
 import sqlite3
-import subprocess
 import sys
 import urllib.request
 from contextlib import closing
@@ -12,8 +11,9 @@ from contextlib import closing
 import httpx
 import pytest
 
-from flows.prefect import server
-from flows.prefect.server import ServerError, prefect_api, wait_healthy
+from flows.prefect import server, service
+from flows.prefect.server import prefect_api
+from flows.prefect.service import ServerError, Service, start_in_turn
 from tests.waiting import HANG
 
 
@@ -112,16 +112,14 @@ def test_fifty_forms_at_once_are_all_accepted_and_counted_once(tmp_path, monkeyp
 
 
 def test_a_server_that_does_nothing_is_given_up_with_its_last_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(server, "STILL_SECONDS", 1.0)
+    monkeypatch.setattr(service, "STILL_SECONDS", 1.0)
     log, code = (
         tmp_path / "server.log",
         "import sys, time; sys.stderr.write('OSError: no way\\nbye\\n'); time.sleep(600)",
     )
-    with log.open("wb") as output:
-        hangs = subprocess.Popen([sys.executable, "-c", code], stderr=output)
+    hangs = Service("server", [sys.executable, "-c", code], "http://127.0.0.1:9/api", {}, log)
     try:
         with pytest.raises(ServerError, match=rf"nothing for 1 s; OSError: no way \(log: {log}"):
-            wait_healthy(hangs, "http://127.0.0.1:9/api", log)
+            start_in_turn([hangs], tmp_path)
     finally:
-        hangs.kill()
-        hangs.wait()
+        hangs.stop(0)

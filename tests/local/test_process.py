@@ -176,26 +176,18 @@ def test_one_process_per_run_and_signals_end_it(home):
     assert "continuing after step" in child.output()
 
 
-@pytest.mark.parametrize("detached", [False, True])
 @pytest.mark.parametrize("command", ["train", "evaluate"])
-def test_it_dies_with_its_parent_unless_detached(home, command, detached):
-    folder = make_run(home, f"orphan-{command}-{detached}", make_spec(**LONG))
+def test_it_dies_with_its_parent(home, command):
+    folder = make_run(home, f"orphan-{command}", make_spec(**LONG))
     target = folder.path if command == "train" else folder.path.parent
     lock = target / (".lock" if command == "train" else ".evaluator")
-    ours, theirs = os.pipe()
     parent = os.fork()
     if not parent:
-        child = Child(command, target, *(["--detached"] if detached else []))
-        os.write(theirs, str(child.pid).encode())
+        Child(command, target)
         time.sleep(1000)
-    pid = int(os.read(ours, 20))
     until(lambda: held(lock))
     os.kill(parent, signal.SIGKILL)
     os.waitpid(parent, 0)
-    if detached and command == "train":
-        time.sleep(0.5)
-        assert held(lock)
-        os.kill(pid, signal.SIGKILL)
     until(lambda: not held(lock))
 
 

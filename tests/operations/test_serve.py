@@ -13,9 +13,7 @@ import pytest
 
 from flows.prefect.flow_runs import ALIVE, alive_path
 from flows.prefect.reconcile import reconcile
-from flows.prefect.server import ServerError
-from flows.serve.services import Service
-from flows.serve.supervisor import START_TRIES, _start
+from flows.prefect.service import ServerError, Service, start_in_turn
 from rpg.store import locks
 from tests.operations.serving import FINAL, SMALL, with_these_tests
 from tests.waiting import HANG, ended, until
@@ -33,11 +31,13 @@ def test_a_service_that_ends_while_it_starts_is_started_again_and_given_up_in_th
 
     first, never = service("first", second), service("never", "raise ValueError('no luck')")
     try:
-        _start(tmp_path, [first], threading.Event())
+        start_in_turn([first], tmp_path, threading.Event(), tries=5)
         assert len(first.starts) == 2 and first.ports()
-        with pytest.raises(ServerError, match=r"the never did not start; ValueError: no luck \(log: .*never"):
-            _start(tmp_path, [never], threading.Event())
-        assert len(never.starts) == START_TRIES
+        with pytest.raises(
+            ServerError, match=r"the never ended with code 1; ValueError: no luck \(log: .*never"
+        ):
+            start_in_turn([never], tmp_path, threading.Event(), tries=3)
+        assert len(never.starts) == 3
     finally:
         first.stop(0)
 

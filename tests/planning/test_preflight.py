@@ -107,15 +107,16 @@ def test_doctor_counts_the_longest_prompt_with_the_runs_tokenizer(tmp_path):
     assert _of_file(file_task(tmp_path, long), {"rollout.max_prompt_tokens": 71}, Layout(tmp_path)) == []
 
 
-def test_a_sweep_whose_prompts_are_too_long_ends_before_it_trains(tmp_path, capsys):
+def test_a_sweep_whose_prompts_are_too_long_ends_before_it_trains(tmp_path, monkeypatch, capsys):
     from flows.sweep.conductor import register
-    from rpg.backends.local.prepare import main
+    from rpg.backends.local import prepare
     from rpg.config.sweep_spec import single_run
     from rpg.tasks.preparation import data_digest
 
     layout = Layout(tmp_path / "data")
     register(single_run(file_task(tmp_path, [("d" * 70, "1")]), {}, data_digest), layout)
-    assert main([str(layout.sweep_folder("run")), "--detached"]) == 1
+    monkeypatch.setattr(prepare, "die_with_parent", lambda: None)
+    assert prepare.main([str(layout.sweep_folder("run"))]) == 1
     assert "rollout.max_prompt_tokens: 64, but a prompt has 71 tokens" in capsys.readouterr().out
 
 
@@ -227,6 +228,7 @@ def test_doctor_of_a_file_lists_all_that_is_wrong(tmp_path):
         ({"train.jsonl": ROWS.replace("demonstration", "shown")}, "train.jsonl: field demonstration is missing"),
         ({"held.jsonl": None}, "held.jsonl: cannot be read: No such file"),
         ({"run.yaml": RUN + "model: {type: pretrained, path: ./nowhere}\n"}, "model.path: nowhere: no such folder"),
+        ({"run.yaml": RUN + "model: {type: pretrained, path: no/such}\n"}, "model 'no/such' is n"),
         ({"run.yaml": RUN + "trainin: {steps: 3}\n"}, "run.yaml:8: trainin: unknown field"),
     ],
 )  # fmt: skip

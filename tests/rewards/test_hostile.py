@@ -146,7 +146,7 @@ def test_a_killed_worker_costs_one_answer_and_no_more(grader):
     items = [(rf"Answer: \sqrt{{{n * n}}} + k", f"{n} + k") for n in range(2, 30)]
     with Grader(workers=2) as own:
         assert all(g.correct for g in own.grade(items[:2]))
-        own._pool._running[0].process.kill()
+        own._pool._idle[0].process.kill()
         grades = own.grade(items)
     assert sum(not g.correct for g in grades) <= 1
     assert all("ended" in g.reason for g in grades if not g.correct)
@@ -157,7 +157,7 @@ def test_workers_end_with_their_parent():
         "import os, signal\n"
         "from rpg.rewards import Grader\n"
         "g = Grader(cpu_seconds=2.0); g.grade([('Answer: x', r'\\sqrt{2}')])\n"
-        "print(g._pool._running[0].process.pid, flush=True)\n"
+        "print(g._pool._idle[0].process.pid, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -12,7 +12,7 @@ from rpg.report.summary import summarise
 from rpg.report.tables import latex, markdown
 from rpg.store import queries, run_provenance
 from rpg.store.database import build, connect
-from rpg.store.run_provenance import differences, of_other_code, other_code_notes
+from rpg.store.run_provenance import differences, of_other_code, other_code_notes, recorded
 
 SHAPE = Shape(steps=4, eval_every=2, problems=6, samples=2, benchmarks=("easy",), metrics=3)
 
@@ -93,7 +93,7 @@ def test_table_status_and_database_name_runs_of_other_code(tmp_path, tree):
             (tree / "rpg/losses/policy_loss.py").write_text("one = 2\n")
             here._digest.cache_clear()
         run_provenance.write(folder, 1, ("rpg.losses",))
-    assert of_other_code(folders.values()) == (
+    assert of_other_code(recorded(folders.values())) == (
         ["grpo-seed0", "grpo-seed1", "rpg-urkl-seed0"], ["rpg/losses/policy_loss.py"]
     )  # fmt: skip
     build(layout)
@@ -110,7 +110,7 @@ def test_table_status_and_database_name_runs_of_other_code(tmp_path, tree):
     assert "trained by different code: " in latex(summary)
     (tree / "dashboard" / "app.py").write_text("one = 2\n")
     (tree / "rpg" / "losses" / "policy_loss.py").write_text("one = 1\n")
-    assert other_code_notes(folders.values()) == [
+    assert other_code_notes(recorded(folders.values())) == [
         "trained by older code: rpg-urkl-seed1; rpg/losses/policy_loss.py has changed since; "
         "rpg sweep --fresh trains them again"
     ]
@@ -123,7 +123,7 @@ def test_a_record_that_cannot_be_read_is_a_warning(tmp_path):
     build(layout)
     with connect(layout) as db:
         assert any(str(path) in line for line in queries.warnings(db))
-    assert other_code_notes([layout.run("demo", "grpo-seed0")]) == []
+    assert other_code_notes(recorded([layout.run("demo", "grpo-seed0")])) == []
 
 
 def test_what_a_process_has_imported_is_ours_and_nobodys_packages():

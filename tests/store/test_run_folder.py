@@ -22,6 +22,7 @@ from rpg.store.run_writer import (
     write_manifest,
 )
 from rpg.store.samples import read_eval, write_eval
+from tests.waiting import until
 
 ROW = {
     "problem_id": "p1",
@@ -291,9 +292,11 @@ def test_states_follow_from_the_files(run):
 
 
 def test_a_lease_lives_as_long_as_its_process(run):
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+    begin = "from rpg.store import Layout\nfrom rpg.store.run_writer import claim_run\nimport sys, time\n"
+    begin += "claim_run(Layout.at(sys.argv[1]).run('sweep', 'grpo-s0')); time.sleep(60)"
+    child = subprocess.Popen([sys.executable, "-c", begin, str(run.path.parents[2])], start_new_session=True)
     try:
-        claim_run(run, pid=child.pid)
+        until(run.lease, what="the lease")
         lease = run.lease()
         assert (lease["pid"], lease["pgid"]) == (child.pid, child.pid)
         assert run.state() == "running"

@@ -2,7 +2,7 @@
 
 Exit codes: 0 all steps are trained, 1 failed (FAILED.json says why in one line), 75 another process works on this
 run, 130 and 143 stopped by a signal. Whatever ends it, `kill -9` included, the same command goes on from the last
-checkpoint. The process ends when its parent does, unless --detached.
+checkpoint. The process ends when its parent does.
 """
 
 from __future__ import annotations

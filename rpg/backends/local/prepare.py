@@ -24,14 +24,10 @@ from rpg.tasks.preparation import data_files, data_notes, prepare_data, read_pro
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m rpg.backends.local.prepare", description=__doc__)
     parser.add_argument("sweep", type=Path, help="the sweep's folder, with a folder per run")
-    parser.add_argument("--home", type=Path, help="the data folder (default: two levels above SWEEP_DIR)")
-    parser.add_argument("--detached", action="store_true", help="keep running when the parent process ends")
-    options = parser.parse_args(arguments)
-    if not options.detached:
-        die_with_parent()
-    sweep = options.sweep.resolve()
+    sweep = parser.parse_args(arguments).sweep.resolve()
+    die_with_parent()
     try:
-        _prepare(sweep.name, (options.home or sweep.parents[1]).absolute())
+        _prepare(sweep.name, sweep.parents[1])
     except UserError as error:
         print(error, flush=True)
         return 1
