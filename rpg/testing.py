@@ -15,7 +15,6 @@ from rpg.auditing.measure import Settings
 from rpg.auditing.moments import LossFunction
 from rpg.auditing.objectives import LEVELS, gradients
 from rpg.auditing.subjects import Scene, Subject, from_algorithm
-from rpg.auditing.worlds import world
 from rpg.catalogue import Algorithm
 
 _TERM = re.compile(r"\s*([+-])?\s*(\d+(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+)?\s*\*?\s*([a-z_]+)\s*")
@@ -48,23 +47,18 @@ def assert_gradient(
     terms = _parse(of)
     subject = _subject(loss, terms, per_token)
     settings = Settings(seeds=tuple(seeds), drifts=tuple(drifts))
-    first = Scene.of(
-        subject, world(settings.vocabulary, settings.length, settings.seeds[0]), max(settings.drifts)
-    )
+    first = Scene.of(subject, settings.world(settings.seeds[0]), max(settings.drifts))
     if why := unmeasurable(subject.loss, first):
         raise AssertionError(why)
     if first.normaliser(subject.loss) is None:
         settings = settings.coupled()
-    errors: dict[tuple[int, float], float] = {}
-    for seed in settings.seeds:
-        place = world(settings.vocabulary, settings.length, seed)
-        for drift in settings.drifts:
-            scene = Scene.of(subject, place, drift)
-            columns = gradients(place, scene.logits, place.ref, level)
-            wanted = torch.stack([weight * columns[name] for name, weight in terms.items()]).sum(0)
-            step = scene.moments(subject.loss, settings.batch).mean
-            errors[seed, drift] = float((step - wanted).norm() / max(float(wanted.norm()), 1e-14))
-    (_, drift), worst = max(errors.items(), key=lambda item: item[1])
+    errors = []
+    for scene in settings.scenes(subject):
+        columns = gradients(scene.world, scene.logits, scene.world.ref, level)
+        wanted = torch.stack([weight * columns[name] for name, weight in terms.items()]).sum(0)
+        step = scene.moments(subject.loss, settings.batch).mean
+        errors.append((float((step - wanted).norm() / max(float(wanted.norm()), 1e-14)), scene.drift))
+    worst, drift = max(errors, key=lambda error: error[0])
     if not worst <= within:
         sentence = diagnose(subject, Settings(seeds=settings.seeds)).sentence
         off = f"{worst:.2g} off the {level}-level gradient of {of!r} at drift {drift:g}"

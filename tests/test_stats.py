@@ -330,6 +330,20 @@ def test_a_family_pools_spreads_in_logits_and_assumes_more_at_the_edges():
     assert found.edge[0] == pytest.approx(sum(0.15 * (1 - 4 * m * (1 - m)) / 20 for m in middles) / 4)
 
 
+def test_a_variant_that_is_always_wrong_says_nothing_about_what_seeds_share():
+    """Seeds move all variants together by 0.1, and each by 0.01: only the latter is an error of differences."""
+    rng = np.random.default_rng(12)
+    together, alone = 0.1 * rng.standard_normal((1, 5, 1)), 0.01 * rng.standard_normal((4, 5, 1))
+    scores = (0.5 + together + alone + rng.normal(0, 0.05, (4, 1, 40)))[None]
+    wrong = np.concatenate([scores, np.zeros((1, 1, 5, 40))], axis=1)
+
+    def spread(strata):
+        weights, variances, _ = stats.family([strata]).pooled
+        return (weights * variances).sum(axis=2)[0, :3]
+
+    assert spread(wrong) == pytest.approx(spread(scores), rel=0.3)
+
+
 def test_the_smaller_p_of_the_two_routes_pays_for_the_choice():
     """Normal errors on both routes, four differences, five seeds: shares 0.65 and 0.85, and a factor for the crowd."""
     pooled, pairwise = (

@@ -26,6 +26,7 @@ from rpg.study.trials import (
     batch_trials,
     read_batch,
     searches,
+    tuned,
     tuning_sweep,
     tunings_of,
     write_study,
@@ -175,9 +176,7 @@ def register(running: Running, tunings: Sequence[Tuning]) -> None:
         return
     winners = {}
     for tuning in tunings:
-        found = [*searches(layout, name, tuning).values()]
-        whole = sum(map(len, found)) == running.study.searches * running.study.spec.tune.trials
-        if not whole or any(trial.state == "pending" for trials in found for trial in trials):
+        if not (found := tuned(layout, name, tuning)):
             command = next_steps.command("study", str(running.study.path), "--only", "tune", layout=layout)
             raise StudyError(
                 f"{name}: {tuning.variant} is not tuned yet, so nothing can be registered; first: {command}"

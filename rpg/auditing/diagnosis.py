@@ -7,7 +7,7 @@ something is left over, the slopes of single tokens are compared with those of a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import NamedTuple
 
@@ -75,9 +75,8 @@ class Diagnosis(NamedTuple):
 
 def diagnose(subject: Subject, settings: Settings) -> Diagnosis:
     """Say what a loss follows."""
-    worlds = [world(settings.vocabulary, settings.length, seed) for seed in settings.seeds]
-    drifts = [0.0, *sorted((d for d in settings.drifts if d > 0), key=lambda drift: abs(drift - 0.4))[:2]]
-    scenes = [Scene.of(subject, place, drift) for place in worlds for drift in drifts]
+    drifts = 0.0, *sorted((d for d in settings.drifts if d > 0), key=lambda drift: abs(drift - 0.4))[:2]
+    scenes = replace(settings, drifts=drifts).scenes(subject)
     if why := unmeasurable(subject.loss, scenes[-1]):
         return Diagnosis(why, is_measurable=False)
     if any(scene.normaliser(subject.loss) is None for scene in scenes):
@@ -161,9 +160,7 @@ def _fit(step: Tensor, columns: dict[str, Tensor], level: str) -> Projection:
 
 def _coupled(subject: Subject, settings: Settings) -> Diagnosis:
     """A loss whose responses affect each other, over every batch of two and of three that a small world has."""
-    small = settings.coupled()
-    place = world(small.vocabulary, small.length, small.seeds[0])
-    scenes = [Scene.of(subject, place, drift) for drift in small.drifts]
+    scenes = settings.coupled().scenes(subject)
     fits = [projected([(s, s.moments(subject.loss, size).mean) for s in scenes]) for size in (2, 3)]
     shares = [fit.coefficients.get("reward", 0.0) for fit in fits]
     words = (

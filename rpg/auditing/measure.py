@@ -38,6 +38,14 @@ class Settings:
         drifts = tuple({0.0: 0, min(self.drifts, key=lambda drift: abs(drift - 0.4)): 0})
         return replace(self, vocabulary=2, length=3, batch=2, drifts=drifts, seeds=self.seeds[:1])
 
+    def world(self, seed: int) -> World:
+        return world(self.vocabulary, self.length, seed)
+
+    def scenes(self, subject: Subject) -> list[Scene]:
+        """At every drift in the world of every seed."""
+        places = map(self.world, self.seeds)
+        return [Scene.of(subject, place, drift) for place in places for drift in self.drifts]
+
 
 @dataclass(frozen=True)
 class Point:
@@ -104,7 +112,7 @@ def _measure(
     subject: Subject, settings: Settings, seed: int, drift: float, clipped: bool, third: bool
 ) -> tuple[Moments, dict[str, float], float]:
     """(moments of the gradient, bias by objective, KL per response)."""
-    w = world(settings.vocabulary, settings.length, seed)
+    w = settings.world(seed)
     scene = Scene.of(subject, w, drift, third)
     loss = subject.clipped if clipped and subject.clipped is not None else subject.loss
     moment, exact = scene.moments(loss, settings.batch), _exact(w, drift, third, subject.beta)
@@ -114,10 +122,9 @@ def _measure(
 
 def _is_coupled(subject: Subject, settings: Settings) -> bool:
     """Whether the responses of a batch affect each other, with the loss's clip or without."""
-    w = world(settings.vocabulary, settings.length, settings.seeds[0])
-    scenes = [Scene.of(subject, w, drift) for drift in (settings.drifts[0], settings.drifts[-1])]
+    ends = replace(settings, seeds=settings.seeds[:1], drifts=(settings.drifts[0], settings.drifts[-1]))
     losses = [loss for loss in (subject.loss, subject.clipped) if loss is not None]
-    return any(scene.normaliser(loss) is None for loss in losses for scene in scenes)
+    return any(scene.normaliser(loss) is None for loss in losses for scene in ends.scenes(subject))
 
 
 def _point(subject: Subject, settings: Settings, drift: float, clipped: bool, reference: str) -> Point:

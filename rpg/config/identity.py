@@ -151,7 +151,7 @@ def identity_record(spec: RunSpec, data_digest: str) -> dict[str, Any]:
 
 def identity(spec: RunSpec, data_digest: str) -> str:
     """Hash of a run's training settings and data: 16 hexadecimal digits. Data count by content, not by name."""
-    return _hash(identity_record(spec, data_digest))
+    return digest(identity_record(spec, data_digest))
 
 
 def root(spec: RunSpec, data_digest: str) -> str:
@@ -163,13 +163,13 @@ def root(spec: RunSpec, data_digest: str) -> str:
     """
     record = identity_record(spec, data_digest)
     if SCHEDULE in record["settings"]:
-        return _hash(record)
-    return _hash({**record, "settings": {k: v for k, v in record["settings"].items() if k != STEPS}})
+        return digest(record)
+    return digest({**record, "settings": {k: v for k, v in record["settings"].items() if k != STEPS}})
 
 
 def evaluation_identity(spec: RunSpec) -> str:
     """Hash of how a run's checkpoints are evaluated, without how often, on what and with how many samples."""
-    return _hash(_settings([leaf for leaf in leaves(spec) if leaf.kind is EVALUATES]))
+    return digest(_settings([leaf for leaf in leaves(spec) if leaf.kind is EVALUATES]))
 
 
 def former_identity(spec: RunSpec, data_digest: str) -> str:
@@ -178,7 +178,7 @@ def former_identity(spec: RunSpec, data_digest: str) -> str:
     del resolved["evaluation"]["place"]
     resolved["backend"].pop("place", None)
     resolved["task"] |= spec.task.by_content()
-    return _hash({"spec": resolved, "data": data_digest})
+    return digest({"spec": resolved, "data": data_digest})
 
 
 def frozen_dump(section: BaseModel, place: str = "") -> dict[str, Any]:
@@ -229,5 +229,6 @@ def _remove(data: dict[str, Any], dotted: str) -> None:
         data.pop(last, None)
 
 
-def _hash(value: Any) -> str:
+def digest(value: Any) -> str:
+    """16 hexadecimal digits for a value of JSON."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:16]

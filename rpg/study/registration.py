@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from rpg import provenance
+from rpg.config.identity import digest
 from rpg.config.sweep_spec import value_text
 from rpg.store import Layout, RunFolder, StoreError, atomic_write_json
 from rpg.store.current import current_runs
 from rpg.store.run_folder import FORMAT, read_checked
-from rpg.study.trials import digest, read_study
+from rpg.study.trials import read_study
 
 OVER_LEVELS = "over levels of factors"
 """What a look is at, where factors are crossed with the seeds."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from rpg.store import Layout
 from rpg.study.registration import registration
-from rpg.study.trials import read_study, searches, tuning_from
+from rpg.study.trials import read_study, searches, tuned, tuning_from
 from rpg.study.tuning import equal_settings, remarks, winner
 
 headings = ["Variant", "Trials", "Finished", "Pruned", "Failed", "Best", "Settings"]
@@ -35,9 +35,7 @@ def sentences(layout: Layout, study: str) -> Iterator[str]:
     record = read_study(layout, study)
     for one in record["tuning"]:
         tuning = tuning_from(one)
-        found = [*searches(layout, study, tuning).values()]
-        over = sum(map(len, found)) == record["spec"]["tune"]["trials"] * record["searches"]
-        if not over or any(trial.state == "pending" for trials in found for trial in trials):
+        if not (found := tuned(layout, study, tuning)):
             continue
         for number, trials in enumerate(found, 1):
             if winner(trials) is None:

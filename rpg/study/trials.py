@@ -6,7 +6,6 @@ stored twice.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterator
 from functools import lru_cache
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas
 
-from rpg.config.identity import canonical_json
+from rpg.config.identity import digest
 from rpg.store import Layout, RunFolder, atomic_write_json
 from rpg.store.run_folder import FORMAT, folders, read_checked
 from rpg.store.samples import read_samples
@@ -46,11 +45,6 @@ class Batch(NamedTuple):
     first: int
     settings: list[dict[str, Any]]
     runs: list[list[str]]
-
-
-def digest(value: Any) -> str:
-    """16 hexadecimal digits for a value of JSON."""
-    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:16]
 
 
 def tuning_sweep(study: str) -> str:
@@ -151,6 +145,15 @@ def searches(layout: Layout, study: str, tuning: Tuning) -> dict[int, list[Trial
     for batch in batches(layout, study, tuning):
         found.setdefault(batch.search, []).extend(batch_trials(layout, study, tuning, batch)[0])
     return found
+
+
+def tuned(layout: Layout, study: str, tuning: Tuning) -> list[list[Trial]] | None:
+    """The searches of a variant whose trials have all ended; None before."""
+    record, found = read_study(layout, study), [*searches(layout, study, tuning).values()]
+    whole = sum(map(len, found)) == record["spec"]["tune"]["trials"] * record["searches"]
+    return (
+        found if whole and not any(trial.state == "pending" for trials in found for trial in trials) else None
+    )
 
 
 def outcome(folder: RunFolder, benchmarks: tuple[str, ...]) -> Outcome:
