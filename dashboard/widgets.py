@@ -95,7 +95,7 @@ def show_chart(chart: Any, key: str) -> None:
     # st.altair_chart would validate every chart against the schema of Vega-Lite again: half a second a page.
     data, chart.data = chart.data, alt.Undefined
     canvas = {"embedOptions": {"renderer": "canvas"}}  # thousands of SVG elements take seconds to paint
-    spec = chart.to_dict(validate=False) | {"config": theme.THEME, "usermeta": canvas}
+    spec = {"usermeta": canvas} | chart.to_dict(validate=False) | {"config": theme.THEME}
     st.vega_lite_chart(data, theme.on_dark(spec) if dark() else spec, theme=None, key=key, width="stretch")
 
 
