@@ -146,7 +146,7 @@ def test_leaks_and_duplicates_are_reported_with_the_numbers(checkpoints, tmp_pat
 def test_mistakes_are_said_in_one_line(checkpoints, own_benchmark, tmp_path):
     mine = own_benchmark
     for benchmarks, options, words in (
-        (["aime42"], {}, r"benchmark 'aime42' is not known; did you mean 'aime2[45]'\?"),
+        (["aime42"], {}, r"benchmark 'aime42' is not known; did you mean 'aime2[456]'\?"),
         ([mine], {"engine": "sglang"}, "known: local, huggingface, vllm"),
         ([mine, mine], {}, "benchmarks: 'mine' is named twice"),
         ([], {}, "benchmarks: none is named"),
