@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.prefect.service import Service, start_in_turn
-from rpg.processes import die_with_parent, python_module, quick_imports
+from rpg.processes import die_with_parent, parent_mark, python_module, quick_imports
 from rpg.store import StoreError, atomic_path, locks, user_cache
 from rpg.web import AccessControl, Address
 
@@ -72,7 +72,8 @@ def private(port: int, log: Path) -> Service:
     environment = {"PREFECT_UI_ENABLED": "0", **EPHEMERAL}
     health = f"http://{HOST}:{port}/api/health"
     command = python_module("flows.prefect.server", port)
-    return Service("private Prefect server", command, health, environment, log)
+    # Not the mark of what a sweep starts: a night's server outlives the end of each of its sweeps.
+    return Service("private Prefect server", command, health, environment, log, parent_mark)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import subprocess
 import threading
 import time
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,6 +38,8 @@ class Service:
     health: str | None
     environment: dict[str, str]
     log: Path
+    marks: Callable[[], dict[str, str]] = owner_mark
+    """Variables that say how long it may live (rpg.processes)."""
     process: subprocess.Popen[bytes] | None = None
     starts: list[float] = field(default_factory=list)
     since: float = 0.0
@@ -51,7 +53,7 @@ class Service:
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
                 self.command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                start_new_session=True, env={**os.environ, **self.environment, **owner_mark()},
+                start_new_session=True, env={**os.environ, **self.environment, **self.marks()},
             )  # fmt: skip
 
     def ended(self) -> int | None:
