@@ -18,7 +18,7 @@ from rpg.next_steps import command
 from rpg.report.curves import X_TITLES
 from rpg.store import Layout, StoreError
 from rpg.study import study_report
-from rpg.study.registration import read_record
+from rpg.study.registration import registration
 from rpg.study.study_report import Material, Part
 from rpg.study.trials import studies, trials, tuning_sweep
 
@@ -109,9 +109,10 @@ def _show(part: Part) -> None:
 
 
 def _state(layout: Layout, name: str) -> str:
-    """What changes when a trial is proposed or ends, or the study is registered."""
+    """What changes when a trial is proposed or ends, or the study is registered or departs from what it registered."""
     rows = trials(layout, name)[["variant", "trial", "state", "seeds"]]
-    return f"{rows.to_csv()} {(read_record(layout, name) or {}).get('digest')}"
+    plan = registration(layout, name)
+    return f"{rows.to_csv()} {plan and (plan.digest, plan.deviations)}"
 
 
 @fragment(run_every=REFRESH)

@@ -221,8 +221,15 @@ def test_panels_zoom_and_hover_together_and_the_legend_can_be_clicked(page, addr
     page.goto(link)
     settled(page)
     assert address_bar() == link, "a copied link shows what was clicked"
-    page.mouse.click(box["x"] + 60, box["y"] + 18)
-    until(lambda: "picked=" not in address_bar(), "another click, which takes it back")
+
+    def taken_back():
+        """By a click; the chart may have been drawn anew below one, which is then lost."""
+        page.mouse.click(box["x"] + 60, box["y"] + 18)
+        page.wait_for_timeout(500)
+        settled(page)
+        return "picked=" not in address_bar()
+
+    until(taken_back, "another click, which takes it back")
 
 
 def saved(tab, name):
@@ -247,6 +254,12 @@ def test_a_study_grows_on_its_page_and_a_point_leads_to_its_run(page, address, l
     assert counts() == [["grpo", "4", "2"], ["rpg-reinforce-urkl", "4", "2"], ["dapo", "4", "2"]]
     assert page.get_by_text("registered", exact=True).count() == 0
     synthetic_study.write(layout.home, question=HOSTILE, trials=4, seeds=3, shape=STUDY)
+    page.get_by_text("registered", exact=True).wait_for()
+    read = layout.study_folder("kl-forms") / "study.json"
+    text = read.read_text()
+    read.write_text(re.sub(r'"matters": ?0.03', '"matters": 0.05', text))
+    page.get_by_text("registered, then changed", exact=True).wait_for()
+    read.write_text(text)
     page.get_by_text("registered", exact=True).wait_for()
     settled(page)
     page.locator("path[aria-label*='link: ']").first.click(force=True)  # another trial may lie above it

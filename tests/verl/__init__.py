@@ -21,10 +21,10 @@ def marked(folder, read=psutil.Process.name):
     return values
 
 
-def start_launcher(folder, home, **options):
+def start_launcher(folder, **options):
     """The launcher as a process of its own, with the stand-in for verl's driver."""
     code = (
         "import sys; from rpg.backends.verl import jobs; jobs.MAIN = 'stand_in'\n"
-        "from rpg.backends.verl.__main__ import main; sys.exit(main([sys.argv[1], '--home', sys.argv[2]]))"
+        "from rpg.backends.verl.__main__ import main; sys.exit(main([sys.argv[1]]))"
     )
-    return subprocess.Popen([sys.executable, "-c", code, folder.path, home], **options)
+    return subprocess.Popen([sys.executable, "-c", code, folder.path], **options)

@@ -125,7 +125,7 @@ def test_the_command(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "argv", ["rpg", "doctor", "--backend", "slurm"])
     with pytest.raises(SystemExit) as end:
         main()
-    assert end.value.code == 2 and "accepted: verl" in capsys.readouterr().err
+    assert end.value.code == 2 and "'slurm' is not one of 'verl'" in capsys.readouterr().err
 
 
 def test_the_papers_sweeps_pass_on_a_good_machine():

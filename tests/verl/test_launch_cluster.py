@@ -66,12 +66,12 @@ def test_a_job_is_found_again_after_kill_9(home, cluster):
     address, _ = cluster
     folder = a_run(home, "found", address)
     gate = home / "gate"
-    process = start_with(folder, home, f"wait:1:{gate}")
-    until(lambda: folder.checkpoint(1).exists())
+    process = start_with(folder, f"wait:1:{gate}")
+    until(lambda: folder.checkpoint(1).exists(), "the first checkpoint", lambda: process.poll() is not None)
     process.kill()
     process.wait()
     assert job_of(folder, address).status == "RUNNING"
-    again = start_launcher(folder, home)
+    again = start_launcher(folder)
     until(lambda: folder.state() == "running")
     gate.touch()
     assert again.wait(HANG) == 0
@@ -83,8 +83,8 @@ def test_a_job_is_found_again_after_kill_9(home, cluster):
 def test_cancel_stops_the_job(home, cluster):
     address, _ = cluster
     folder = a_run(home, "cancelled", address)
-    process = start_with(folder, home, f"wait:1:{home / 'never'}")
-    until(lambda: folder.checkpoint(1).exists())
+    process = start_with(folder, f"wait:1:{home / 'never'}")
+    until(lambda: folder.checkpoint(1).exists(), "the first checkpoint", lambda: process.poll() is not None)
     process.send_signal(signal.SIGTERM)
     assert process.wait(HANG) == 143
     assert job_of(folder, address).status == "STOPPED" and folder.state() == "interrupted"
@@ -126,6 +126,6 @@ def set_stand_in(folder, what):
     (folder.path / "stand-in").write_text(what)
 
 
-def start_with(folder, home, what):
+def start_with(folder, what):
     set_stand_in(folder, what)
-    return start_launcher(folder, home)
+    return start_launcher(folder)

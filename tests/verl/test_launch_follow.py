@@ -127,15 +127,15 @@ def test_a_hang_is_ended_and_said(home, monkeypatch):
     assert "continuing after step 1 of 3" in train(folder, home)[0]
 
 
-def start(folder, home, what):
+def start(folder, what):
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    return start_launcher(folder, home, env={**os.environ, "STAND_IN": what}, **pipes)
+    return start_launcher(folder, env={**os.environ, "STAND_IN": what}, **pipes)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
 def test_an_end_from_outside_ends_everything_and_loses_nothing(home, number, code):
     folder = make_run(home, f"ends-{number}", spec(4))
-    process = start(folder, home, "child:2")
+    process = start(folder, "child:2")
     until(lambda: folder.checkpoint(2).exists())
     assert folder.state() == "running" and len(marked(folder)) == 2
     process.send_signal(number)
