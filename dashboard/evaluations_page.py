@@ -6,7 +6,9 @@ from dashboard.view import View
 from dashboard.widgets import choose_many
 from rpg.next_steps import command
 
-SHARES = {"accuracy": "mean@k", "pass_at_k": "pass@k", "maj_at_k": "maj@k", "truncated": "cut off"}
+SHARES = {
+    "accuracy": "mean@k", "pass_at_k": "pass@k", "maj_at_k": "maj@k", "truncated": "cut off",
+    "unread": "unread", "second_reading": "mean@k with a second reader"}  # fmt: skip
 
 
 def page(view: View) -> None:
@@ -25,15 +27,15 @@ def page(view: View) -> None:
     on = choose_many("Benchmarks", benchmarks, "benchmarks", benchmarks, column=right)
     table = table[table["origin"].isin(chosen) & table["benchmark"].isin(on)]
     shares = {name: st.column_config.NumberColumn(label, format="percent") for name, label in SHARES.items()}
-    unread = st.column_config.NumberColumn("unread", format="percent")
     names = {"standard_error": "± (s.e.)", "rules": "graded by", "draws": "samples/"}
     st.dataframe(
         table,
         hide_index=True,
-        column_config={**shares, **names, "unread": unread},
+        column_config={**shares, **names},
         height=min(38 + 35 * len(table), 700),
     )
     st.text(
         f"{len(table)} evaluations. The error is that of mean@k over problems. The samples of evaluations with the same "
-        "folder under samples/ are the same."
+        "folder under samples/ are the same. Unread answers count as wrong; a second reader, a computer algebra "
+        "system, judges those that are one formula, and what it finds is shown apart."
     )

@@ -11,10 +11,11 @@ from dashboard.view import samples as stored
 from dashboard.widgets import choose, choose_part, linked, notice, rows_of, show_chart
 from rpg.metrics import shown as shown_metrics
 from rpg.report import curves
+from rpg.rewards.grades import unread_form
 from rpg.store import StoreError
 from rpg.store.current import flat
 from rpg.store.run_folder import RunFolder
-from rpg.store.samples import GRADE_COLUMNS, graded_by, gradings, read_grades
+from rpg.store.samples import GRADE_COLUMNS, SECOND, graded_by, gradings, read_grades
 
 SHOWN = 20_000  # characters of a text; the file has the rest
 UNRECORDED = "unrecorded rules"
@@ -143,7 +144,7 @@ def _samples(folder: RunFolder) -> None:
         return
     rules = choose("Graded by", list(dict.fromkeys([drawn, *again])), "rules", drawn, column=third)
     other = again.get(rules) if rules != drawn else None
-    kinds = ["all", "right", "wrong", "truncated", *(["changed"] if other else [])]
+    kinds = ["all", "right", "wrong", "unread", "truncated", *(["changed"] if other else [])]
     kind = choose("Show", kinds, "show", "all", column=fourth)
     words = fifth.text_input("Search in problem, response and answer", key="search", bind="query-params")
     try:
@@ -219,6 +220,9 @@ def matching(samples: pandas.DataFrame, kind: str, words: str) -> pandas.DataFra
         "all": samples["correct"] | True,
         "right": samples["correct"],
         "wrong": ~samples["correct"],
+        "unread": [
+            unread_form(*each) is not None for each in zip(samples["correct"], samples["reason"], strict=True)
+        ],
         "truncated": samples["truncated"],
         "changed": samples.get("before", samples["correct"]) != samples["correct"],
     }[kind]
@@ -231,6 +235,9 @@ def matching(samples: pandas.DataFrame, kind: str, words: str) -> pandas.DataFra
 
 def _sample(sample: pandas.Series) -> None:
     verdict = "right" if sample["correct"] else "wrong"
+    second = sample.get(SECOND)
+    if pandas.notna(second):
+        verdict += f", {'right' if second else 'wrong'} to the second reader"
     st.text(
         f"{sample['problem_id']}, sample {sample['sample']}: {verdict} ({sample['reason']}); "
         f"extracted {sample['extracted']!r}, expected {sample['answer']!r}; {sample['tokens']} tokens"

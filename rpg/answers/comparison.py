@@ -42,6 +42,9 @@ Verdict = tuple[bool, str]
 """Right or wrong, and why in a few words."""
 
 _COLLECTIONS = {"tuple", "set", "union", "matrix"}
+_SEVERAL = {"word", "sep", "stop", "colon", "dots"}
+"""Kinds of tokens that an answer of one formula does not have."""
+_ONE_BOX = re.compile(r"\s*\$*\s*\\boxed\s*\{((?:(?!\\boxed).)*)\}\s*\$*[\s.]*")
 _NOT_READ = set("sum prod int lim iint oint partial max min sup inf gcd lcm deg det dim".split())
 """Commands and functions of quantities that the grammar does not evaluate."""
 _WITH_UNIT = re.compile(r"[A-Za-z°¢£€¥]{2}|\\(?:\$|circ)|[A-Za-z°¢£€¥℃%]\W*$|^\W*(?:\$\s?\d[^$]*|[¢£€¥].*)$")
@@ -141,11 +144,36 @@ def _by_algebra(gold: str, answer: str, reason: str) -> Verdict:
     if not any(t.kind in ("number", "op", "command", "open") and t.text != "{" for t in gold_tokens):
         said = {_words(part, gold_tokens) for part in _sentences(answer_tokens) if not _says_nothing(part)}
         return said == {_words(gold_tokens, gold_tokens)}, "words"
-    several = any(t.kind in ("word", "sep", "stop", "colon", "dots") for t in answer_tokens)
+    several = any(t.kind in _SEVERAL for t in answer_tokens)
     if several or answer.count("boxed") > 1:
         return False, reason
-    right = computer_algebra.equivalent(normalise(gold), normalise(answer))
+    right = bool(computer_algebra.verdict(normalise(gold), normalise(answer)))
     return right, f"{'' if right else 'not '}equivalent (math-verify)"
+
+
+_APART = re.compile(r"'|(?<![A-Za-z])_|\d\s*\\frac|\\boxed")
+"""Minutes, a number with an index, a mixed number, a box beside something: the grammar refuses these on purpose."""
+
+
+def reread(gold: str, answer: str) -> bool | None:
+    """A computer algebra system's verdict on an answer that the grammar could not read; None where it cannot read it either,
+    or it is more than one formula: words, lists and alternatives stay unread, whatever the algebra would pick from them.
+    """
+    if box := _ONE_BOX.fullmatch(answer):
+        answer = box[1]
+    if _HEDGED.search(answer) or _APART.search(answer):
+        return None
+    try:
+        tokens = _bare_tokens(answer)
+    except Unreadable:
+        return None
+    depth, relations = 0, 0
+    for token in tokens:
+        depth += (token.kind == "open") - (token.kind == "close")
+        relations += token.kind == "rel"
+        if relations > 1 or token.kind == "word" or (token.kind in _SEVERAL and depth == 0):
+            return None
+    return computer_algebra.verdict(normalise(gold), normalise(answer), digits=12)
 
 
 def _sentences(tokens: list[Token]) -> list[list[Token]]:

@@ -12,20 +12,21 @@ from functools import lru_cache
 from typing import Any
 
 
-def equivalent(gold: str, answer: str) -> bool:
-    """Whether two formulas, normalised (rpg.answers.extraction), are the same to math-verify.
+def verdict(gold: str, answer: str, digits: int = 6) -> bool | None:
+    """Whether two formulas, normalised (rpg.answers.extraction), are the same to math-verify, decimals to this many digits;
+    None where it cannot read one of them.
 
-    May run long on hostile input: call it where it can be killed. False where the library is not installed.
+    May run long on hostile input: call it where it can be killed. None, too, where the library is not installed.
     """
     try:
         verify = _library()
     except ImportError:
-        return False
+        return None
     expected, stated = _parsed(gold), _parsed(answer)
     if expected is None or stated is None:
-        return False
+        return None
     # Without the library's time limits: they rest on signals, which Python handles only between its own instructions.
-    return bool(verify(expected, stated, timeout_seconds=None))
+    return bool(verify(expected, stated, float_rounding=digits, timeout_seconds=None))
 
 
 @lru_cache(maxsize=1)

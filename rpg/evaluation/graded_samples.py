@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from rpg.evaluation.engines.protocol import Engine, Request
+from rpg.rewards.grades import unread_form
 from rpg.rewards.scoring import Answered, Scorer
 from rpg.store.draws import Draw, Draws, Key, digest
+from rpg.store.samples import SECOND
 from rpg.tasks import Problem
 
 _FLUSH_ROWS = 64
@@ -148,8 +150,15 @@ def _grade(samples: Sequence[tuple[Problem, int, Draw]], scorer: Scorer) -> list
         Answered(text, tokens, truncated, problem.answer, problem.asked(), problem.columns)
         for problem, _, (text, tokens, truncated) in samples
     ]
+    scores = scorer.score(answered)
+    unread = {
+        index: (samples[index][0].answer, scored.grade.extracted or "")
+        for index, scored in enumerate(scores)
+        if unread_form(scored.grade.correct, scored.grade.reason)
+    }
+    second = dict(zip(unread, scorer.reread([*unread.values()]), strict=True))
     rows = []
-    for (problem, sample, draw), scored in zip(samples, scorer.score(answered), strict=True):
+    for index, ((problem, sample, draw), scored) in enumerate(zip(samples, scores, strict=True)):
         row = {
             "problem_id": problem.id,
             "sample": sample,
@@ -162,6 +171,8 @@ def _grade(samples: Sequence[tuple[Problem, int, Draw]], scorer: Scorer) -> list
             "tokens": draw.tokens,
             "truncated": draw.truncated,
         }
+        if unread:
+            row[SECOND] = second.get(index)
         if not scorer.plain:
             row |= {"reward": scored.reward, "rewards": json.dumps(scored.parts)}
         rows.append(row)

@@ -32,7 +32,7 @@ from rpg.store.checkpoints import model_digest
 from rpg.store.draws import digest
 from rpg.store.layout import Layout
 from rpg.store.locks import in_turn
-from rpg.store.samples import graded_by, gradings, read_samples, write_samples
+from rpg.store.samples import SECOND, graded_by, gradings, read_samples, write_samples
 from rpg.tasks.benchmarks import Benchmark, LoadedBenchmark, benchmark, check, load_benchmark
 from rpg.tasks.checks import Checks
 from rpg.tasks.rows import hub_commit, hub_file
@@ -255,8 +255,12 @@ def _said(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     unread = Counter(form for row in rows if (form := unread_form(row["correct"], row["reason"])))
     if unread.total() > UNREAD_SHARE * len(rows):
         forms = "; ".join(f"{form} ({count})" for form, count in unread.most_common(10))
+        seconds = Counter(row.get(SECOND) for row in rows)
+        second = (
+            f"; a second reader found {seconds[True]} right and {seconds[False]} wrong of {unread.total()}"
+        )
         notes.append(
-            f"{unread.total() / len(rows):.1%} of the answers could not be read and count as wrong: {forms}"
+            f"{unread.total() / len(rows):.1%} of the answers could not be read and count as wrong{second}: {forms}"
         )
     return notes
 

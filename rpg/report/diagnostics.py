@@ -30,6 +30,8 @@ STILL_VARIED = 1.0
 """Entropy of a whole response, nats, from which the responses to a prompt still differ, however low it is per token."""
 SILENT = 0.9
 """Share of responses in which no answer can be found."""
+UNREAD = 0.02
+"""Share of responses whose answer can be found but not read."""
 
 
 class Finding(NamedTuple):
@@ -65,6 +67,27 @@ def of_answers(benchmark: str, step: int, missing: float) -> list[Finding]:
             "no answers", f"no answer is found in {missing:.0%} of the responses to {benchmark} at step {step}",
             "does the template ask for the form that the verifier looks for (docs/grading.md), and is there room for it "
             "within rollout.max_response_tokens?",
+        )
+    ]  # fmt: skip
+
+
+def of_unread(
+    benchmark: str, step: int, share: float, forms: Mapping[str, int], accuracies: tuple[float, float | None]
+) -> list[Finding]:
+    """Findings from answers that could not be read: their `share` of the responses, why and how often (`forms`), and the
+    accuracy without and with what a second reader made of them (None: it read none).
+    """
+    if share <= UNREAD:
+        return []
+    accuracy, second = accuracies
+    most = sorted(forms.items(), key=lambda item: (-item[1], item[0]))[:10]
+    told = (
+        "" if second is None else f" (with a second reader mean@k is {second:.1%} instead of {accuracy:.1%})"
+    )
+    return [
+        Finding(
+            "unread answers", f"{share:.1%} of the answers to {benchmark} at step {step} could not be read and count as "
+            f"wrong{told}", "; ".join(f"{form} ({count})" for form, count in most),
         )
     ]  # fmt: skip
 

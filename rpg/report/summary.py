@@ -277,6 +277,13 @@ def _health(
     for one in queries.without_answer(db, sweep).itertuples():
         findings.setdefault(one.run, []).extend(
             diagnostics.of_answers(one.benchmark, int(one.step), one.missing)
+            + diagnostics.of_unread(
+                one.benchmark,
+                int(one.step),
+                one.unread,
+                {entry["key"]: entry["value"] for entry in one.forms} if one.unread else {},
+                (one.accuracy, None if pandas.isna(one.second_reading) else one.second_reading),
+            )
         )
     lines = []
     for variant, mine in runs[runs["superseded"].isna()].groupby("variant"):

@@ -23,6 +23,8 @@ _STARTS = 4
 _WORKER = "rpg.rewards.comparison_worker"
 
 _Pair = tuple[str, str, float]
+_Question = tuple[str, str, float, bool]
+"""Gold, answer, relative tolerance, and whether it is for the second reader."""
 
 
 class GradingError(UserError):
@@ -41,6 +43,11 @@ class Pool:
         self.workers, self.cpu_seconds, self.memory_bytes = workers, cpu_seconds, memory_bytes
         self._idle: list[JsonProcess] = []
 
+    def reread(self, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
+        """Verdicts of the second reader on (gold, answer); None where it cannot read them within the limits."""
+        verdicts = self._ask([(*pair, 0.0, True) for pair in pairs])
+        return [None if reason else right for right, reason in verdicts]
+
     def compare(self, pairs: Sequence[_Pair]) -> list[Verdict]:
         """Verdicts on (gold, answer, relative tolerance), in order.
 
@@ -49,15 +56,18 @@ class Pool:
         Raises:
             GradingError: a worker cannot be started.
         """
-        if self.workers == 1:
-            return [self._verdict(pair) for pair in pairs]
-        with ThreadPoolExecutor(self.workers) as threads:  # each waits for one process
-            return list(threads.map(self._verdict, pairs))
+        return self._ask([(*pair, False) for pair in pairs])
 
-    def _verdict(self, pair: _Pair) -> Verdict:
+    def _ask(self, questions: Sequence[_Question]) -> list[Verdict]:
+        if self.workers == 1:
+            return [self._verdict(question) for question in questions]
+        with ThreadPoolExecutor(self.workers) as threads:  # each waits for one process
+            return list(threads.map(self._verdict, questions))
+
+    def _verdict(self, question: _Question) -> Verdict:
         worker = self._worker()
         try:
-            right, reason = worker.ask(pair, self.cpu_seconds * _WALL_FACTOR)
+            right, reason = worker.ask(question, self.cpu_seconds * _WALL_FACTOR)
         except BaseException as error:
             worker.end()
             if isinstance(error, Late) or (isinstance(error, Ended) and error.code == -signal.SIGPROF):

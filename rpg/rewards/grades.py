@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -47,6 +47,10 @@ class Grading:
     def grade(self, items: Iterable[Gradable]) -> list[Grade]:
         """Grades in the order of `items`; never raises because of what a response contains."""
         raise NotImplementedError
+
+    def reread(self, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
+        """A second reader's verdicts on (gold, answer) that could not be read; None where it cannot read them either."""
+        return [None for _ in pairs]
 
     def close(self) -> None:
         """End the processes it has started, if any."""

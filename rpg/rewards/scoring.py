@@ -129,6 +129,10 @@ class Scorer:
             return [(name, part.weight, [length_reward(a.tokens, part.full, zero) for a in answered])]
         return [(name, part.weight, list(self._judges[name](answered)))]
 
+    def reread(self, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
+        """A second reader's verdicts on (gold, answer) that the verifier could not read (rpg.rewards.grades.unread_form)."""
+        return self._grader.reread(pairs)
+
     def turn(self, response: str) -> str:
         """The assistant's whole turn."""
         return self.prefix + response

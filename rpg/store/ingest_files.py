@@ -14,7 +14,7 @@ import pyarrow
 from rpg.store.layout import Layout
 from rpg.store.notes import FILE as NOTES
 from rpg.store.run_folder import RunFolder
-from rpg.store.samples import EVAL_COLUMNS, MARK, drift_path
+from rpg.store.samples import EVAL_COLUMNS, MARK, SECOND, drift_path
 from rpg.store.schema import KEYS, TABLES, quote
 
 
@@ -134,9 +134,11 @@ def each_readable(files: Rows, read: Callable[[Rows], object], warnings: Rows) -
         return []
 
 
-# Runs whose samples have a reward beside the verifier's verdict (rpg.rewards.scoring.Scorer.plain).
-_REWARDED = """SELECT sweep, run FROM runs
-               WHERE json_array_length(spec, '$.reward') > 1 OR spec->>'$.reward[0].type' <> 'correctness'"""
+_UNREAD = (
+    ": ((?:not read|cannot be compared|the gold answer is not read|time limit|memory limit|longer than|worker ended)"
+    ".*?)(?:; read as .*)?$"
+)
+"""Within the reason of a verdict (rpg.rewards.grades.unread_form)."""
 
 
 def ingest_metrics(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Rows) -> None:
@@ -238,19 +240,25 @@ def ingest_samples(db: duckdb.DuckDBPyConnection, sources: list[Source], hand: R
     if not files:
         return
     temporary_table(db, "files", files, ("filename", *key))
-    rewarded = set(db.execute(_REWARDED).fetchall())
+    more: dict[str, set[str]] = {file["filename"]: set() for file in files}
+
+    def scan(part: Rows) -> None:
+        found = "SELECT file_name, name FROM parquet_schema(?) WHERE name IN ('reward', ?)"
+        for file, column in db.execute(found, [patterns(part), SECOND]).fetchall():
+            more[file].add(column)
+
+    files = each_readable(files, scan, warnings)
     readable: Rows = []
-    for extra in (("reward",), ()):
-        part = [file for file in files if ((file["sweep"], file["run"]) in rewarded) == bool(extra)]
+    for extra in {frozenset(more[file["filename"]]) for file in files}:
         columns = [name for name in TABLES["samples"] if name in (*EVAL_COLUMNS, *extra)]
-        sql = f"""INSERT INTO samples BY NAME SELECT f.sweep, f.run, f.benchmark, f.step, {", ".join(columns)}
+        sql = f"""INSERT INTO samples BY NAME SELECT f.sweep, f.run, f.benchmark, f.step, {", ".join(columns)},
+                    CASE WHEN NOT correct THEN nullif(regexp_extract(reason, '{_UNREAD}', 1), '') END AS unread
                   FROM read_parquet(?, filename=true, hive_partitioning=false) p JOIN files f USING (filename)"""
 
         def read(some: Rows, sql: str = sql) -> object:
             return db.execute(sql, [patterns(some)])
 
-        if part:
-            readable += each_readable(part, read, warnings)
+        readable += each_readable([file for file in files if more[file["filename"]] == extra], read, warnings)
     if readable:
         named = ", ".join(
             f"max(decode(m.value)) FILTER (decode(m.key) = '{name}')"
@@ -277,8 +285,8 @@ def summarise_evaluations(db: duckdb.DuckDBPyConnection) -> None:
                      FROM tops WHERE votes = top GROUP BY ALL),
         p AS (SELECT sweep, run, benchmark, step, problem_id, count(*) AS n, sum(correct::INTEGER) AS c,
                      sum(tokens) AS tokens, sum(truncated::INTEGER) AS truncated, avg(reward) AS reward,
-                     count(*) FILTER (NOT correct AND regexp_matches(reason, ': (not read|cannot be compared|the gold '
-                       || 'answer is not read|time limit|memory limit|longer than|worker ended)')) AS unread
+                     count(unread) AS unread, sum((correct OR coalesce(second_reading, false))::INTEGER) AS reread,
+                     count(second_reading) AS second
               FROM s GROUP BY ALL),
         k AS (SELECT *, min(n) OVER (PARTITION BY sweep, run, benchmark, step) AS k FROM p)
         SELECT sweep, run, benchmark, step, count(*) AS problems, any_value(k) AS k, avg(c / n) AS accuracy,
@@ -287,7 +295,7 @@ def summarise_evaluations(db: duckdb.DuckDBPyConnection) -> None:
                                       'product')) AS pass_at_k,
                avg(coalesce(majority, 0)) AS maj_at_k, sum(tokens) / sum(n) AS tokens,
                sum(truncated) / sum(n) AS truncated, avg(reward) AS reward, any_value(rules) AS rules,
-               sum(unread) / sum(n) AS unread,
+               sum(unread) / sum(n) AS unread, CASE WHEN sum(second) > 0 THEN avg(reread / n) END AS second_reading,
                CASE WHEN sweep = '' THEN 'hand' WHEN any_value(imported) IS NULL THEN 'sweep' ELSE 'joined' END AS origin,
                CASE WHEN origin = 'sweep' THEN format('{}/{}/step-{:06d}', sweep, run, step)
                     ELSE coalesce(any_value(model), run) END AS model,

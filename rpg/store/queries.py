@@ -358,7 +358,7 @@ def evaluations(db: duckdb.DuckDBPyConnection) -> pandas.DataFrame:
     return frame(
         db,
         """SELECT model, benchmark, origin, k, problems, accuracy, standard_error, pass_at_k, maj_at_k, tokens, truncated,
-                  unread, engine, rules, draws
+                  unread, second_reading, engine, rules, draws
            FROM evals ORDER BY origin = 'sweep', origin, model, benchmark, k""",
     )
 
@@ -402,11 +402,16 @@ def identical_variants(db: duckdb.DuckDBPyConnection, sweep: str) -> list[list[s
 
 
 def without_answer(db: duckdb.DuckDBPyConnection, sweep: str) -> pandas.DataFrame:
-    """For each current run's last evaluation of a benchmark: run, benchmark, step, share of samples without an answer.
-    Where the reward decides what is right (rpg.rewards.graders), no answer is extracted."""
+    """For each current run's last evaluation of a benchmark: run, benchmark, step, share of samples without an answer
+    (missing), share with one that could not be read (unread), the ten most frequent reasons for that (forms), accuracy, and
+    accuracy with what a second reader made of those (second_reading). Where the reward decides what is right
+    (rpg.rewards.graders), no answer is extracted.
+    """
     return frame(
         db,
-        """SELECT s.run, s.benchmark, s.step, avg((s.extracted IS NULL)::INTEGER) AS missing
+        """SELECT s.run, s.benchmark, s.step, avg((s.extracted IS NULL)::INTEGER) AS missing, any_value(e.unread) AS unread,
+                  map_entries(histogram(s.unread) FILTER (s.unread IS NOT NULL)) AS forms, any_value(e.accuracy) AS accuracy,
+                  any_value(e.second_reading) AS second_reading
            FROM samples s JOIN evals e USING (sweep, run, benchmark, step) JOIN runs r USING (sweep, run)
            WHERE r.sweep = $1 AND r.superseded IS NULL AND NOT starts_with(coalesce(e.rules, ''), 'reward>=')
            GROUP BY s.run, s.benchmark, s.step

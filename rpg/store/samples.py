@@ -27,6 +27,9 @@ EVAL_COLUMNS = {
 }
 REWARD_COLUMNS = {"reward": "double", "rewards": "string"}
 """Of runs whose reward is more than the verifier's verdict: the weighted sum, and its parts as JSON."""
+SECOND = "second_reading"
+"""Of files with an answer that the first reader could not read: a second reader's verdict on it (docs/grading.md)."""
+_MORE = {**REWARD_COLUMNS, SECOND: "bool"}
 GRADE_COLUMNS = {
     "problem_id": "string",
     "sample": "int32",
@@ -41,13 +44,13 @@ MARK = ".grades-"
 def write_samples(
     path: Path, rows: Iterable[Mapping[str, Any]], rules: str | None = None, about: Mapping[str, str] = {}
 ) -> None:
-    """Write graded samples, atomically; every row has the keys of EVAL_COLUMNS, or also of REWARD_COLUMNS.
+    """Write graded samples, atomically; every row has the keys of EVAL_COLUMNS, or also of REWARD_COLUMNS or SECOND.
 
     `rules` names the rules by which they were graded (rpg.rewards.graders), `about` where they come from: the `model`, its
     `engine`, and the key of the samples' `draws` (rpg.store.draws). All of it is stored as metadata of the file.
     """
     rows = list(rows)
-    columns = EVAL_COLUMNS | (REWARD_COLUMNS if rows and "reward" in rows[0] else {})
+    columns = EVAL_COLUMNS | {name: kind for name, kind in _MORE.items() if rows and name in rows[0]}
     for index, row in enumerate(rows):
         if set(row) != set(columns):
             missing, extra = set(columns) - set(row), set(row) - set(columns)
@@ -67,10 +70,10 @@ def write_samples(
 
 
 def read_samples(path: Path) -> pyarrow.Table:
-    """Graded samples as a pyarrow.Table (columns of EVAL_COLUMNS, and those of REWARD_COLUMNS that the file has)."""
+    """Graded samples as a pyarrow.Table (columns of EVAL_COLUMNS; REWARD_COLUMNS and SECOND where the file has them)."""
     with _reading(path) as file:
         table = file.read()  # read_table imports pandas
-        return table.select([*EVAL_COLUMNS, *(name for name in REWARD_COLUMNS if name in table.column_names)])
+        return table.select([*EVAL_COLUMNS, *(name for name in _MORE if name in table.column_names)])
 
 
 def write_eval(

@@ -87,7 +87,9 @@ CREATE TABLE samples (
     reason VARCHAR,  -- reason for the verdict
     tokens INTEGER,  -- tokens of the response
     truncated BOOLEAN,  -- whether the response hit the length limit
-    reward DOUBLE  -- total reward; null if the reward is the verifier's verdict alone
+    reward DOUBLE,  -- total reward; null if the reward is the verifier's verdict alone
+    unread VARCHAR,  -- why the answer could not be read; null if it was read, or there is none
+    second_reading BOOLEAN  -- a second reader's verdict on an answer that could not be read; null if it cannot read it either
 );
 
 CREATE TABLE evals (
@@ -104,6 +106,7 @@ CREATE TABLE evals (
     tokens DOUBLE,  -- mean tokens per response
     truncated DOUBLE,  -- share of responses that hit the length limit
     unread DOUBLE,  -- share of answers that could not be read; they count as wrong (docs/grading.md)
+    second_reading DOUBLE,  -- mean@k if answers that only the second reader could read counted; null if there are none
     reward DOUBLE,  -- mean over problems of the samples' reward; null if that is the verifier's verdict alone
     rules VARCHAR,  -- rules by which answers were graded (docs/grading.md); null for old files
     origin VARCHAR,  -- sweep, joined (rpg evaluate --join), imported (a score without samples) or hand (rpg evaluate)

@@ -180,7 +180,9 @@ def test_what_could_not_be_read_is_said_with_its_reasons():
     ]
     for row in rows[90:96]:
         row["reason"] = "answer line: not read: unclear: 'perchance' before the value; read as 5"
+    rows[90]["second_reading"] = True
     without, unread = _said(rows)
     assert without.startswith("1.0% of the responses have no answer line")
     assert unread.startswith("6.0% of the answers") and "unclear: 'perchance' before the value (6)" in unread
+    assert "a second reader found 1 right and 0 wrong of 6" in unread
     assert len(_said(rows[:90] + rows[90:91])) == 0  # one of 91

@@ -140,3 +140,12 @@ def test_silent_responses_are_in_the_report(ill):
     with connect(ill) as db:
         found = summarise(db, "demo").health
     assert not any("no answer" in f for f in found), "the reward says what is right: no answer is looked for"
+
+
+def test_answers_that_could_not_be_read():
+    forms = {f"not read: {word}": count for word, count in zip("abcdefghijkl", range(1, 13), strict=True)}
+    [finding] = diagnostics.of_unread("aime24", 40, 0.03, forms, (0.5, 0.52))
+    assert "3.0% of the answers to aime24 at step 40 could not be read" in str(finding)
+    assert "52.0% instead of 50.0%" in str(finding)
+    assert finding.advice.startswith("not read: l (12); not read: k (11)") and finding.advice.count(";") == 9
+    assert diagnostics.of_unread("aime24", 40, 0.02, forms, (0.5, None)) == []

@@ -1,5 +1,6 @@
 """Answers that are meant to hang, crash, fill memory or be executed: each is graded wrong, in bounded time."""
 
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from rpg.answers.comparison import quick
 from rpg.answers.extraction import answer_line, boxed_answer, last_box, normalise
 from rpg.config.task import MathVerifier
 from rpg.rewards import Grader, Item
+from rpg.rewards.grades import unread_form
 from tests.answers.generated import cases, sample_golds
 
 pytest.importorskip("math_verify", reason="math-verify is not installed (pip install 'rpg-lab[math]')")
@@ -229,3 +231,50 @@ def test_a_box_counts_only_where_asked_for():
         assert strict.grade([(response, "0.5")])[0].reason == "no answer line"
         grade = lenient.grade([(response, "0.5")])[0]
     assert grade.correct and grade.extracted == r"\frac{1}{2}" and grade.reason == "boxed: same number"
+
+
+SECOND_READING = [
+    (r"x \ne 3", r"\mathbb{R}\setminus\{3\}", True),
+    ("1+2i", "1+i2", True),
+    ("1+2i", "1+i3", False),
+    (r"x \ne 3", r"\mathbb{R}\setminus\{4\}", False),
+    *(
+        ("5", hedge, None)
+        for hedge in (
+            "5 or 6",
+            "not 5",
+            "5, 6",
+            "5...",
+            r"\boxed{5}6",
+            r"2\boxed{5}",
+            "5_6",
+            "5'",
+            "~5",
+            "5*",
+        )
+    ),
+    ("1/3", "0.333333", False),
+    ("5", "9^{9^{9^{9}}}", None),
+    ("5", "(" * 3000 + "5" + ")" * 3000, None),
+]
+
+
+def test_the_second_reader_is_as_strict_and_as_bounded_as_the_first():
+    """What it cannot read, what is more than one formula, and what takes too long, stays unread."""
+    with Grader(cpu_seconds=2.0) as grader:
+        verdicts = grader.reread([(gold, answer) for gold, answer, _ in SECOND_READING])
+    assert verdicts == [verdict for _, _, verdict in SECOND_READING]
+
+
+def test_the_second_reader_accepts_no_hedge_of_an_exam():
+    path = Path(__file__).parents[1] / "answers/exam-9.jsonl"
+    lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    with Grader() as grader:
+        grades = grader.grade([(line["response"], line["gold"]) for line in lines])
+        unread = [
+            (line, grade.extracted)
+            for line, grade in zip(lines, grades, strict=True)
+            if unread_form(grade.correct, grade.reason) and line["verdict"] != "right"
+        ]
+        verdicts = grader.reread([(line["gold"], answer) for line, answer in unread])
+    assert len(unread) > 100 and True not in verdicts

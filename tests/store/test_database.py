@@ -114,9 +114,24 @@ def test_evaluations_by_hand(tmp_path):
         for problem, tries in answers.items()
         for number, (extracted, correct) in enumerate(tries)
     ]
-    samples[-1] |= {"extracted": "?", "reason": "answer line: not read: unclear"}
+    samples[-1] |= {"extracted": "?", "reason": "answer line: not read: unclear; read as ?"}
     write_eval(run, "b", 1, samples)
-    assert query(layout, "SELECT unread FROM evals") == [(pytest.approx(1 / len(samples)),)]
+    assert query(layout, "SELECT unread, second_reading FROM evals") == [
+        (pytest.approx(1 / len(samples)), None)
+    ]
+    read_again = [row | {"second_reading": None} for row in samples[:-1]]
+    write_eval(
+        run, "c", 1, [*read_again, samples[-1] | {"second_reading": True}]
+    )  # one of five files has the column
+    assert query(
+        layout, "SELECT benchmark, unread, second_reading FROM samples WHERE unread IS NOT NULL ORDER BY ALL"
+    ) == [
+        ("b", "not read: unclear", None),
+        ("c", "not read: unclear", True),
+    ]
+    [(with_it, without)] = query(layout, "SELECT second_reading, accuracy FROM evals WHERE benchmark = 'c'")
+    assert with_it == pytest.approx(without + 1 / 5 / 5)
+    run.eval_path("c", 1).unlink()
     [(problems, k, accuracy, error, passed, majority)] = query(
         layout, "SELECT problems, k, accuracy, standard_error, pass_at_k, maj_at_k FROM evals"
     )
