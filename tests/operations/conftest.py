@@ -32,7 +32,7 @@ def page():
     with playwright.sync_playwright() as runner:
         browser = runner.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         tab = browser.new_page(viewport={"width": 1366, "height": 1400})
-        tab.set_default_timeout(1000 * HANG)
+        tab.context.set_default_timeout(1000 * HANG)
         tab.on("request", lambda request: outside.append(request.url) if _leaves(request.url) else None)
         yield tab
         browser.close()
