@@ -17,6 +17,7 @@ from rpg.evaluation.drawing import Drawing
 from rpg.evaluation.evaluator import samples_of
 from rpg.evaluation.graded_samples import evaluate_problems, progress_lines
 from rpg.models.device import configure_device
+from rpg.models.hub_models import hub_commit
 from rpg.models.reward_models import scorer_of
 from rpg.models.tokenizer import changes_chat_template
 from rpg.rewards.graders import rules_name
@@ -27,7 +28,6 @@ from rpg.store.run_writer import write_manifest
 from rpg.store.samples import write_eval
 from rpg.tasks import verifier_of
 from rpg.tasks.preparation import prepare_data, read_problems
-from rpg.tasks.rows import hub_commit
 
 
 class JoinError(UserError):

@@ -107,9 +107,8 @@ class CheckpointFolder:
         if not isinstance(self.keep, str):
             return set(evaluated).intersection(self.keep)
         scored = {step: self._score(step) for step in evaluated if step in self.eval_steps}
-        return (
-            {min(scored, key=lambda step: (-scored[step], step))} if self.keep == "best" and scored else set()
-        )
+        best = self.keep == "best" and scored
+        return {min(scored, key=lambda step: (-scored[step], step))} if best else set()
 
     def _score(self, step: int) -> float:
         """Mean accuracy over the run's benchmarks, like `last_best` in the database; evaluations never change."""

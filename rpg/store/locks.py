@@ -199,11 +199,8 @@ def whereabouts(note: Mapping[str, Any]) -> str:
     """`on gpu-node-7 since 2026-03-01 14:03`."""
     place = f"on {note.get('host')}"
     if not is_here(note) and note.get("host") == here()["host"]:
-        place = (
-            f"in another container {place}"
-            if note.get("boot") == here()["boot"]
-            else f"{place} (another boot)"
-        )
+        same_boot = note.get("boot") == here()["boot"]
+        place = f"in another container {place}" if same_boot else f"{place} (another boot)"
     try:
         since = time.strftime("%Y-%m-%d %H:%M", time.localtime(float(note["started"])))
     except (KeyError, TypeError, ValueError, OverflowError, OSError):

@@ -105,9 +105,8 @@ def hub_answers() -> bool:
 
     def ask() -> None:
         try:
-            urllib.request.urlopen(
-                urllib.request.Request(constants.ENDPOINT, method="HEAD"), timeout=HUB_SECONDS
-            )
+            request = urllib.request.Request(constants.ENDPOINT, method="HEAD")
+            urllib.request.urlopen(request, timeout=HUB_SECONDS)
         except urllib.error.HTTPError:
             pass
         except (OSError, ValueError):
@@ -132,30 +131,6 @@ def hub_client() -> Iterator[bool]:
     finally:
         for module, value in before:
             module.HF_HUB_OFFLINE = value
-
-
-def hub_commit(model: str, revision: str | None = None) -> str:
-    """The commit that a revision of a model on the hub is at, see hub_file."""
-    return hub_file(model, revision).parent.name
-
-
-def hub_file(model: str, revision: str | None = None) -> Path:
-    """The configuration of a model on the hub; asks the hub once, if it was not fetched before. Raises DataError: it has no
-    such model, or cannot be reached.
-    """
-    from huggingface_hub import hf_hub_download  # noqa: PLC0415 - only where a model is not on this machine
-    from huggingface_hub.errors import HfHubHTTPError  # noqa: PLC0415 - as above
-
-    with hub_client() as answers:
-        try:
-            return Path(hf_hub_download(model, "config.json", revision=revision))
-        except (OSError, ValueError, HfHubHTTPError) as error:
-            known = f"is neither a local folder nor a model on the hub ({str(error).strip().partition(chr(10))[0]})"
-            away = (
-                "is not a local folder, and the hub cannot be reached: copy the model's folder to this machine and give its "
-                "path, or fetch it where there is a network (rpg model)"
-            )
-            raise DataError(f"model {model!r} {known if answers else away}") from None
 
 
 def hub_rows(
@@ -183,9 +158,8 @@ def hub_rows(
     try:
         with hub_client() as answers:
             parts = [datasets.load_dataset(hub, config, split=split, revision=revision) for config in configs]
-    except (
-        Exception
-    ) as error:  # the library raises a dozen kinds: no network, no such data set, no such split
+    # The library raises a dozen kinds: no network, no such data set, no such split.
+    except Exception as error:
         if not answers:
             raise DataError(
                 f"{name}: the hub cannot be reached{searched}, and {hub} is not in its cache here. "
