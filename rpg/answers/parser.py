@@ -25,6 +25,7 @@ REALS: Tree = ("tuple", "()", (("negative", INFINITY), INFINITY))
 _CAPITALS = set("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _TRANSPOSES = ("T", "top", "intercal")
 _SYMBOLS = {"emptyset": EMPTY, "varnothing": EMPTY, "mathbb R": REALS}
+_END = Token("end", "")
 
 
 def read(tokens: list[Token]) -> Tree:
@@ -37,9 +38,6 @@ def read(tokens: list[Token]) -> Tree:
     if parser.i < len(parser.tokens):
         raise Unreadable(f"{parser.tokens[parser.i].text!r} where the formula should end")
     return tree
-
-
-_END = Token("end", "")
 
 
 class _Parser:

@@ -21,6 +21,15 @@ _ALL = {"all", "every", "any", "each"}
 _QUANTIFIERS = _ALL | set("some real integer positive".split())
 _INTRODUCING = lexicon.LEADING | lexicon.APPROXIMATE | lexicon.RESTATING
 _BINARY = {"+", "-", "*", "/", "^", "!", "%", "pm", "mod", "cup", "_"}
+_SHOWN = 120
+_CONCLUDING = lexicon.CONCLUDING | {"namely", "equivalently", "giving", "meaning"}
+_REFERRING = (
+    lexicon.NUMBERED | lexicon.REASONS | lexicon.SUBORDINATE - {"for"} | set("by from using via with".split())
+)
+"""A remark with one of these before its formula only says why, whatever formulas it has."""
+_EXPLAINING = {"by", "using", "via", "which"}
+_NOT_A_REASON = {"well", "a", "an", "of", "per", "one"}
+_STATING = lexicon.JOINING | lexicon.COPULAS | lexicon.RESTATING
 
 
 @dataclass
@@ -57,9 +66,6 @@ def read_line(text: str) -> list[Statement]:
     if not stated:
         raise Unreadable("no value")
     return stated
-
-
-_SHOWN = 120
 
 
 def reading(statements: list[Statement]) -> str:
@@ -241,9 +247,6 @@ def _clauses(items: list[Item]) -> list[list[Item]]:
     return [items]
 
 
-_CONCLUDING = lexicon.CONCLUDING | {"namely", "equivalently", "giving", "meaning"}
-
-
 def _statements(items: list[Item], remark: bool = False) -> list[Statement]:
     """What a clause states. Raises Unreadable: it has a word that is not known, where it stands, to leave that as it is."""
     items, reasons = _without_reasons(items, remark)
@@ -313,12 +316,6 @@ def _behind(statement: Statement, rest: list[Item]) -> list[Statement]:
     return stated + remarks
 
 
-_REFERRING = (
-    lexicon.NUMBERED | lexicon.REASONS | lexicon.SUBORDINATE - {"for"} | set("by from using via with".split())
-)
-"""A remark with one of these before its formula only says why, whatever formulas it has."""
-
-
 def _is_approximate(words: list[str]) -> bool:
     return not lexicon.APPROXIMATE.isdisjoint(words)
 
@@ -340,12 +337,9 @@ def _check_subject(subject: list[Item]) -> None:
         raise Unreadable("unclear: not the answer, but something of it")
     for before, item in itertools.pairwise([Item("sep"), *subject]):
         described = before.kind in ("word", "copula") and before.text not in lexicon.CONCLUDING
-        if item.kind == "formula" and not described and len(subject) > 2 and not _has_relation(item.tokens):
+        value = item.kind == "formula" and not _is_symbol(item.tokens)
+        if value and not described and len(subject) > 2 and all(t.kind != "rel" for t in item.tokens):
             raise Unreadable("unclear: a value before the answer")
-
-
-def _has_relation(formula: tuple[Token, ...]) -> bool:
-    return _is_symbol(formula) or any(t.kind == "rel" for t in formula)
 
 
 def _check_behind(items: list[Item]) -> None:
@@ -363,12 +357,6 @@ def _check_behind(items: list[Item]) -> None:
         of_answer = " of the answer" in " ".join(words)
         if unknown or of_answer or (words[-1] in lexicon.COUNTING and not asserts):
             raise Unreadable(f"unclear: {(unknown or words)[-1]!r} behind the value")
-
-
-_EXPLAINING = {"by", "using", "via", "which"}
-
-
-_NOT_A_REASON = {"well", "a", "an", "of", "per", "one"}
 
 
 def _without_reasons(items: list[Item], remark: bool) -> tuple[list[Item], list[Item]]:
@@ -423,9 +411,6 @@ def _without_references(items: list[Item]) -> list[Item]:
         if not (numbered and item.kind == "formula" and len(item.tokens) == 1):
             kept.append(item)
     return kept
-
-
-_STATING = lexicon.JOINING | lexicon.COPULAS | lexicon.RESTATING
 
 
 def _names_only(formula: tuple[Token, ...]) -> bool:

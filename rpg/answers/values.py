@@ -217,12 +217,10 @@ def _factorial(value: Value) -> Value:
     return Fraction(math.factorial(int(value))) if whole else mpmath.gamma(mp(value) + 1)
 
 
+_OWN_NAMES = {"arcsin": "asin", "arccos": "acos", "arctan": "atan", "lg": "log10"}
 _BY_MPMATH = {
-    **{name: getattr(mpmath, name) for name in "sin cos tan cot sec csc sinh cosh tanh coth ln arg".split()},
-    "arcsin": mpmath.asin,
-    "arccos": mpmath.acos,
-    "arctan": mpmath.atan,
-    "lg": mpmath.log10,
+    name: getattr(mpmath, _OWN_NAMES.get(name, name))
+    for name in (*_OWN_NAMES, *"sin cos tan cot sec csc sinh cosh tanh coth ln arg".split())
 }
 
 

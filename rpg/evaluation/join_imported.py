@@ -53,8 +53,9 @@ def join(
     manifest = folder.read_manifest()
     if step > manifest["steps"]:
         updates = manifest["imported"].get("updates", 1)
-        log = f" (step {updates * manifest['steps']} of its log: --updates {updates})"
-        in_log = "" if updates == 1 else log
+        in_log = (
+            "" if updates == 1 else f" (step {updates * manifest['steps']} of its log: --updates {updates})"
+        )
         raise JoinError(
             f"--step {step}: {sweep}/{folder.name} ends at step {manifest['steps']}{in_log}. Import a longer log first, or "
             "name the step of the run to which the checkpoint belongs"

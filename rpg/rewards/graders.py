@@ -64,9 +64,7 @@ class Grader(Grading):
         self._verdicts: dict[tuple[str, str], Verdict] = {}
 
     def grade(self, items: Iterable[Gradable]) -> list[Grade]:
-        """Grades in the order of `items`; never raises because of what a response contains. Raises GradingError: the
-        worker processes cannot be started.
-        """
+        """Grades in the order of `items`. Raises GradingError: the worker processes cannot be started."""
         extracted: list[tuple[str | None, str, tuple[str, str] | None]] = []
         for response, truth, truncated in (Item(*item) for item in items):
             answer, where = extract(self.verifier, response, truncated)

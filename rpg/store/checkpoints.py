@@ -160,11 +160,9 @@ def checkpoints_of(folder: RunFolder) -> CheckpointFolder:
 
 def _accuracy(folder: RunFolder, benchmark: str, step: int) -> float:
     """mean@k: the mean over problems of the share of correct samples."""
-    samples = read_eval(folder, benchmark, step).select(["problem_id", "correct"]).to_pylist()
-    right: dict[str, list[bool]] = {}
-    for sample in samples:
-        right.setdefault(sample["problem_id"], []).append(sample["correct"])
-    return sum(sum(verdicts) / len(verdicts) for verdicts in right.values()) / max(1, len(right))
+    samples = read_eval(folder, benchmark, step).group_by("problem_id", use_threads=False)
+    shares = samples.aggregate([("correct", "mean")])["correct_mean"].to_pylist()
+    return float(sum(shares) / max(1, len(shares)))
 
 
 def damaged(checkpoint: Path) -> str | None:

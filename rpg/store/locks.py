@@ -32,7 +32,7 @@ class Busy(StoreError):
     """Another process is working on these files."""
 
 
-class Lock:
+class Lock(contextlib.AbstractContextManager["Lock"]):
     """A lock, held until `close()` or the end of the process."""
 
     def __init__(self, path: Path, fd: int, note: Mapping[str, Any], beat: bool = False) -> None:
@@ -64,9 +64,6 @@ class Lock:
             data = json.dumps({**self._note, "heartbeat": time.time()}).encode()
             os.pwrite(self.fd, data, 0)
             os.ftruncate(self.fd, len(data))
-
-    def __enter__(self) -> Lock:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

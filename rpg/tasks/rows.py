@@ -26,6 +26,13 @@ from rpg.config.errors import nearest
 from rpg.config.task import RECIPE_TEMPLATE
 from rpg.tasks.problems import DataError
 
+MAX_LINE_MIB = 16
+"""A row of JSON: longer ones are files that are no JSON lines, and would be taken into memory whole."""
+HUB_SECONDS = 2.0
+"""How long the hub may take to answer at all."""
+_parsed = lru_cache(maxsize=256)(parsed_column)
+_BEFORE, _AFTER = RECIPE_TEMPLATE.split("{prompt}")
+
 
 def read_rows(path: Path, columns: dict[str, bool] | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
     """(where, row) for each row of a JSON-lines, Parquet or CSV file (by its ending); `where` is `file: line 3` for people.
@@ -44,10 +51,6 @@ def read_rows(path: Path, columns: dict[str, bool] | None = None) -> Iterator[tu
             yield from _csv_rows(path) if path.suffix.lower() in (".csv", ".tsv") else _json_rows(path)
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
-
-
-MAX_LINE_MIB = 16
-"""A row of JSON: longer ones are files that are no JSON lines, and would be taken into memory whole."""
 
 
 def _json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -77,9 +80,8 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """All values are text; the first line names the columns."""
     try:
         with open(path, encoding="utf-8-sig", newline="") as handle:
-            reader = csv.DictReader(
-                handle, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", strict=True
-            )
+            separator = "\t" if path.suffix.lower() == ".tsv" else ","
+            reader = csv.DictReader(handle, delimiter=separator, strict=True)
             for row in reader:
                 where = f"{path}: line {reader.line_num}"
                 if None in row or None in row.values():
@@ -91,10 +93,6 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         raise DataError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from error
     except csv.Error as error:
         raise DataError(f"{path}: line {reader.line_num}: not CSV ({error})") from error
-
-
-HUB_SECONDS = 2.0
-"""How long the hub may take to answer at all."""
 
 
 def hub_answers() -> bool:
@@ -209,9 +207,6 @@ def missing(field: str, present: Iterable[object]) -> str:
     )
 
 
-_parsed = lru_cache(maxsize=256)(parsed_column)
-
-
 def value_at(row: Any, path: str) -> Any:
     """Field b of column a for `a.b`, unless a column has that very name; None where the row has neither."""
     if isinstance(row, Mapping) and path in row:
@@ -270,9 +265,6 @@ def plain(value: Any, column: str, where: str) -> str:
     except UnicodeEncodeError as error:
         raise DataError(f"{where}: column {column}: not valid Unicode ({error.reason})") from error
     return value
-
-
-_BEFORE, _AFTER = RECIPE_TEMPLATE.split("{prompt}")
 
 
 def asked(conversation: Any, where: str) -> str:
