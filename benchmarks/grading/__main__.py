@@ -25,12 +25,12 @@ from benchmarks.grading.exam import cases, figures, sample
 
 
 def loaded() -> Iterator[tuple[str, graders.Judge]]:
-    """The other graders that are installed; says how the rest are."""
+    """The other graders that are installed; says how to install the rest."""
     for name, (load, install) in graders.OTHERS.items():
         try:
             yield name, load()
         except Exception as error:  # noqa: BLE001 - a missing package, or one that is there in another version
-            print(f"{name} is not installed ({error}): {install}\n")
+            print(f"{name} is left out ({error}): {install}\n")
 
 
 def exam(arguments) -> None:

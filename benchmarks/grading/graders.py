@@ -87,10 +87,11 @@ OTHERS = {
     "TRL accuracy_reward": (trl, "pip install trl 'math-verify[antlr4_11_0]'"),
     "lm-eval minerva_math": (minerva_math, "pip install 'lm-eval[math]'"),
     "lm-eval hendrycks_math": (hendrycks_math, "pip install lm-eval"),
-    "verl math_dapo": (math_dapo, "pip install verl"),
-    "verl prime_math": (prime_math, "pip install verl pylatexenc"),
+    "verl math_dapo": (math_dapo, "pip install verl, without antlr4 4.11"),
+    "verl prime_math": (prime_math, "pip install verl pylatexenc, without antlr4 4.11"),
 }
-"""Name -> what loads it, and how it is installed. sympy reads LaTeX, for two of them, with antlr4 4.11 only."""
+"""Name -> what loads it, and how it is installed. lm-eval needs antlr4 4.11, and verl (through Hydra) 4.9: no environment
+has both, so that one table needs two runs."""
 
 
 class Graded(NamedTuple):
