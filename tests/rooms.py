@@ -72,7 +72,7 @@ ROOMS = (
     _room(
         "rpg.models", "language models: loading, sampling, log-probabilities, warm starts",
         "rpg.errors rpg.config rpg.rewards rpg.tasks",
-        "torch transformers tokenizers safetensors gguf jinja2 peft liger_kernel pip",
+        "torch transformers tokenizers safetensors huggingface_hub gguf jinja2 peft liger_kernel pip",
     ),
     _room(
         "rpg.backends", "shared by both back ends: manifest, prompts, optimizer steps, processes",
@@ -97,19 +97,22 @@ ROOMS = (
         "rpg.models rpg.backends.verl", "torch transformers safetensors verl ray vllm psutil",
     ),
     _room(
-        "rpg.integrations", "our losses inside other trainers, with one import",
-        "rpg.catalogue rpg.losses", "torch trl verl",
-    ),
-    _room(
         "rpg.evaluation", "from checkpoints to graded samples",
         "rpg.errors rpg.processes rpg.stats rpg.store rpg.config rpg.answers rpg.rewards rpg.tasks rpg.models rpg.backends",
-        "torch transformers numpy pydantic ray vllm inspect_ai",
+        "torch transformers numpy pydantic ray vllm",
+    ),
+    _room(
+        "rpg.integrations", "our losses inside other trainers, with one import; graded samples as logs of Inspect AI",
+        "rpg.catalogue rpg.losses rpg.store rpg.config rpg.evaluation", "torch trl verl inspect_ai",
     ),
     _room(
         "rpg.tracking", "metrics sent to TensorBoard, Weights & Biases, MLflow",
         "rpg.errors rpg.processes rpg.config rpg.store", "torch wandb mlflow pydantic",
     ),
-    _room("rpg.importing", "runs that were trained elsewhere, as run folders", "rpg.errors rpg.config rpg.store"),
+    _room(
+        "rpg.importing", "runs from elsewhere, as run folders: of other trainers, of other data folders",
+        "rpg.errors rpg.config rpg.store",
+    ),
     _room(
         "rpg.report", "tables, figures and nightly bands from stored results", "rpg.errors rpg.stats rpg.metrics rpg.store",
         "altair vl_convert jinja2 markupsafe duckdb numpy pandas pylatexenc rich",
@@ -164,9 +167,9 @@ ROOMS = (
     _room(
         "rpg.cli", "the command line",
         "rpg.errors rpg.processes rpg.stats rpg.catalogue rpg.auditing rpg.store rpg.next_steps rpg.config rpg.tasks "
-        "rpg.planning rpg.models rpg.backends.local rpg.backends.verl rpg.evaluation rpg.tracking rpg.importing "
-        "rpg.report rpg.study rpg.paper flows.monitor flows.machine flows.prefect flows.sweep flows.study flows.other_code "
-        "flows.nightly flows.serve",
+        "rpg.planning rpg.models rpg.backends.local rpg.backends.verl rpg.evaluation rpg.integrations rpg.tracking "
+        "rpg.importing rpg.report rpg.study rpg.paper flows.monitor flows.machine flows.prefect flows.sweep "
+        "flows.study flows.other_code flows.nightly flows.serve",
         "typer rich duckdb yaml huggingface_hub httpx",
     ),
     _room("flows", "the deployed flows for a Prefect worker of your own", "flows.prefect flows.serve", starts="rpg.cli"),

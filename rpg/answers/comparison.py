@@ -226,12 +226,8 @@ class _Match:
                 return False, f"not read: {reason}"
             if exact and all(map(domain, trees)):
                 continue
-            naturals = (
-                len(self.gold) == 1
-                and periodic(self.gold[0])
-                and any(domain(t) and "N" in repr(t) for t in trees)
-            )
-            if naturals:
+            naturals = any(domain(t) and "N" in repr(t) for t in trees)
+            if naturals and len(self.gold) == 1 and periodic(self.gold[0]):
                 return False, "not every integer"
             trees = unfolded([t for t in trees if not domain(t)] or trees)
             if statement.approximate and exact and self._near(trees):
@@ -258,11 +254,9 @@ class _Match:
         return read(_opaque(bare))
 
     def _near(self, trees: list[Tree]) -> bool:
-        if len(trees) != len(self.gold):
-            return False
-        return all(
-            rounds(values.bare(named(g)[1]), values.bare(t)) for g, t in zip(self.gold, trees, strict=True)
-        )
+        pairs = zip(self.gold, trees, strict=False)
+        near = (rounds(values.bare(named(g)[1]), values.bare(t)) for g, t in pairs)
+        return len(trees) == len(self.gold) and all(near)
 
     def _several(self, trees: list[Tree], statement: Statement) -> bool:
         gold = self.gold
@@ -286,12 +280,8 @@ class _Match:
         """`x = 1, y = 2 or x = 3, y = 4` as two pairs."""
         names = [named(t)[0] for t in trees]
         size = len({*names})
-        if (
-            None in names
-            or not statement.alternatives
-            or names != names[:size] * (len(trees) // max(size, 1))
-            or size < 2
-        ):
+        repeated = names == names[:size] * (len(trees) // max(size, 1))
+        if None in names or not statement.alternatives or not repeated or size < 2:
             return trees
         order = sorted(range(size), key=lambda k: _position(str(names[k])))
         rows = [trees[i : i + size] for i in range(0, len(trees), size)]

@@ -56,19 +56,14 @@ def _parsed(text: str) -> Any:
     it is left out, so nothing that a model wrote is ever evaluated. Its removal of units is off: it takes the m of
     `6m` for metres.
     """
-    from math_verify import parse
-
-    latex = f"${_latex(text)}$"
-    parsed = parse(latex, extraction_config=_reader(), fallback_mode="no_fallback", parsing_timeout=None)
-    return parsed[0] if parsed else None
-
-
-@lru_cache(maxsize=1)
-def _reader() -> list[Any]:
-    from math_verify import LatexExtractionConfig
+    from math_verify import LatexExtractionConfig, parse
 
     default = LatexExtractionConfig()
-    return [replace(default, normalization_config=replace(default.normalization_config, units=False))]
+    reader = replace(default, normalization_config=replace(default.normalization_config, units=False))
+    for pattern, replacement in _PLAIN:
+        text = pattern.sub(replacement, text)
+    parsed = parse(f"${text}$", extraction_config=[reader], fallback_mode="no_fallback", parsing_timeout=None)
+    return parsed[0] if parsed else None
 
 
 _PLAIN = [
@@ -83,13 +78,7 @@ _PLAIN = [
     (re.compile(r"(?<![\\A-Za-z])E(?=\s*_)"), r"\\Xi "),
     (re.compile(r"_\s*\{?\s*\\odot\s*\}?"), "_{sun}"),
 ]
-
-
-def _latex(text: str) -> str:
-    """Plain notation that people write within answers (`2*sqrt(3)`, `x**2`) as LaTeX."""
-    for pattern, replacement in _PLAIN:
-        text = pattern.sub(replacement, text)
-    return text
+"""Plain notation that people write within answers (`2*sqrt(3)`, `x**2`) as LaTeX."""
 
 
 _NUMBER = r"(?:Integer|Float) \( *'?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)'? *\)"

@@ -223,9 +223,6 @@ def _before(text: str) -> str:
     return _BULLET.sub("", own)
 
 
-_OPENS = re.compile(r"(?:\s|\\\[|\$|\\\(|[*_]{1,3}|[-+\u2022](?=\s)|\\begin\{\w+\*?\})*\Z")
-
-
 def _lead(before: str) -> str:
     """The words that lead to a box, behind the last formula or comma of its sentence; all of it where something is not
     known to be harmless.
@@ -250,6 +247,7 @@ _LABEL = re.compile(r"\d\s*:\s*$|\bclaim\s*:")
 _TEXT = re.compile(r"\\(?:text\w*|mathrm|mbox)\s*\{([^{}]*)\}")
 _UNEQUAL = re.compile(r"\\(?:neq?|[lg]eq?|lt|gt)(?![a-z])")
 _JOINS = re.compile(r"[\s$,;]{0,9}(?:or|and|[-*+\u2022](?=\s))?[\s$]{0,9}(?:\w{1,9}\s?=\s?)?")
+_OPENS = re.compile(r"(?:\s|\\\[|\$|\\\(|[*_]{1,3}|[-+\u2022](?=\s)|\\begin\{\w+\*?\})*\Z")
 _BEFORE_BOX = re.compile(
     r"\$|\\[\[(]|\\\\|[&=,:;]|\\(?:approx|implies|Rightarrow|to|therefore|quad|qquad|text)|\s(?=[A-Za-z])|[A-Za-z.]{2}\s"
 )
@@ -345,6 +343,7 @@ _SET_UNIT = (
 )
 _TRAILING_UNIT = re.compile(rf"(?<=[\d}})%])\s*(?:{_SET_UNIT}|\s{_product(_UNIT)})\s*\.?$")
 _WRAPPED = re.compile(r"\\(?:text|mathrm|mbox|textbf|mathbf|textrm)\s*(?=\{)")
+_BLANK = re.compile(r"(?<![\d.])\s+|\s+(?![\d.])")
 
 
 def normalise(text: str) -> str:
@@ -369,9 +368,6 @@ def normalise(text: str) -> str:
     if match and braced(text, match.end())[1] == len(text) - 1:
         text = text[match.end() + 1 : -1].strip()
     return text.rstrip(".,;: ").strip()
-
-
-_BLANK = re.compile(r"(?<![\d.])\s+|\s+(?![\d.])")
 
 
 def squeeze(text: str) -> str:

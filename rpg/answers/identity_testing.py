@@ -19,6 +19,7 @@ from rpg.answers.values import BITS, Undefined, close, divided, evaluate, kinds,
 Places = Iterator[dict[str, Fraction]]
 """Values of all symbols, place after place."""
 _DISCRETE = {"floor", "ceil", "factorial", "binom", "mod", "gcd", "lcm"}
+_ORDER = {"<", "<=", ">", ">="}
 
 
 def same(left: Tree, right: Tree) -> bool:
@@ -132,9 +133,6 @@ def _ratio(x: mpmath.mpf) -> tuple[int, int]:
     sign, mantissa, exponent, _ = mpmath.re(x)._mpf_
     mantissa = -mantissa if sign else mantissa
     return (mantissa << exponent, 1) if exponent >= 0 else (mantissa, 1 << -exponent)
-
-
-_ORDER = {"<", "<=", ">", ">="}
 
 
 def is_order(tree: Tree) -> bool:

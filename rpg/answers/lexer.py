@@ -116,12 +116,8 @@ class _Lexer:
         if text.startswith("...", i):
             self.add("dots", "...")
             return i + 3
-        if (
-            text[i] == ":"
-            and self.tokens
-            and self.tokens[-1].kind == "number"
-            and text[i + 1 :].lstrip()[:1].isdigit()
-        ):
+        behind_number = bool(self.tokens) and self.tokens[-1].kind == "number"
+        if text[i] == ":" and behind_number and text[i + 1 :].lstrip()[:1].isdigit():
             self.add("op", ":")
             return i + 1
         if text[i] == "&" and self.rows:
@@ -347,6 +343,16 @@ def value_of(text: str) -> Fraction:
     if len(text.partition("e")[2]) > 4:
         raise Unreadable("a huge exponent")
     return Fraction(text.rstrip(".") if not text.startswith(".") else "0" + text)
+
+
+def closing(tokens: list[Token], start: int) -> int:
+    """Where the bracket ends that opens at `start`. Raises Unreadable: nowhere."""
+    depth = 0
+    for i in range(start, len(tokens)):
+        depth += (tokens[i].kind == "open") - (tokens[i].kind == "close")
+        if depth == 0:
+            return i
+    raise Unreadable("a bracket that does not close")
 
 
 def with_number_words(tokens: list[Token]) -> list[Token]:

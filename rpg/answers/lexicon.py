@@ -11,11 +11,8 @@ from pathlib import Path
 _DATA = tomllib.loads(Path(__file__).with_name("vocabulary.toml").read_text(encoding="utf-8"))
 _WORDS = {name: text.split() for name, text in _DATA["words"].items()}
 GREEK = _WORDS["greek"]
-FUNCTIONS = {name: name for name in _WORDS["functions"]} | {
-    "asin": "arcsin",
-    "acos": "arccos",
-    "atan": "arctan",
-}
+FUNCTIONS = {name: name for name in _WORDS["functions"]}
+FUNCTIONS |= {f"a{name}": f"arc{name}" for name in ("sin", "cos", "tan")}
 END_TOKENS = "|".join(
     [r"<[|｜][^|｜<>]{1,30}[|｜]>", *(re.escape(t) for ts in _DATA["tokens"].values() for t in ts.split())]
 )

@@ -84,8 +84,6 @@ _AFTER_LATEX: list[_Replacement] = [
     (re.compile(r"\\(?:mathbf|boldsymbol|bm|pmb|underline|uline|textbf|textit|emph|mathit|mathsf|mathnormal|ensuremath|"
                 r"underbracket|phantom|mathop|mathbin|mathrel|bold|displaylines)\s*(?=\{)"), " "),
     (re.compile(r"\\(?:qquad|hspace|vspace)\*?\s*\{[^{}]{0,20}\}"), " "),
-    (re.compile(r"\\[dtc]frac(?![a-z])"), r"\\frac"),
-    (re.compile(r"\\(?:dbinom|tbinom)(?![a-z])"), r"\\binom"),
     (re.compile(r"(?<![A-Za-z\\])d\s?([A-Za-z])\s*/\s*d\s?([A-Za-z])(?![A-Za-z])"), r"\\frac{d \1}{d \2}"),
     (re.compile(r"(?<=\d)\s*[xX](?=\s*10\s*\^)"), r" \\times "),
 ]  # fmt: skip

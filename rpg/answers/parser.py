@@ -23,7 +23,9 @@ EMPTY: Tree = ("set", ())
 INFINITY: Tree = ("symbol", "infty")
 REALS: Tree = ("tuple", "()", (("negative", INFINITY), INFINITY))
 _CAPITALS = set("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+_TRANSPOSES = ("T", "top", "intercal")
 _SYMBOLS = {"emptyset": EMPTY, "varnothing": EMPTY, "mathbb R": REALS}
+_END = Token("end", "")
 
 
 def read(tokens: list[Token]) -> Tree:
@@ -36,9 +38,6 @@ def read(tokens: list[Token]) -> Tree:
     if parser.i < len(parser.tokens):
         raise Unreadable(f"{parser.tokens[parser.i].text!r} where the formula should end")
     return tree
-
-
-_END = Token("end", "")
 
 
 class _Parser:
@@ -161,12 +160,7 @@ class _Parser:
             self.take()
             if self._degree():
                 base = self._marks(("unit", base, "degree"))
-            elif base[0] in ("matrix", "tuple") and self.peek().text.strip("{") in (
-                "T",
-                "top",
-                "intercal",
-                "",
-            ):
+            elif base[0] in ("matrix", "tuple") and self.peek().text.strip("{") in (*_TRANSPOSES, ""):
                 base = _transposed(base, self._exponent())
             else:
                 base = self._marks(("power", base, self._exponent()))
@@ -275,19 +269,16 @@ class _Parser:
     def _symbol(self, token: Token) -> Tree:
         # f(x), u(t), I(0): one letter or number in parentheses is what a function is taken of
         argument = self.peek(1)
-        called = (
-            self.at("open", "(") and self.peek(2)[:2] == ("close", ")") and token.text not in ("e", "pi", "i")
-        )
-        if called and argument.kind in ("symbol", "number"):
+        called = self.at("open", "(") and self.peek(2)[:2] == ("close", ")")
+        if called and argument.kind in ("symbol", "number") and token.text not in ("e", "pi", "i"):
             self.i += 3
             return ("symbol", f"{token.text}({argument.text})")
         if token.text.partition("_")[0].strip("'") in _CAPITALS and self.at("open", "("):
             start = self.i
             tree = self._brackets(self.take())
             if tree[:2] == ("tuple", "()"):
-                return (
-                    ("call", "binom", *tree[2]) if token.text == "C" and len(tree[2]) == 2 else tree
-                )  # a point P(1, 2)
+                chosen = token.text == "C" and len(tree[2]) == 2  # else a point P(1, 2)
+                return ("call", "binom", *tree[2]) if chosen else tree
             self.i = start
         return _SYMBOLS.get(token.text, ("symbol", token.text))
 
@@ -425,7 +416,7 @@ def _product(left: Tree, right: Tree) -> Tree:
 
 
 def _transposed(tree: Tree, exponent: Tree) -> Tree:
-    if exponent[0] != "symbol" or exponent[1] not in ("T", "top", "intercal"):
+    if exponent[0] != "symbol" or exponent[1] not in _TRANSPOSES:
         raise Unreadable(f"a power of a {tree[0]}")
     return tree if tree[0] == "tuple" else ("matrix", tuple(zip(*tree[1], strict=False)))
 

@@ -46,18 +46,13 @@ def elements_of(trees: Sequence[Tree]) -> list[Tree]:
         elif tree[0] == "union" and all(part[0] == "set" for part in tree[1]):
             parts += itertools.chain.from_iterable(part[1] for part in tree[1])
         else:
-            parts += both_signs(tree)
+            signed = "pm" in values.kinds(tree)
+            parts += [_signed(tree, upper) for upper in (True, False)] if signed else [tree]
     return parts
 
 
-def both_signs(tree: Tree) -> list[Tree]:
-    """All upper signs and all lower ones."""
-    if "pm" not in values.kinds(tree):
-        return [tree]
-    return [_signed(tree, upper) for upper in (True, False)]
-
-
 def _signed(tree: Tree, upper: bool) -> Tree:
+    """With all upper signs, or all lower ones."""
     parts = tuple(_signed(part, upper) if isinstance(part, tuple) and part else part for part in tree)
     if parts[0] != "pm":
         return parts

@@ -14,13 +14,22 @@ from collections.abc import Set
 from dataclasses import dataclass, field
 
 from rpg.answers import lexicon
-from rpg.answers.lexer import EDGE, Token, Unreadable, tokens_of, with_number_words
+from rpg.answers.lexer import EDGE, Token, Unreadable, closing, tokens_of, with_number_words
 from rpg.answers.units import cut_units, letters_length, unit_length, unit_token
 
 _ALL = {"all", "every", "any", "each"}
 _QUANTIFIERS = _ALL | set("some real integer positive".split())
 _INTRODUCING = lexicon.LEADING | lexicon.APPROXIMATE | lexicon.RESTATING
 _BINARY = {"+", "-", "*", "/", "^", "!", "%", "pm", "mod", "cup", "_"}
+_SHOWN = 120
+_CONCLUDING = lexicon.CONCLUDING | {"namely", "equivalently", "giving", "meaning"}
+_REFERRING = (
+    lexicon.NUMBERED | lexicon.REASONS | lexicon.SUBORDINATE - {"for"} | set("by from using via with".split())
+)
+"""A remark with one of these before its formula only says why, whatever formulas it has."""
+_EXPLAINING = {"by", "using", "via", "which"}
+_NOT_A_REASON = {"well", "a", "an", "of", "per", "one"}
+_STATING = lexicon.JOINING | lexicon.COPULAS | lexicon.RESTATING
 
 
 @dataclass
@@ -59,9 +68,6 @@ def read_line(text: str) -> list[Statement]:
     return stated
 
 
-_SHOWN = 120
-
-
 def reading(statements: list[Statement]) -> str:
     """What was read, in one line: formulas between bars, statements between semicolons."""
     text = "; ".join(
@@ -94,22 +100,13 @@ def _without_choice(tokens: list[Token]) -> list[Token]:
     return tokens
 
 
-def _closing(tokens: list[Token], start: int) -> int:
-    depth = 0
-    for i in range(start, len(tokens)):
-        depth += (tokens[i].kind == "open") - (tokens[i].kind == "close")
-        if depth == 0:
-            return i
-    raise Unreadable("a bracket that does not close")
-
-
 def _flat(tokens: list[Token]) -> list[Token]:
     """Boxes and groups that hold more than a formula (words, lists, relations) are opened; others stay brackets."""
     opened: list[Token] = []
     i = 0
     while i < len(tokens):
         token = tokens[i]
-        end = _closing(tokens, i) if token.kind == "open" else i
+        end = closing(tokens, i) if token.kind == "open" else i
         inside = tokens[i + 1 : end]
         before = opened[-1] if opened else None
         argument = before and (before.kind in ("command", "function") or before.text in ("^", "_"))
@@ -128,10 +125,8 @@ def _holds_more(inside: list[Token]) -> bool:
     depth = 0
     for token in inside:
         depth += (token.kind == "open") - (token.kind == "close")
-        if depth == 0 and (
-            token.kind in ("word", "rel", "colon", "dots", "sep", "stop", "edge")
-            or (token.kind == "symbol" and token.upright)
-        ):
+        letters = token.kind == "symbol" and token.upright
+        if depth == 0 and (letters or token.kind in ("word", "rel", "colon", "dots", "sep", "stop", "edge")):
             return True
         if token.kind == "open" and token.text == "box":
             return True
@@ -172,7 +167,7 @@ class _SentenceReader:
         """Reads words in parentheses; False where there are none."""
         if token.kind != "open" or token.text not in ("(", "["):
             return False
-        end = _closing(self.tokens, self.i)
+        end = closing(self.tokens, self.i)
         inside = self.tokens[self.i + 1 : end]
         first = next((t for t in inside if t.kind != "edge"), None)
         before = self.formula[-1] if self.formula else None
@@ -196,9 +191,8 @@ class _SentenceReader:
             self.formula += unit_token(self.tokens[self.i : self.i + length])
             self.i, self.ended = self.i + length, True
             return
-        if token.kind == "colon" and (
-            self.formula or not self.sentences[-1] or self.sentences[-1][-1].kind == "formula"
-        ):
+        behind_words = self.sentences[-1] and self.sentences[-1][-1].kind != "formula" and not self.formula
+        if token.kind == "colon" and not behind_words:
             raise Unreadable("a ratio or label")
         if token.text == "&":
             raise Unreadable("a function in pieces")
@@ -225,7 +219,7 @@ class _SentenceReader:
                     self.i += length
                     return
         self.ended = False
-        end = _closing(self.tokens, self.i) if token.kind == "open" else self.i
+        end = closing(self.tokens, self.i) if token.kind == "open" else self.i
         self.formula += self.tokens[self.i : end + 1]
         self.i = end + 1
 
@@ -251,9 +245,6 @@ def _clauses(items: list[Item]) -> list[list[Item]]:
         if (restates or items[k].text in _CONCLUDING) and items[start - 1].kind != "word":
             return [items[:start], *_clauses(items[k:])]
     return [items]
-
-
-_CONCLUDING = lexicon.CONCLUDING | {"namely", "equivalently", "giving", "meaning"}
 
 
 def _statements(items: list[Item], remark: bool = False) -> list[Statement]:
@@ -325,12 +316,6 @@ def _behind(statement: Statement, rest: list[Item]) -> list[Statement]:
     return stated + remarks
 
 
-_REFERRING = (
-    lexicon.NUMBERED | lexicon.REASONS | lexicon.SUBORDINATE - {"for"} | set("by from using via with".split())
-)
-"""A remark with one of these before its formula only says why, whatever formulas it has."""
-
-
 def _is_approximate(words: list[str]) -> bool:
     return not lexicon.APPROXIMATE.isdisjoint(words)
 
@@ -352,12 +337,9 @@ def _check_subject(subject: list[Item]) -> None:
         raise Unreadable("unclear: not the answer, but something of it")
     for before, item in itertools.pairwise([Item("sep"), *subject]):
         described = before.kind in ("word", "copula") and before.text not in lexicon.CONCLUDING
-        if item.kind == "formula" and not described and len(subject) > 2 and not _has_relation(item.tokens):
+        value = item.kind == "formula" and not _is_symbol(item.tokens)
+        if value and not described and len(subject) > 2 and all(t.kind != "rel" for t in item.tokens):
             raise Unreadable("unclear: a value before the answer")
-
-
-def _has_relation(formula: tuple[Token, ...]) -> bool:
-    return _is_symbol(formula) or any(t.kind == "rel" for t in formula)
 
 
 def _check_behind(items: list[Item]) -> None:
@@ -377,23 +359,13 @@ def _check_behind(items: list[Item]) -> None:
             raise Unreadable(f"unclear: {(unknown or words)[-1]!r} behind the value")
 
 
-_EXPLAINING = {"by", "using", "via", "which"}
-
-
-_NOT_A_REASON = {"well", "a", "an", "of", "per", "one"}
-
-
 def _without_reasons(items: list[Item], remark: bool) -> tuple[list[Item], list[Item]]:
     """What is stated, and what only says why: behind `since`, or behind `as` that follows a formula or opens a remark."""
     stated = False
     for k, item in enumerate(items):
-        opens = remark and k == 0
-        begins = opens or (stated and items[k - 1].kind != "word")
-        if (
-            begins
-            and item.text in lexicon.REASONS
-            and not (item.text == "as" and _NOT_A_REASON & {*_words(items[k + 1 : k + 2])})
-        ):
+        begins = remark if k == 0 else stated and items[k - 1].kind != "word"
+        compares = item.text == "as" and _NOT_A_REASON & {*_words(items[k + 1 : k + 2])}
+        if begins and item.text in lexicon.REASONS and not compares:
             return items[:k], items[k:]
         stated |= item.kind == "formula"
     return items, []
@@ -463,11 +435,5 @@ def _join(stated: list[Statement], between: list[Item], formula: tuple[Token, ..
         stated.append(Statement([_bare(formula)], approximate=True))
     elif words <= lexicon.SUCH_THAT and len(last.formulas[-1]) == 1 and any(t.kind == "rel" for t in formula):
         last.formulas[-1] = formula  # all x with x < 8
-    elif (
-        _names_only(formula)
-        and words <= lexicon.BEHIND
-        and not words & (lexicon.JOINING | lexicon.COPULAS | lexicon.RESTATING)
-    ):
-        return  # 8 possible values of n
-    else:
+    elif not (_names_only(formula) and words <= lexicon.BEHIND - _STATING):  # 8 possible values of n
         raise Unreadable(f"unclear: {' '.join(item.text for item in between).strip()!r} between formulas")

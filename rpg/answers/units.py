@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 
-from rpg.answers.lexer import Token
+from rpg.answers.lexer import Token, closing
 from rpg.answers.lexicon import PREFIXES, SINGLE_UNITS, UNIT_VALUES, UNIT_WORDS, UNITS
 
 _LETTERS = SINGLE_UNITS | {"mu", "Omega", "AA", "odot", "ohm", "hbar", "F", "C", "H", "T", "B", "M"}
@@ -118,18 +118,13 @@ def cut_units(formula: list[Token]) -> list[Token]:
 def with_unit(formula: Sequence[Token]) -> list[Token]:
     """With letters behind a number as a unit, where a number is expected: `9.8 m/s^2`, `3 \\mu m`."""
     bare = list(formula)
-    while len(bare) > 2 and bare[0] == Token("open", "box", bare[0].upright) and _closes_last(bare):
+    while (
+        len(bare) > 2
+        and bare[0] == Token("open", "box", bare[0].upright)
+        and closing(bare, 0) == len(bare) - 1
+    ):
         bare = bare[1:-1]
     return _cut(bare)
-
-
-def _closes_last(formula: list[Token]) -> bool:
-    depth = 0
-    for i, token in enumerate(formula):
-        depth += (token.kind == "open") - (token.kind == "close")
-        if depth == 0:
-            return i == len(formula) - 1
-    return False
 
 
 def letters_length(tokens: Sequence[Token], i: int) -> int:
@@ -144,16 +139,13 @@ def letters_length(tokens: Sequence[Token], i: int) -> int:
 def _cut(formula: list[Token], upright: bool = False) -> list[Token]:
     depth = 0
     for i, token in enumerate(formula):
-        letter = token.kind == "symbol" and (token.upright or not upright) and _is_letter(token.text)
+        named = token.text in _LETTERS or _of_a_star(token.text)
+        letter = named and token.kind == "symbol" and (token.upright or not upright)
         behind_value = depth == 0 and i and formula[i - 1].kind in ("number", "close")
         if letter and behind_value and _only_units(formula[i:]):
             return formula[:i] + unit_token(formula[i:])
         depth += (token.kind == "open") - (token.kind == "close")
     return formula
-
-
-def _is_letter(name: str) -> bool:
-    return name in _LETTERS or _of_a_star(name)
 
 
 def _of_a_star(name: str) -> bool:

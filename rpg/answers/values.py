@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any, TypeAlias
 
@@ -33,29 +33,23 @@ class Undefined(ValueError):
     """No value here: a division by zero, a logarithm of zero."""
 
 
-def symbols(tree: Tree) -> frozenset[str]:
-    """Names of a tree's variables; `e`, `i` and pi are constants."""
-    names: set[str] = set()
+def _nodes(tree: Tree) -> Iterator[Tree]:
+    """All parts of a tree, lists of items among them."""
     waiting = [tree]
     while waiting:
-        node = waiting.pop()
-        if node and node[0] == "symbol":
-            names.add(node[1])
-        else:
-            waiting.extend(part for part in node[1:] if isinstance(part, tuple))
-    return frozenset(names - _CONSTANTS)
+        yield (node := waiting.pop())
+        waiting.extend(part for part in node if isinstance(part, tuple))
+
+
+def symbols(tree: Tree) -> frozenset[str]:
+    """Names of a tree's variables; `e`, `i` and pi are constants."""
+    return frozenset(node[1] for node in _nodes(tree) if node and node[0] == "symbol") - _CONSTANTS
 
 
 def kinds(tree: Tree) -> set[str]:
     """Kinds of nodes, and names of functions, in a tree."""
-    names: set[str] = set()
-    waiting = [tree]
-    while waiting:
-        node = waiting.pop()
-        if node and isinstance(node[0], str):
-            names.add(node[1] if node[0] == "call" else node[0])
-        waiting.extend(part for part in node if isinstance(part, tuple))
-    return names
+    nodes = (node for node in _nodes(tree) if node and isinstance(node[0], str))
+    return {node[1] if node[0] == "call" else node[0] for node in nodes}
 
 
 def dimension(tree: Tree) -> dict[str, int]:
@@ -223,12 +217,10 @@ def _factorial(value: Value) -> Value:
     return Fraction(math.factorial(int(value))) if whole else mpmath.gamma(mp(value) + 1)
 
 
+_OWN_NAMES = {"arcsin": "asin", "arccos": "acos", "arctan": "atan", "lg": "log10"}
 _BY_MPMATH = {
-    **{name: getattr(mpmath, name) for name in "sin cos tan cot sec csc sinh cosh tanh coth ln arg".split()},
-    "arcsin": mpmath.asin,
-    "arccos": mpmath.acos,
-    "arctan": mpmath.atan,
-    "lg": mpmath.log10,
+    name: getattr(mpmath, _OWN_NAMES.get(name, name))
+    for name in (*_OWN_NAMES, *"sin cos tan cot sec csc sinh cosh tanh coth ln arg".split())
 }
 
 

@@ -28,9 +28,9 @@ def merge(
     home: Home = None,
 ) -> int:
     """Copy the results of other data folders: identical runs once, contradictions reported (exit code 1)."""
+    from rpg.importing.merge import merge as take_over
     from rpg.store import Layout
     from rpg.store.database import build
-    from rpg.store.merge import merge as take_over
 
     layout, left = layout_at(home), 0
     for other in homes:

@@ -159,7 +159,7 @@ def _check_hub_models(specs: Sequence[RunSpec], layout: Layout) -> None:
     """The hub has the models that are not on this machine. Raises DataError: it has not, or cannot be reached."""
     from rpg.config.backend import RayJob
     from rpg.config.model import KNOWN_MODELS, PretrainedModel, located
-    from rpg.tasks.rows import hub_commit
+    from rpg.models.hub_models import hub_commit
 
     here = [spec.model for spec in specs if not isinstance(getattr(spec.backend, "ray", None), RayJob)]
     for model in set(here):

@@ -121,7 +121,7 @@ def _files(layout: Layout, folder: Path, ending: str) -> None:
 
 
 def _logs(layout: Layout, folder: Path, sweeps: list[str]) -> None:
-    from rpg.evaluation.inspect_logs import export_logs
+    from rpg.integrations.inspect import export_logs
 
     for name in sweeps:
         require_sweep(name, layout)

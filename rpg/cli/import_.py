@@ -128,7 +128,7 @@ def import_(
 
 
 def _samples(file: Path, home: Path | None) -> None:
-    from rpg.evaluation.inspect_logs import import_log
+    from rpg.integrations.inspect import import_log
     from rpg.store.database import build
 
     layout = layout_at(home)

@@ -84,8 +84,8 @@ def push(
     from huggingface_hub import CommitOperationAdd, HfApi
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
+    from rpg.report.model_card import model_card
     from rpg.store import RunFolder
-    from rpg.store.model_card import model_card
 
     folder = _folder(layout_at(home), checkpoint)
     run = RunFolder(folder.parents[1])

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import yaml
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from rpg.config import shipped
 from rpg.config.code import locate, with_digests
@@ -107,6 +108,17 @@ def read_mapping(path: Path, named_by: Path | None = None) -> dict[str, Any]:
             f"{path}: expected a mapping of sections at the top level, got {type(data).__name__}"
         )
     return data
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def checked(kind: type[Model], data: Mapping[str, Any], path: Path) -> Model:
+    """What a file says, as a section of this kind. Raises ConfigError: the message names file, line, field and value."""
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        raise explain(error, kind, str(path), partial(place, path)) from None
 
 
 def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

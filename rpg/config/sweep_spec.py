@@ -8,7 +8,6 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,10 +17,9 @@ from rpg.config import shipped
 from rpg.config.code import locate
 from rpg.config.errors import ConfigError, explain, models_in, nearest
 from rpg.config.identity import canonical_json, identity
-from rpg.config.load import assign, load_raw_run, merge, parse_yaml, read_mapping, resolve
+from rpg.config.load import assign, checked, load_raw_run, merge, parse_yaml, read_mapping, resolve
 from rpg.config.run_spec import RunSpec
 from rpg.config.section import Positive, Section
-from rpg.config.yaml_lines import place
 
 MAX_RUNS = 10_000
 
@@ -174,10 +172,7 @@ def _read_spec(path: Path, axes: dict[str, list[Any]] | None, name: str | None) 
     if axes:
         fixed = {k: v for k, v in (raw.get("set") or {}).items() if k not in axes}
         raw |= {"axes": {**(raw.get("axes") or {}), **axes}, "set": fixed}
-    try:
-        return SweepSpec.model_validate(raw)
-    except ValidationError as error:
-        raise explain(error, SweepSpec, str(path), partial(place, path)) from None
+    return checked(SweepSpec, raw, path)
 
 
 def with_values(base: dict[str, Any], values: dict[str, Any], path: Path, source: str, where: str) -> RunSpec:

@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from rpg.backends.manifest import spec_of
 from rpg.config.evaluation import ThisMachine
@@ -129,7 +128,11 @@ class Evaluator:
             known=read_samples(fewer).to_pylist() if fewer.exists() else (),
             progress=self._report_progress(folder, step, benchmark),
         )
-        same = draws.folder / f"drift-{digest(_drifts(spec, benchmark))}.json"  # of an equal evaluation
+        parts = spec.model_dump(
+            mode="json", include={"task", "model"}
+        )  # what it depends on besides the samples' settings
+        of = digest([parts, data_digest(spec), benchmark, spec.evaluation.samples_per_problem])
+        same = draws.folder / f"drift-{of}.json"  # of an equal evaluation
         drift = self._drift.measure(spec, used[-1], benchmark, problems, step) if used else None
         if drift is not None:
             atomic_write_json(same, drift)
@@ -219,9 +222,3 @@ def limits_of(layout: Layout, sweep: str) -> ThisMachine | None:
 def samples_of(spec: RunSpec) -> int:
     """Samples per problem; greedy sampling takes one."""
     return 1 if spec.evaluation.temperature == 0 else spec.evaluation.samples_per_problem
-
-
-def _drifts(spec: RunSpec, benchmark: str) -> list[Any]:
-    """What the KL to the initial model depends on besides the samples' settings."""
-    parts = spec.model_dump(mode="json", include={"task", "model"})
-    return [parts, data_digest(spec), benchmark, spec.evaluation.samples_per_problem]

@@ -17,6 +17,7 @@ from rpg.evaluation.drawing import Drawing
 from rpg.evaluation.evaluator import samples_of
 from rpg.evaluation.graded_samples import evaluate_problems, progress_lines
 from rpg.models.device import configure_device
+from rpg.models.hub_models import hub_commit
 from rpg.models.reward_models import scorer_of
 from rpg.models.tokenizer import changes_chat_template
 from rpg.rewards.graders import rules_name
@@ -27,7 +28,6 @@ from rpg.store.run_writer import write_manifest
 from rpg.store.samples import write_eval
 from rpg.tasks import verifier_of
 from rpg.tasks.preparation import prepare_data, read_problems
-from rpg.tasks.rows import hub_commit
 
 
 class JoinError(UserError):
@@ -53,8 +53,9 @@ def join(
     manifest = folder.read_manifest()
     if step > manifest["steps"]:
         updates = manifest["imported"].get("updates", 1)
-        log = f" (step {updates * manifest['steps']} of its log: --updates {updates})"
-        in_log = "" if updates == 1 else log
+        in_log = (
+            "" if updates == 1 else f" (step {updates * manifest['steps']} of its log: --updates {updates})"
+        )
         raise JoinError(
             f"--step {step}: {sweep}/{folder.name} ends at step {manifest['steps']}{in_log}. Import a longer log first, or "
             "name the step of the run to which the checkpoint belongs"

@@ -21,6 +21,7 @@ from rpg.evaluation.drawing import Drawing
 from rpg.evaluation.engines.protocol import Sampling
 from rpg.evaluation.graded_samples import evaluate_problems, progress_lines
 from rpg.evaluation.variation import spread_over_prompts, with_prompts
+from rpg.models.hub_models import hub_commit, hub_file
 from rpg.models.model_cache import pretrained_folder
 from rpg.models.truncated_sampling import WHOLE, Restriction
 from rpg.models.warm_start_cache import local_files
@@ -35,7 +36,6 @@ from rpg.store.locks import in_turn
 from rpg.store.samples import SECOND, graded_by, gradings, read_samples, write_samples
 from rpg.tasks.benchmarks import Benchmark, LoadedBenchmark, benchmark, check, load_benchmark
 from rpg.tasks.checks import Checks
-from rpg.tasks.rows import hub_commit, hub_file
 from rpg.tasks.training_sets import load_training, training_set
 
 RECORD = "evaluation.json"

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import ValidationError, model_validator
+from pydantic import model_validator
 
 import rpg.tasks
-from rpg.config.errors import ConfigError, explain
-from rpg.config.load import read_mapping
+from rpg.config.errors import ConfigError
+from rpg.config.load import checked, read_mapping
 from rpg.config.section import Fraction, Positive, Section
-from rpg.config.yaml_lines import place
 from rpg.stats.variance_components import SAMPLING, variance_components
 from rpg.tasks.benchmarks import Benchmark, Prompt, shipped
 
@@ -50,13 +48,8 @@ def load_preset(name: str) -> Preset:
     """A shipped preset, by name, or a user's, by the path of its YAML file. Raises ConfigError: unknown name, or a file
     that is not a preset; the message names file, field and value.
     """
-    path = Path(name)
-    if path.suffix not in (".yaml", ".yml"):
-        path = shipped(_SETS / "presets", name, "preset")
-    try:
-        return Preset.model_validate(read_mapping(path))
-    except ValidationError as error:
-        raise explain(error, Preset, str(path), partial(place, path)) from None
+    path = shipped(_SETS / "presets", name, "preset")
+    return checked(Preset, read_mapping(path), path)
 
 
 def with_prompts(benchmark: Benchmark, count: int) -> list[Benchmark]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -63,9 +64,7 @@ class Grader(Grading):
         self._verdicts: dict[tuple[str, str], Verdict] = {}
 
     def grade(self, items: Iterable[Gradable]) -> list[Grade]:
-        """Grades in the order of `items`; never raises because of what a response contains. Raises GradingError: the
-        worker processes cannot be started.
-        """
+        """Grades in the order of `items`. Raises GradingError: the worker processes cannot be started."""
         extracted: list[tuple[str | None, str, tuple[str, str] | None]] = []
         for response, truth, truncated in (Item(*item) for item in items):
             answer, where = extract(self.verifier, response, truncated)
@@ -105,15 +104,14 @@ class Grader(Grading):
         self._pool.close()
 
 
-class MarkerGrader(Grading):
-    """Grades what follows a verifier's marker."""
+class Each(Grading):
+    """Grades one response after another, without processes, by a function of its item."""
 
-    def __init__(self, verifier: MarkerVerifier):
-        self.verifier = verifier
+    def __init__(self, grade: Callable[[Item], Grade]):
+        self._grade = grade
 
     def grade(self, items: Iterable[Gradable]) -> list[Grade]:
-        """Grades in the order of `items`."""
-        return [grade(self.verifier, *Item(*item)) for item in items]
+        return [self._grade(Item(*item)) for item in items]
 
 
 def grade(verifier: MarkerVerifier, response: str, truth: str, truncated: bool = False) -> Grade:
@@ -157,29 +155,19 @@ def number(text: str) -> Fraction | None:
     return -result if sign == "-" else result
 
 
-class RecipeGrader(Grading):
-    """Grades by the recipe's own rule (rpg.rewards.math_dapo), which takes no notice of truncation."""
-
-    def grade(self, items: Iterable[Gradable]) -> list[Grade]:
-        """Grades in the order of `items`."""
-        graded = (math_dapo.grade(item[0], item[1]) for item in items)
-        return [Grade(_printable(grade.extracted), grade.correct, grade.reason) for grade in graded]
-
-
-class NoGrader(Grading):
-    """Where no answer is right or wrong by itself: the reward decides (rpg.rewards.scoring)."""
-
-    def grade(self, items: Iterable[Gradable]) -> list[Grade]:
-        """Nothing is right yet, in the order of `items`."""
-        return [Grade(None, False, "not graded by itself") for _ in items]
+def _by_recipe(item: Item) -> Grade:
+    """By the recipe's own rule (rpg.rewards.math_dapo), which takes no notice of truncation."""
+    grade = math_dapo.grade(item.response, item.truth)
+    return replace(grade, extracted=_printable(grade.extracted))
 
 
 _GRADERS: dict[type[VerifierSection], Callable[[Any, int], Grading]] = {
-    MarkerVerifier: lambda verifier, _workers: MarkerGrader(verifier),
+    MarkerVerifier: lambda verifier, _workers: Each(lambda item: grade(verifier, *item)),
     MathVerifier: lambda verifier, workers: (
-        RecipeGrader() if verifier.rules == "recipe" else Grader(verifier, workers)
+        Each(_by_recipe) if verifier.rules == "recipe" else Grader(verifier, workers)
     ),
-    RewardVerifier: lambda _verifier, _workers: NoGrader(),
+    # No answer is right or wrong by itself: the reward decides (rpg.rewards.scoring).
+    RewardVerifier: lambda _verifier, _workers: Each(lambda _: Grade(None, False, "not graded by itself")),
 }
 registered("verifier", VERIFIERS.values(), _GRADERS, "rpg/rewards/graders.py")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from math import nan
 from typing import Any, NamedTuple
@@ -26,8 +27,6 @@ from rpg.rewards.grades import Grade, Grading, Item
 
 Sources = Mapping[str, Sequence[Mapping[str, str]]]
 """Name of a part of the reward -> the modules its function runs from, as a manifest keeps them (rpg.config.code)."""
-
-
 PATTERN_SECONDS = 2.0
 """What a regular expression may take for one response."""
 
@@ -60,7 +59,7 @@ class Scored:
     parts: dict[str, float | None]
 
 
-class Scorer:
+class Scorer(AbstractContextManager["Scorer"]):
     """Scores responses; keeps its processes and what the verifier has decided. A context manager, or to be closed."""
 
     def __init__(
@@ -142,9 +141,6 @@ class Scorer:
         self._grader.close()
         for function in self._functions.values():
             function.close()
-
-    def __enter__(self) -> Scorer:
-        return self
 
     def __exit__(self, *_exc: object) -> None:
         self.close()

@@ -107,9 +107,8 @@ class CheckpointFolder:
         if not isinstance(self.keep, str):
             return set(evaluated).intersection(self.keep)
         scored = {step: self._score(step) for step in evaluated if step in self.eval_steps}
-        return (
-            {min(scored, key=lambda step: (-scored[step], step))} if self.keep == "best" and scored else set()
-        )
+        best = self.keep == "best" and scored
+        return {min(scored, key=lambda step: (-scored[step], step))} if best else set()
 
     def _score(self, step: int) -> float:
         """Mean accuracy over the run's benchmarks, like `last_best` in the database; evaluations never change."""
@@ -161,11 +160,9 @@ def checkpoints_of(folder: RunFolder) -> CheckpointFolder:
 
 def _accuracy(folder: RunFolder, benchmark: str, step: int) -> float:
     """mean@k: the mean over problems of the share of correct samples."""
-    samples = read_eval(folder, benchmark, step).select(["problem_id", "correct"]).to_pylist()
-    right: dict[str, list[bool]] = {}
-    for sample in samples:
-        right.setdefault(sample["problem_id"], []).append(sample["correct"])
-    return sum(sum(verdicts) / len(verdicts) for verdicts in right.values()) / max(1, len(right))
+    samples = read_eval(folder, benchmark, step).group_by("problem_id", use_threads=False)
+    shares = samples.aggregate([("correct", "mean")])["correct_mean"].to_pylist()
+    return float(sum(shares) / max(1, len(shares)))
 
 
 def damaged(checkpoint: Path) -> str | None:

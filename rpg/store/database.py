@@ -110,9 +110,8 @@ def _build(layout: Layout, damaged: Path | None) -> Build:
         # Reading everything costs little more than reading most of it, and leaves no holes in the file.
         changed, previous = sources, None
 
-    versions = {
-        int(match[1]): name for name in os.listdir(layout.analytics) if (match := _NAME.fullmatch(name))
-    }
+    names = (_NAME.fullmatch(name) for name in os.listdir(layout.analytics))
+    versions = {int(match[1]): match[0] for match in names if match}
     path = layout.analytics / f"results-{max(versions, default=0) + 1:06d}.duckdb"
     temporary = path.with_name(f".{path.name}.tmp")
     for stale in layout.analytics.glob(".results-*.tmp*"):  # of builders that were killed: we hold the lock
@@ -135,7 +134,7 @@ def _build(layout: Layout, damaged: Path | None) -> Build:
         temporary.with_name(f"{temporary.name}.wal").unlink(missing_ok=True)
     atomic_write_text(layout.analytics / "CURRENT", path.name + "\n")
     for version in sorted(versions)[
-        : -(KEEP - 1)
+        : 1 - KEEP
     ]:  # a reader that has one open keeps it until it closes the file
         (layout.analytics / versions[version]).unlink(missing_ok=True)
     return Build(path, len(changed), len(here) - len(changed), len(dropped), True)

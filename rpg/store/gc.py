@@ -36,10 +36,8 @@ class Item:
 def garbage(layout: Layout) -> list[Item]:
     """Everything that is no longer needed. Running runs are left alone."""
     items = [_item(path, "trash") for path in _entries(layout.home / TRASH)]
-    items += [
-        _item(path, "samples of a checkpoint that is gone (its evaluations keep them)")
-        for path in _unused(layout)
-    ]
+    gone = "samples of a checkpoint that is gone (its evaluations keep them)"
+    items += [_item(path, gone) for path in _unused(layout)]
     for sweep in layout.sweeps():
         for name in folders(layout.sweep_folder(sweep)):
             folder = layout.run(sweep, name)
@@ -95,9 +93,8 @@ def _of_run(folder: RunFolder) -> Iterator[Item]:
         if folder.state() == "done":
             gone, idle = checkpoints_of(folder).superfluous()
             for step in gone:
-                yield _item(
-                    folder.checkpoint(step), "evaluated checkpoint that keep_checkpoints does not keep"
-                )
+                path = folder.checkpoint(step)
+                yield _item(path, "evaluated checkpoint that keep_checkpoints does not keep")
             for step in idle:
                 yield _item(folder.checkpoint(step) / "training", "training state of an older checkpoint")
     except (StoreError, KeyError):
@@ -110,12 +107,11 @@ def remove(layout: Layout, name: str) -> Path:
     sweep, _, run = name.strip("/").partition("/")
     path = layout.run(sweep, run).path if run else layout.sweep_folder(sweep)
     if not path.is_dir():
-        names = (
-            [f"{sweep}/{name}" for name in folders(layout.sweep_folder(sweep))] if run else layout.sweeps()
+        there = (
+            [f"{sweep}/{each}" for each in folders(layout.sweep_folder(sweep))] if run else layout.sweeps()
         )
-        raise StoreError(
-            f"no {'run' if run else 'sweep'} {name!r} in {layout.home}. There are: {', '.join(names)}"
-        )
+        kind = "run" if run else "sweep"
+        raise StoreError(f"no {kind} {name!r} in {layout.home}. There are: {', '.join(there)}")
     conductor = layout.sweep_folder(sweep) / ".conductor"
     members = [layout.run(sweep, run)] if run else [layout.run(sweep, member) for member in folders(path)]
     busy = [member.name for member in members if member.state() == "running"]

@@ -32,7 +32,7 @@ class Busy(StoreError):
     """Another process is working on these files."""
 
 
-class Lock:
+class Lock(contextlib.AbstractContextManager["Lock"]):
     """A lock, held until `close()` or the end of the process."""
 
     def __init__(self, path: Path, fd: int, note: Mapping[str, Any], beat: bool = False) -> None:
@@ -64,9 +64,6 @@ class Lock:
             data = json.dumps({**self._note, "heartbeat": time.time()}).encode()
             os.pwrite(self.fd, data, 0)
             os.ftruncate(self.fd, len(data))
-
-    def __enter__(self) -> Lock:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -199,11 +196,8 @@ def whereabouts(note: Mapping[str, Any]) -> str:
     """`on gpu-node-7 since 2026-03-01 14:03`."""
     place = f"on {note.get('host')}"
     if not is_here(note) and note.get("host") == here()["host"]:
-        place = (
-            f"in another container {place}"
-            if note.get("boot") == here()["boot"]
-            else f"{place} (another boot)"
-        )
+        same_boot = note.get("boot") == here()["boot"]
+        place = f"in another container {place}" if same_boot else f"{place} (another boot)"
     try:
         since = time.strftime("%Y-%m-%d %H:%M", time.localtime(float(note["started"])))
     except (KeyError, TypeError, ValueError, OverflowError, OSError):

@@ -138,7 +138,7 @@ def differences(runs: Mapping[str, Sequence[Record]]) -> list[str]:
                 f"trained at different git revisions: {_listed(groups)}; the code that training imports is the same"
             )
     for name in provenance.PINS:
-        groups = {f"{name} {version}": attempts for version, attempts in _versions(recorded, name).items()}
+        groups = _versions(recorded, name)
         if len(groups) > 1:
             lines.append(f"trained with different versions of {name}: {_listed(groups)}")
     groups = _groups(recorded, _processor, _processor)
@@ -159,25 +159,23 @@ def _differing(attempts: Iterable[Mapping[str, str]]) -> list[str]:
 
 
 def _groups(runs: Mapping[str, Sequence[Record]], key: Any, label: Any) -> dict[str, list[str]]:
-    """Label -> runs with an attempt of that key; a run with two kinds of attempts is in both groups."""
+    """Label -> runs with an attempt of that key; a run with two kinds of attempts is in both groups, one without in none."""
     labels: dict[Any, str] = {}
     groups: dict[str, list[str]] = {}
     for run, attempts in runs.items():
         for record in attempts:
             name = labels.setdefault(key(record), label(record))
-            if run not in groups.setdefault(name, []):
+            if name is not None and run not in groups.setdefault(name, []):
                 groups[name].append(run)
     return groups
 
 
 def _versions(runs: Mapping[str, Sequence[Record]], package: str) -> dict[str, list[str]]:
-    with_package = {
-        run: [record for record in attempts if package in record.get("versions", {})]
-        for run, attempts in runs.items()
-    }
-    return _groups(
-        with_package, lambda record: record["versions"][package], lambda record: record["versions"][package]
-    )
+    def label(record: Record) -> str | None:
+        version = record.get("versions", {}).get(package)
+        return version and f"{package} {version}"
+
+    return _groups(runs, label, label)
 
 
 def _version(record: Record) -> str:

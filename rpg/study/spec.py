@@ -5,20 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from rpg.config import shipped
-from rpg.config.errors import ConfigError, explain
+from rpg.config.errors import ConfigError
 from rpg.config.identity import canonical_json
-from rpg.config.load import load_raw_run, merge, read_mapping
+from rpg.config.load import checked, load_raw_run, merge, read_mapping
 from rpg.config.run_spec import RunSpec
 from rpg.config.section import Positive, Section
 from rpg.config.sweep_spec import Budget, check_field, with_values
-from rpg.config.yaml_lines import place
 
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Seeds = Annotated[tuple[Seed, ...], Field(min_length=1)]
@@ -256,10 +254,7 @@ def load_study(path: Path) -> Study:
         raise ConfigError(
             f"{path}: axes: this is a sweep file, and a study is expected here; try: rpg sweep {path}"
         )
-    try:
-        spec = StudySpec.model_validate(raw)
-    except ValidationError as error:
-        raise explain(error, StudySpec, str(path), partial(place, path)) from None
+    spec = checked(StudySpec, raw, path)
     base = load_raw_run(shipped.base(path, spec.base), (path.resolve(),)) if spec.base else {}
     base = merge(base, spec.run)
     for dotted, where in _fields(spec):

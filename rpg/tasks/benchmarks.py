@@ -10,19 +10,18 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from rpg.answers.extraction import normalise, squeeze
 from rpg.config.data_source import Column
-from rpg.config.errors import ConfigError, explain, nearest
-from rpg.config.load import read_mapping
+from rpg.config.errors import ConfigError, nearest
+from rpg.config.load import checked, read_mapping
 from rpg.config.section import Positive, Section
 from rpg.config.task import RECIPE_TEMPLATE, ChainTask, MathVerifier, Verifier
-from rpg.config.yaml_lines import place
 from rpg.tasks.chain import make
 from rpg.tasks.checks import Checks, leaks, near_duplicates
 from rpg.tasks.problems import DataError, Problem
@@ -128,13 +127,13 @@ def benchmark(name: str | Path) -> Benchmark:
     """A shipped benchmark, by name, or a user's, by the path of its YAML file. Raises ConfigError: unknown name, or a
     file that is not a benchmark; the message names file, field and value.
     """
-    if str(name).endswith((".yaml", ".yml")):
-        return read_set(Benchmark, Path(name))
     return read_set(Benchmark, shipped(_SETS, str(name), "benchmark"))
 
 
 def shipped(folder: Path, name: str, kind: str) -> Path:
-    """The YAML file of that name in a folder of those that ship; a ConfigError names the nearest one."""
+    """The YAML file of that name in a folder of those that ship, or a path itself; a ConfigError names the nearest one."""
+    if name.endswith((".yaml", ".yml")):
+        return Path(name)
     names = [p.stem for p in sorted(folder.glob("*.yaml"))]
     if name not in names:
         raise ConfigError(
@@ -148,11 +147,7 @@ def read_set(kind: type[Set], path: Path) -> Set:
     """A set of problems from its YAML file; a relative `source.path` is beside the file. Raises ConfigError: the
     message names file, field and value.
     """
-    data = read_mapping(path)
-    try:
-        problem_set = kind.model_validate({"name": path.stem, **data})
-    except ValidationError as error:
-        raise explain(error, kind, str(path), partial(place, path)) from None
+    problem_set = checked(kind, {"name": path.stem, **read_mapping(path)}, path)
     source = problem_set.source
     if source.path is not None and not source.path.is_absolute():
         source = source.model_copy(update={"path": path.parent / source.path})
@@ -201,7 +196,12 @@ def load_benchmark(
             distinct problems is not the one expected. The message names file, row and field.
     """
     if benchmark.source.chain is not None:
-        made = _made(benchmark, benchmark.source.chain)
+        # The same problems, under the same names, as a run of the chain task is evaluated on.
+        held_out = make(benchmark.source.chain).benchmarks
+        if (made := held_out.get(benchmark.name)) is None:
+            raise DataError(
+                f"{benchmark.name}: source.chain makes {', '.join(held_out)}; one of these has to be its name"
+            )
         return LoadedBenchmark(benchmark, made, digest(made), "made by code", len(made))
     source, rows = read_pairs(benchmark, path, folder)
     problems: dict[str, Problem] = {}
@@ -225,16 +225,6 @@ def load_benchmark(
             f"{' or '.join(map(str, expected))}"
         )
     return LoadedBenchmark(benchmark, list(problems.values()), digest(problems.values()), source, count)
-
-
-def _made(benchmark: Benchmark, task: ChainTask) -> list[Problem]:
-    """The same problems, under the same names, as a run of the chain task is evaluated on."""
-    held_out = make(task).benchmarks
-    if benchmark.name not in held_out:
-        raise DataError(
-            f"{benchmark.name}: source.chain makes {', '.join(held_out)}; one of these has to be its name"
-        )
-    return held_out[benchmark.name]
 
 
 def check(loaded: LoadedBenchmark, training: Sequence[Problem] = (), source: str | None = None) -> Checks:
@@ -266,14 +256,13 @@ def read_pairs(
     DataError: no source is there, or (while iterating) a row cannot be used.
     """
 
-    def pairs(rows: Iterator[tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, str, str]]:
-        for where, row in rows:
-            text = _text(row, benchmark.columns.problem, "problem", where)
-            answer = _text(row, benchmark.columns.answer, "answer", where)
-            yield where, text, benchmark.corrections.get(answer, answer)
-
     source, rows = _rows(benchmark, path, folder)
-    return source, pairs(rows)
+    columns, meant = benchmark.columns, benchmark.corrections
+    texts = (
+        (where, _text(row, columns.problem, "problem", where), _text(row, columns.answer, "answer", where))
+        for where, row in rows
+    )
+    return source, ((where, text, meant.get(answer, answer)) for where, text, answer in texts)
 
 
 def _rows(

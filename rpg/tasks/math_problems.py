@@ -24,6 +24,12 @@ from rpg.tasks.training_sets import LoadedTraining, load_training, training_set
 
 Stamps = tuple[tuple[str, int, int], ...]
 """Path, time of the last change and size of files."""
+_AS = {
+    "similar": "the same as",
+    "contained": "contained:",
+    "renamed": "the same, except for letters and numbers, as",
+}
+_SHOWN = 20
 
 
 def read(task: MathTask) -> Splits:
@@ -63,13 +69,6 @@ def read(task: MathTask) -> Splits:
     return Splits(kept, held_out, notes, tuple(summaries), tuple(dropped), pairs)
 
 
-_AS = {
-    "similar": "the same as",
-    "contained": "contained:",
-    "renamed": "the same, except for letters and numbers, as",
-}
-
-
 def _listed(kept: dict[str, Leak]) -> list[str]:
     """A note on training problems that give a benchmark's away and stay."""
     if not kept:
@@ -82,9 +81,6 @@ def _listed(kept: dict[str, Leak]) -> list[str]:
         f"{len(kept):,} training problems give away a benchmark problem ({tiers}) and are kept; "
         f"task.leaks can leave them out: {pairs}{', ...' if len(kept) > _SHOWN else ''}"
     ]
-
-
-_SHOWN = 20
 
 
 def digests(task: MathTask) -> dict[str, str]:

@@ -82,9 +82,8 @@ def data_files(spec: RunSpec, home: Path, digest: str | None = None) -> Prepared
     """
     digest = digest or data_digest(spec)
     folder = Path(home) / "cache" / "data" / digest
-    return PreparedData(
-        digest, folder / "train.parquet", {name: folder / f"{name}.parquet" for name in spec.benchmarks()}
-    )
+    benchmarks = {name: folder / f"{name}.parquet" for name in spec.benchmarks()}
+    return PreparedData(digest, folder / "train.parquet", benchmarks)
 
 
 def data_notes(prepared: PreparedData) -> list[str]:
@@ -92,8 +91,7 @@ def data_notes(prepared: PreparedData) -> list[str]:
     record = read_json_object(prepared.train.parent / "data.json")
     notes = [str(note) for note in record.get("notes", [])]
     for part in record.get("sources", []):
-        leaked = part["dropped"].get("leaked", 0)
-        if leaked:
+        if leaked := part["dropped"].get("leaked"):
             notes.append(
                 f"{leaked:,} training problems are also in a benchmark and were left out of training"
             )

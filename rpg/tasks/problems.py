@@ -21,6 +21,8 @@ class DataError(UserError):
 
 Given = str | tuple[Mapping[str, str], ...]
 """A prompt: the text of one user's message, or a conversation of {role, content}."""
+HELD_OUT = 64
+"""Problems per tier (or file) on which the ability is measured; they are in no benchmark and in no demonstration."""
 
 
 @dataclass(frozen=True)
@@ -132,10 +134,6 @@ def shortened(value: Any) -> str:
     """A value for messages, on one line."""
     text = repr(" ".join(value.split()) if isinstance(value, str) else value)
     return text if len(text) <= 80 else text[:77] + "..."
-
-
-HELD_OUT = 64
-"""Problems per tier (or file) on which the ability is measured; they are in no benchmark and in no demonstration."""
 
 
 class Demonstrations(Protocol):

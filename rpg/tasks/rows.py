@@ -26,6 +26,13 @@ from rpg.config.errors import nearest
 from rpg.config.task import RECIPE_TEMPLATE
 from rpg.tasks.problems import DataError
 
+MAX_LINE_MIB = 16
+"""A row of JSON: longer ones are files that are no JSON lines, and would be taken into memory whole."""
+HUB_SECONDS = 2.0
+"""How long the hub may take to answer at all."""
+_parsed = lru_cache(maxsize=256)(parsed_column)
+_BEFORE, _AFTER = RECIPE_TEMPLATE.split("{prompt}")
+
 
 def read_rows(path: Path, columns: dict[str, bool] | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
     """(where, row) for each row of a JSON-lines, Parquet or CSV file (by its ending); `where` is `file: line 3` for people.
@@ -44,10 +51,6 @@ def read_rows(path: Path, columns: dict[str, bool] | None = None) -> Iterator[tu
             yield from _csv_rows(path) if path.suffix.lower() in (".csv", ".tsv") else _json_rows(path)
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
-
-
-MAX_LINE_MIB = 16
-"""A row of JSON: longer ones are files that are no JSON lines, and would be taken into memory whole."""
 
 
 def _json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -77,9 +80,8 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """All values are text; the first line names the columns."""
     try:
         with open(path, encoding="utf-8-sig", newline="") as handle:
-            reader = csv.DictReader(
-                handle, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", strict=True
-            )
+            separator = "\t" if path.suffix.lower() == ".tsv" else ","
+            reader = csv.DictReader(handle, delimiter=separator, strict=True)
             for row in reader:
                 where = f"{path}: line {reader.line_num}"
                 if None in row or None in row.values():
@@ -93,10 +95,6 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         raise DataError(f"{path}: line {reader.line_num}: not CSV ({error})") from error
 
 
-HUB_SECONDS = 2.0
-"""How long the hub may take to answer at all."""
-
-
 def hub_answers() -> bool:
     """Whether the hub can be reached; any answer counts. False where HF_HUB_OFFLINE says not to ask."""
     from huggingface_hub import constants  # noqa: PLC0415 - only where something is not on this machine
@@ -105,9 +103,8 @@ def hub_answers() -> bool:
 
     def ask() -> None:
         try:
-            urllib.request.urlopen(
-                urllib.request.Request(constants.ENDPOINT, method="HEAD"), timeout=HUB_SECONDS
-            )
+            request = urllib.request.Request(constants.ENDPOINT, method="HEAD")
+            urllib.request.urlopen(request, timeout=HUB_SECONDS)
         except urllib.error.HTTPError:
             pass
         except (OSError, ValueError):
@@ -132,30 +129,6 @@ def hub_client() -> Iterator[bool]:
     finally:
         for module, value in before:
             module.HF_HUB_OFFLINE = value
-
-
-def hub_commit(model: str, revision: str | None = None) -> str:
-    """The commit that a revision of a model on the hub is at, see hub_file."""
-    return hub_file(model, revision).parent.name
-
-
-def hub_file(model: str, revision: str | None = None) -> Path:
-    """The configuration of a model on the hub; asks the hub once, if it was not fetched before. Raises DataError: it has no
-    such model, or cannot be reached.
-    """
-    from huggingface_hub import hf_hub_download  # noqa: PLC0415 - only where a model is not on this machine
-    from huggingface_hub.errors import HfHubHTTPError  # noqa: PLC0415 - as above
-
-    with hub_client() as answers:
-        try:
-            return Path(hf_hub_download(model, "config.json", revision=revision))
-        except (OSError, ValueError, HfHubHTTPError) as error:
-            known = f"is neither a local folder nor a model on the hub ({str(error).strip().partition(chr(10))[0]})"
-            away = (
-                "is not a local folder, and the hub cannot be reached: copy the model's folder to this machine and give its "
-                "path, or fetch it where there is a network (rpg model)"
-            )
-            raise DataError(f"model {model!r} {known if answers else away}") from None
 
 
 def hub_rows(
@@ -183,9 +156,8 @@ def hub_rows(
     try:
         with hub_client() as answers:
             parts = [datasets.load_dataset(hub, config, split=split, revision=revision) for config in configs]
-    except (
-        Exception
-    ) as error:  # the library raises a dozen kinds: no network, no such data set, no such split
+    # The library raises a dozen kinds: no network, no such data set, no such split.
+    except Exception as error:
         if not answers:
             raise DataError(
                 f"{name}: the hub cannot be reached{searched}, and {hub} is not in its cache here. "
@@ -233,9 +205,6 @@ def missing(field: str, present: Iterable[object]) -> str:
     return (
         f"field {field} is missing{nearest(field, names) or '.'} Found: {', '.join(names) or 'nothing'}{how}"
     )
-
-
-_parsed = lru_cache(maxsize=256)(parsed_column)
 
 
 def value_at(row: Any, path: str) -> Any:
@@ -296,9 +265,6 @@ def plain(value: Any, column: str, where: str) -> str:
     except UnicodeEncodeError as error:
         raise DataError(f"{where}: column {column}: not valid Unicode ({error.reason})") from error
     return value
-
-
-_BEFORE, _AFTER = RECIPE_TEMPLATE.split("{prompt}")
 
 
 def asked(conversation: Any, where: str) -> str:

@@ -63,9 +63,7 @@ def training_set(name: str) -> TrainingSet:
     """The training set of that name, of a YAML file, or of a file of problems itself. Raises ConfigError: an unknown
     name, or a YAML file that is not a training set.
     """
-    if name.endswith((".yaml", ".yml")):
-        chosen = read_set(TrainingSet, Path(name))
-    elif is_name(name):
+    if is_name(name) or name.endswith((".yaml", ".yml")):
         chosen = read_set(TrainingSet, shipped(_SETS, name, "training set"))
     else:
         chosen = TrainingSet(name="train", source=Source(path=Path(name)), columns=_FILE_COLUMNS)

@@ -1,5 +1,5 @@
-"""Answer lines of every kind, decided as a mathematician would: by hand (right.jsonl, wrong.jsonl), by the classes of
-tests/answers/generated, and every gold answer of the real benchmarks in other forms (right) and near misses (wrong)."""
+"""Answer lines of every kind, decided as a mathematician would: by hand (the exam of benchmarks/grading), by the classes
+of tests/answers/generated, and every gold answer of the real benchmarks in other forms (right) and near misses (wrong)."""
 
 import json
 from collections import Counter
@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.grading import exam
+from benchmarks.grading.graders import OURS, ours
 from rpg.answers.comparison import equivalent
 from rpg.config.task import MathVerifier
 from rpg.rewards import Grader, Item
+from rpg.rewards.graders import LINES
 from rpg.tasks.benchmarks import benchmark, load_benchmark
 from tests.answers.generated import Gold, cases, real_golds, sample_golds
-from tests.answers.generated.case import last_line
 from tests.answers.variants import equivalents, near_misses
 from tests.data_sets import DATA, needs_data
 
@@ -39,49 +41,58 @@ def grader():
         yield grader
 
 
-def pairs(verdict):
-    """(gold answer, answer line) of the lines that were written by hand."""
-    rows = map(
-        json.loads, Path(__file__).with_name(f"{verdict}.jsonl").read_text(encoding="utf-8").splitlines()
-    )
-    return [(row["gold"], row["line"]) for row in rows]
+@pytest.mark.parametrize("case", exam.cases("lines"), ids=lambda case: f"{case.gold}: {case.answer}")
+def test_a_line_written_by_hand(grader, case):
+    [grade] = grader.grade([case.item])
+    assert grade.correct is (case.label == "right"), grade
 
 
-@pytest.mark.parametrize(("gold", "line"), pairs("right"))
-def test_right(grader, gold, line):
-    [grade] = grader.grade([(last_line(line), gold)])
-    assert grade.correct, grade
+@pytest.fixture(scope="module")
+def graded():
+    """Every case of the exam, and the verdicts of both our rules: an answer line, and a box where there is none."""
+    found = exam.cases()
+    items = [case.item for case in found]
+    return found, {name: ours(verifier, items).verdicts for name, verifier in OURS.items()}
 
 
-@pytest.mark.parametrize(("gold", "line"), pairs("wrong"))
-def test_wrong(grader, gold, line):
-    [grade] = grader.grade([(last_line(line), gold)])
-    assert not grade.correct, grade
+@pytest.mark.parametrize("number", range(1, 10))
+def test_an_exam(graded, number):
+    """By hand, in classes; at most these shares are mistaken. Those with a box and no answer line are read as boxes."""
+    found, verdicts = graded
+    taken = set(exam.cases(f"exam-{number}"))
+    for boxed in (False, True):
+        rows = [
+            (case, verdict)
+            for case, verdict in zip(found, verdicts[LINES + "+boxed" * boxed], strict=True)
+            if case in taken and (case.family == "box and no answer line") is boxed
+        ]
+        for label, bound in {"hedge": 0.005, "wrong": 0.003, "right": 0.08}.items():
+            mine = [row for row in rows if row[0].label == label]
+            mistaken = [case for case, verdict in mine if verdict != (label == "right")]
+            assert len(mistaken) <= bound * len(mine), mistaken[:20]
 
 
-def rows_of(name):
-    """Rows of a data file beside this one."""
-    return [*map(json.loads, Path(__file__).with_name(name).read_text(encoding="utf-8").splitlines())]
-
-
-@pytest.mark.parametrize(("exam", "fallback"), [*((n, "none") for n in range(1, 10)), (9, "boxed")])
-def test_an_exam(exam, fallback):
-    """By hand, in classes; at most these shares are mistaken. Those for the fallback have a box and no answer line."""
-    rows = [row for row in rows_of(f"exam-{exam}.jsonl") if row.get("fallback", "none") == fallback]
-    with Grader(MathVerifier(type="math", fallback=fallback)) as grader:
-        grades = grader.grade(
-            [Item(row.get("response") or last_line(row["line"]), row["gold"], False) for row in rows]
-        )
-    for verdict, bound in {"hedge": 0.005, "wrong": 0.003, "right": 0.08}.items():
-        taken = [(row, grade) for row, grade in zip(rows, grades, strict=True) if row["verdict"] == verdict]
-        mistaken = [pair for pair in taken if pair[1].correct != (verdict == "right")]
-        assert len(mistaken) <= bound * len(taken), mistaken[:20]
+def test_the_card_is_signed_with_what_these_rules_decide(graded):
+    found, verdicts = graded
+    fresh = [
+        f"| {family} | {name} | {cells} |"
+        for name, each in verdicts.items()
+        for family, cells in exam.figures(found, each).items()
+    ]
+    card = exam.DATA.with_name("README.md").read_text(encoding="utf-8")
+    assert sorted(line for line in card.splitlines() if f"| {LINES}" in line) == sorted(fresh)
+    assert f"{len(found):,} answers" in card
+    counts = Counter(case.kind for case in found)
+    listed = [f"{kind} ({counts[kind]})" for kinds in exam.FAMILIES.values() for kind in kinds]
+    assert [text for text in listed if text not in " ".join(card.split())] == []
 
 
 @pytest.mark.parametrize("benchmark", ["math500", pytest.param("gsm8k", marks=pytest.mark.slow)])
 def test_every_class_over_published_gold_answers(grader, benchmark):
     """The distinct gold answers of MATH-500 and GSM8K (both MIT licence)."""
-    found = cases([Gold(**row) for row in rows_of("golds.jsonl") if row["benchmark"] == benchmark])
+    lines = Path(__file__).with_name("golds.jsonl").read_text(encoding="utf-8").splitlines()
+    golds = [Gold(**row) for row in map(json.loads, lines) if row["benchmark"] == benchmark]
+    found = cases(golds)
     counts = Counter(case.group for case in found)
     for group, bound in {"right": 0.015, "hedge": 0.001, "wrong": 0.002}.items():
         mine = mistakes(grader, [case for case in found if case.group == group])

@@ -6,13 +6,13 @@ import shutil
 import pytest
 
 from benchmarks.synthetic import write_sweep
+from rpg.importing.merge import merge
+from rpg.report.model_card import model_card
 from rpg.store import Layout, StoreError, queries
 from rpg.store.checkpoints import digests, model_files_digest
 from rpg.store.database import build, connect
 from rpg.store.draws import Draw, Draws, Key
 from rpg.store.gc import collect, garbage
-from rpg.store.merge import merge
-from rpg.store.model_card import model_card
 from rpg.store.notes import add_note, change_tags, notes_and_tags, place
 from rpg.store.samples import write_samples
 

@@ -1,27 +1,17 @@
-"""Grading measured against calling math-verify one by one.
-
-    python -m benchmarks.grading speed        # 10,000 answers: seconds, and the ratio
-    python -m benchmarks.grading disagreements --list FILE   # other graders on a sample of those
-    python -m benchmarks.grading classes      # 19,000 answers as models write them: mistakes and time by class
-
-Answers are made from the gold answers of the benchmarks whose files lie in $RPG_DATA (or --data): right ones in other
-forms, and near misses (tests/answers/variants.py). The number of processes is that of --workers.
-"""
+"""Answers made from the gold answers of the benchmarks, graded: speed, mistakes by class, and what other graders decide."""
 
 from __future__ import annotations
 
-import argparse
 import json
-import logging
 import os
 import random
-import resource
 import time
 from collections import Counter
 from pathlib import Path
 
+from benchmarks.grading.graders import Judge, others, processor_seconds
 from rpg.answers.extraction import normalise
-from rpg.rewards import Grader
+from rpg.rewards import Grader, Item
 from rpg.tasks.benchmarks import benchmark, load_benchmark
 from tests.answers.generated import cases as cases_of
 from tests.answers.generated import real_golds, sample_golds
@@ -56,7 +46,7 @@ def speed(arguments) -> None:
     chosen = [rng.choice(pool) for _ in range(arguments.answers)]
     items = [(f"Some reasoning.\nAnswer: {text}", gold) for _, gold, _, text, _ in chosen]
     distinct = len({(gold, text) for _, gold, _, text, _ in chosen})
-    prepared = time.process_time()
+    prepared = processor_seconds()
     with Grader(workers=arguments.workers) as grader:
         began = time.perf_counter()
         grades = grader.grade(items)
@@ -64,8 +54,7 @@ def speed(arguments) -> None:
         began = time.perf_counter()
         grader.grade(items)
         again = time.perf_counter() - began
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    processor = children.ru_utime + children.ru_stime + time.process_time() - prepared
+    processor = processor_seconds() - prepared
     wrong = sum(grade.correct != case[4] for grade, case in zip(grades, chosen, strict=True))
     sample = rng.sample(chosen, min(arguments.compare, len(chosen)))
     by_math_verify("1", "2")  # its grammar is loaded once
@@ -92,10 +81,10 @@ def classes(arguments) -> None:
     """Mistakes by class on the answers of tests/answers/generated, and the processor time of each distinct answer."""
     golds = real_golds() or sample_golds()
     chosen = cases_of(golds)
-    before = _processor_seconds()
+    before = processor_seconds()
     with Grader(workers=arguments.workers) as grader:
         grades = grader.grade([(case.response, case.gold) for case in chosen])
-    seconds = _processor_seconds() - before
+    seconds = processor_seconds() - before
     counts, missed = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     lines = []
     for case, grade in zip(chosen, grades, strict=True):
@@ -117,49 +106,28 @@ def classes(arguments) -> None:
         print(f"{len(lines)} mistakes in {arguments.list}")
 
 
-def others(response: str, gold: str) -> dict[str, bool]:
-    """Verdicts of math-verify on the whole response (as it is meant to be used), and of verl's two rules where it is
-    installed.
-    """
-    from math_verify import parse, verify
-
-    try:
-        found = {"math-verify": bool(verify(parse(f"${gold.strip('$')}$"), parse(response)))}
-    except Exception:  # noqa: BLE001 - math-verify raises many kinds on what it cannot read
-        found = {"math-verify": False}
-    try:
-        from verl.utils.reward_score import math_dapo, math_reward
-    except ImportError:
-        return found
-    found["math_dapo"] = bool(math_dapo.compute_score(response, gold)["acc"])
-    if "boxed" in response:  # it reads nothing else
-        found["math_reward"] = bool(math_reward.compute_score(response, gold))
-    return found
-
-
-def disagreements(arguments) -> None:
+def disagreements(arguments, judges: dict[str, Judge]) -> None:
     """Where other graders decide otherwise, by class, over a sample of the answers of tests/answers/generated."""
     chosen = cases_of(real_golds() or sample_golds())
     rng = random.Random(arguments.seed)
     chosen = rng.sample(chosen, min(arguments.compare, len(chosen)))
+    items = [Item(case.response, case.gold) for case in chosen]
     with Grader(workers=arguments.workers) as grader:
-        grades = grader.grade([(case.response, case.gold) for case in chosen])
-    table, lines, names = Counter[tuple[tuple[str, str], str]](), [], list[str]()
-    for case, grade in zip(chosen, grades, strict=True):
-        theirs = others(case.response, case.gold)
-        names = list(dict.fromkeys([*names, *theirs]))
-        key = case.group, case.kind
-        table[key, "answers"] += 1
-        table[key, "ours"] += grade.correct != case.right
-        for name, verdict in theirs.items():
-            table[key, name] += verdict != case.right
-        if any(verdict != grade.correct for verdict in theirs.values()):
-            lines.append({**case._asdict(), "ours": grade.correct, "reason": grade.reason, **theirs})
-    print(f"| group | class | answers | {' | '.join(f'{n} wrong' for n in ('ours', *names))} |")
-    print("|---|---|" + "---|" * (2 + len(names)))
+        grades = grader.grade(items)
+    theirs = {name: others(judge, items).verdicts for name, judge in judges.items()}
+    table, lines = Counter[tuple[tuple[str, str], str]](), []
+    for number, (case, grade) in enumerate(zip(chosen, grades, strict=True)):
+        verdicts = {"ours": grade.correct, **{name: found[number] for name, found in theirs.items()}}
+        for key in ((case.group, case.kind), (case.group, "all")):
+            table[key, "answers"] += 1
+            for name, verdict in verdicts.items():
+                table[key, name] += verdict != case.right
+        if len(set(verdicts.values())) > 1:
+            lines.append({**case._asdict(), **verdicts, "reason": grade.reason})
+    names = ["answers", "ours", *theirs]
+    print(f"| group | class | {' | '.join(names)} |\n|---|---|" + "--:|" * len(names))
     for group, kind in sorted({key for key, _ in table}):
-        counts = " | ".join(str(table[(group, kind), name]) for name in ("answers", "ours", *names))
-        print(f"| {group} | {kind} | {counts} |")
+        print(f"| {group} | {kind} | {' | '.join(str(table[(group, kind), name]) for name in names)} |")
     print(f"{len(lines)} answers on which at least one of them disagrees with ours")
     if arguments.list:
         kept = sorted(
@@ -167,31 +135,3 @@ def disagreements(arguments) -> None:
         )
         Path(arguments.list).write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in kept))
         print(f"{len(kept)} of them, drawn at random, in {arguments.list}")
-
-
-def _processor_seconds() -> float:
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.process_time() + children.ru_utime + children.ru_stime
-
-
-def main() -> None:
-    logging.disable(logging.CRITICAL)
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("what", choices=["speed", "classes", "disagreements"])
-    parser.add_argument("--data", type=Path, default=os.environ.get("RPG_DATA"))
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--answers", type=int, default=10_000)
-    parser.add_argument("--compare", type=int, default=1_000, help="answers that math-verify is timed on")
-    parser.add_argument("--list", help="file for the disagreements, one JSON line each")
-    parser.add_argument(
-        "--keep", type=int, default=240, help="disagreements that --list keeps, drawn at random"
-    )
-    parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
-    {"speed": speed, "classes": classes, "disagreements": disagreements}[arguments.what](arguments)
-
-
-if __name__ == "__main__":
-    main()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -38,8 +37,8 @@ def merge(layout: Layout, other: Layout) -> Merged:
         raise StoreError(f"{other.home}: contains no sweeps; expected a data folder (with runs/ in it)")
     merged = Merged()
     for sweep in other.sweeps():
-        taken = [folder.name for folder in _runs(other, sweep) if _take(layout, folder, merged)]
-        _join(layout, other, sweep, taken)
+        runs = [folder for folder in other.run_folders(sweep) if folder.manifest_path.exists()]
+        _join(layout, other, sweep, [folder.name for folder in runs if _take(layout, folder, merged)])
     _samples(layout, other)
     return merged
 
@@ -55,10 +54,6 @@ def _samples(layout: Layout, other: Layout) -> None:
     for name in folders(other.evaluations):
         if not (layout.evaluations / name).exists():
             _copy(other.evaluations / name, layout.evaluations / name)
-
-
-def _runs(layout: Layout, sweep: str) -> Iterator[RunFolder]:
-    return (folder for folder in layout.run_folders(sweep) if folder.manifest_path.exists())
 
 
 def _take(layout: Layout, theirs: RunFolder, merged: Merged) -> bool:

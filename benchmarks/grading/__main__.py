@@ -1,0 +1,97 @@
+"""Grading measured: the exam of README.md by ours and by other graders, and answers made from gold answers.
+
+    python -m benchmarks.grading              # the exam, by every grader that is installed
+    python -m benchmarks.grading ours         # by ours alone: the figures that README.md is signed with
+    python -m benchmarks.grading --most 100   # at most 100 answers of each family and label
+    python -m benchmarks.grading speed        # 10,000 made answers: seconds, and the ratio to math-verify
+    python -m benchmarks.grading classes      # 20,000 made answers: mistakes and time by class
+    python -m benchmarks.grading disagreements --list FILE   # the other graders on a sample of those
+
+Answers are made from the gold answers of the benchmarks whose files lie in $RPG_DATA (or --data): right ones in other
+forms, and near misses (tests/answers/variants.py). The number of processes is that of --workers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.grading import graders, made
+from benchmarks.grading.exam import cases, figures, sample
+
+
+def loaded() -> Iterator[tuple[str, graders.Judge]]:
+    """The other graders that are installed; says how to install the rest."""
+    for name, (load, install) in graders.OTHERS.items():
+        try:
+            yield name, load()
+        except Exception as error:  # noqa: BLE001 - a missing package, or one that is there in another version
+            print(f"{name} is left out ({error}): {install}\n")
+
+
+def exam(arguments) -> None:
+    """Mistakes by family and grader, and where each grader differs from the label in a model's own response."""
+    found = sample(cases(), arguments.most) if arguments.most else cases()
+    items = [case.item for case in found]
+    by_grader = {name: graders.ours(verifier, items) for name, verifier in graders.OURS.items()}
+    if arguments.what == "exam":
+        by_grader |= {name: graders.others(judge, items) for name, judge in loaded()}
+    lines: dict[str, list[str]] = {}
+    for name, graded in by_grader.items():
+        milliseconds = f"{1000 * graded.seconds / len(items):.2f}"
+        for family, cells in figures(found, graded.verdicts).items():
+            time = f" | {milliseconds if family == 'all' else ''}" if arguments.what == "exam" else ""
+            lines.setdefault(family, []).append(f"| {family} | {name} | {cells}{time} |")
+    time = " | ms per answer" if arguments.what == "exam" else ""
+    print(f"| family | grader | right refused | hedges accepted | other wrong accepted{time} |")
+    print("|---|---|--:|--:|--:|" + ("--:|" if time else ""))
+    print("\n".join(line for family in lines.values() for line in family))
+    for name, graded in by_grader.items():
+        if graded.given_up:
+            print(f"{name}: {graded.given_up} answers that it crashed on or took too long for, refused")
+    if arguments.list:
+        verdicts = zip(*(graded.verdicts for graded in by_grader.values()), strict=True)
+        rows = [
+            case.model_dump(by_alias=True, exclude_defaults=True) | dict(zip(by_grader, each, strict=True))
+            for case, each in zip(found, verdicts, strict=True)
+            if any(verdict != (case.label == "right") for verdict in each)
+        ]
+        Path(arguments.list).write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+
+def main() -> None:
+    logging.disable(logging.CRITICAL)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "what", nargs="?", default="exam", choices=["exam", "ours", "speed", "classes", "disagreements"]
+    )
+    parser.add_argument("--data", type=Path, default=os.environ.get("RPG_DATA"))
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--most", type=int, help="answers of the exam of each family and label")
+    parser.add_argument("--answers", type=int, default=10_000)
+    parser.add_argument("--compare", type=int, default=1_000, help="answers that other graders are tried on")
+    parser.add_argument("--list", help="file for the mistakes or disagreements, one JSON line each")
+    parser.add_argument(
+        "--keep", type=int, default=240, help="disagreements that --list keeps, drawn at random"
+    )
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    match arguments.what:
+        case "speed":
+            made.speed(arguments)
+        case "classes":
+            made.classes(arguments)
+        case "disagreements":
+            made.disagreements(arguments, dict(loaded()))
+        case _:
+            exam(arguments)
+
+
+if __name__ == "__main__":
+    main()
