@@ -20,13 +20,13 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.grading import graders, made
+from benchmarks.grading import judges, made
 from benchmarks.grading.exam import cases, figures, sample
 
 
-def loaded() -> Iterator[tuple[str, graders.Judge]]:
+def loaded() -> Iterator[tuple[str, judges.Judge]]:
     """The other graders that are installed; says how to install the rest."""
-    for name, (load, install) in graders.OTHERS.items():
+    for name, (load, install) in judges.OTHERS.items():
         try:
             yield name, load()
         except Exception as error:  # noqa: BLE001 - a missing package, or one that is there in another version
@@ -37,9 +37,9 @@ def exam(arguments) -> None:
     """Mistakes by family and grader, and where each grader differs from the label in a model's own response."""
     found = sample(cases(), arguments.most) if arguments.most else cases()
     items = [case.item for case in found]
-    by_grader = {name: graders.ours(verifier, items) for name, verifier in graders.OURS.items()}
+    by_grader = {name: judges.ours(verifier, items) for name, verifier in judges.OURS.items()}
     if arguments.what == "exam":
-        by_grader |= {name: graders.others(judge, items) for name, judge in loaded()}
+        by_grader |= {name: judges.others(judge, items) for name, judge in loaded()}
     lines: dict[str, list[str]] = {}
     for name, graded in by_grader.items():
         milliseconds = f"{1000 * graded.seconds / len(items):.2f}"

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from benchmarks.grading.graders import Judge, others, processor_seconds
+from benchmarks.grading.judges import Judge, others, processor_seconds
 from rpg.answers.extraction import normalise
 from rpg.rewards import Grader, Item
 from rpg.tasks.benchmarks import benchmark, load_benchmark

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.grading import exam
-from benchmarks.grading.graders import OURS, ours
+from benchmarks.grading.judges import OURS, ours
 from rpg.answers.comparison import equivalent
 from rpg.config.task import MathVerifier
 from rpg.rewards import Grader, Item

@@ -267,14 +267,14 @@ def test_the_second_reader_is_as_strict_and_as_bounded_as_the_first():
 
 
 def test_the_second_reader_accepts_no_hedge_of_an_exam():
-    path = Path(__file__).parents[1] / "answers/exam-9.jsonl"
+    path = Path(__file__).parents[2] / "benchmarks/grading/data/exam-9.jsonl"
     lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     with Grader() as grader:
         grades = grader.grade([(line["response"], line["gold"]) for line in lines])
         unread = [
             (line, grade.extracted)
             for line, grade in zip(lines, grades, strict=True)
-            if unread_form(grade.correct, grade.reason) and line["verdict"] != "right"
+            if unread_form(grade.correct, grade.reason) and line["label"] != "right"
         ]
         verdicts = grader.reread([(line["gold"], answer) for line, answer in unread])
     assert len(unread) > 100 and True not in verdicts
