@@ -11,11 +11,10 @@ from dashboard.view import samples as stored
 from dashboard.widgets import choose, choose_part, linked, notice, rows_of, show_chart
 from rpg.metrics import shown as shown_metrics
 from rpg.report import curves
-from rpg.rewards.grades import unread_form
 from rpg.store import StoreError
 from rpg.store.current import flat
 from rpg.store.run_folder import RunFolder
-from rpg.store.samples import GRADE_COLUMNS, SECOND, graded_by, gradings, read_grades
+from rpg.store.samples import GRADE_COLUMNS, SECOND, graded_by, gradings, read_grades, unread_form
 
 SHOWN = 20_000  # characters of a text; the file has the rest
 UNRECORDED = "unrecorded rules"

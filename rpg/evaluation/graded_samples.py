@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rpg.evaluation.engines.protocol import Engine, Request
-from rpg.rewards.grades import unread_form
 from rpg.rewards.scoring import Answered, Scorer
 from rpg.store.draws import Draw, Draws, Key, digest
-from rpg.store.samples import SECOND
+from rpg.store.samples import SECOND, unread_form
 from rpg.tasks import Problem
 
 _FLUSH_ROWS = 64

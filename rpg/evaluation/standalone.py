@@ -26,14 +26,21 @@ from rpg.models.model_cache import pretrained_folder
 from rpg.models.truncated_sampling import WHOLE, Restriction
 from rpg.models.warm_start_cache import local_files
 from rpg.rewards.graders import rules_name
-from rpg.rewards.grades import UNREAD_SHARE, unread_form
 from rpg.rewards.scoring import Scorer
 from rpg.store.atomic_files import atomic_write_json, read_json_object
 from rpg.store.checkpoints import model_digest
 from rpg.store.draws import digest
 from rpg.store.layout import Layout
 from rpg.store.locks import in_turn
-from rpg.store.samples import SECOND, graded_by, gradings, read_samples, write_samples
+from rpg.store.samples import (
+    SECOND,
+    UNREAD_SHARE,
+    graded_by,
+    gradings,
+    read_samples,
+    unread_form,
+    write_samples,
+)
 from rpg.tasks.benchmarks import Benchmark, LoadedBenchmark, benchmark, check, load_benchmark
 from rpg.tasks.checks import Checks
 from rpg.tasks.training_sets import load_training, training_set

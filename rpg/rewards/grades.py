@@ -27,20 +27,6 @@ class Grade:
     reason: str
 
 
-UNREAD_SHARE = 0.02
-"""From this share of unread answers an evaluation says so."""
-_UNREAD = (
-    "not read", "cannot be compared", "the gold answer is not read", "time limit", "memory limit", "longer than",
-    "worker ended",
-)  # fmt: skip
-
-
-def unread_form(correct: bool, reason: str | None) -> str | None:
-    """Why an answer that counts as wrong could not be read, in a few words; None where it was read, or there is none."""
-    why = (reason or "").partition(": ")[2].partition("; read as")[0]
-    return why if not correct and why.startswith(_UNREAD) else None
-
-
 class Grading:
     """Base of every grader: a context manager, or to be closed."""
 

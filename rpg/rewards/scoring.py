@@ -129,7 +129,7 @@ class Scorer(AbstractContextManager["Scorer"]):
         return [(name, part.weight, list(self._judges[name](answered)))]
 
     def reread(self, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
-        """A second reader's verdicts on (gold, answer) that the verifier could not read (rpg.rewards.grades.unread_form)."""
+        """A second reader's verdicts on (gold, answer) that the verifier could not read (rpg.store.samples.unread_form)."""
         return self._grader.reread(pairs)
 
     def turn(self, response: str) -> str:

@@ -14,7 +14,7 @@ import pyarrow
 from rpg.store.layout import Layout
 from rpg.store.notes import FILE as NOTES
 from rpg.store.run_folder import RunFolder
-from rpg.store.samples import EVAL_COLUMNS, MARK, SECOND, drift_path
+from rpg.store.samples import EVAL_COLUMNS, MARK, SECOND, UNREAD, drift_path
 from rpg.store.schema import KEYS, TABLES, quote
 
 
@@ -134,13 +134,6 @@ def each_readable(files: Rows, read: Callable[[Rows], object], warnings: Rows) -
         return []
 
 
-_UNREAD = (
-    ": ((?:not read|cannot be compared|the gold answer is not read|time limit|memory limit|longer than|worker ended)"
-    ".*?)(?:; read as .*)?$"
-)
-"""Within the reason of a verdict (rpg.rewards.grades.unread_form)."""
-
-
 def ingest_metrics(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Rows) -> None:
     # Attempts ascend within a run and rows keep the files' order: the last row of a step is the valid one.
     files = [
@@ -252,7 +245,7 @@ def ingest_samples(db: duckdb.DuckDBPyConnection, sources: list[Source], hand: R
     for extra in {frozenset(more[file["filename"]]) for file in files}:
         columns = [name for name in TABLES["samples"] if name in (*EVAL_COLUMNS, *extra)]
         sql = f"""INSERT INTO samples BY NAME SELECT f.sweep, f.run, f.benchmark, f.step, {", ".join(columns)},
-                    CASE WHEN NOT correct THEN nullif(regexp_extract(reason, '{_UNREAD}', 1), '') END AS unread
+                    CASE WHEN NOT correct THEN nullif(regexp_extract(reason, '{UNREAD}', 1), '') END AS unread
                   FROM read_parquet(?, filename=true, hive_partitioning=false) p JOIN files f USING (filename)"""
 
         def read(some: Rows, sql: str = sql) -> object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -37,8 +38,21 @@ GRADE_COLUMNS = {
     "correct": "bool",
     "reason": "string",
 }
+UNREAD_SHARE = 0.02
+"""From this share of unread answers an evaluation says so."""
+UNREAD = (
+    "(?s): ((?:not read|cannot be compared|the gold answer is not read|time limit|memory limit|longer than|worker ended)"
+    ".*?)(?:; read as .*)?$"
+)
+"""Within the reason of a wrong answer (rpg.rewards.graders): why it could not be read."""
 MARK = ".grades-"
 """In the name of a file of grades, which stands beside the samples."""
+
+
+def unread_form(correct: bool, reason: str | None) -> str | None:
+    """Why an answer that counts as wrong could not be read, in a few words; None where it was read, or there is none."""
+    found = None if correct else re.search(UNREAD, reason or "")
+    return found and found[1]
 
 
 def write_samples(

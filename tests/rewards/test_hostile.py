@@ -13,7 +13,7 @@ from rpg.answers.comparison import quick
 from rpg.answers.extraction import answer_line, boxed_answer, last_box, normalise
 from rpg.config.task import MathVerifier
 from rpg.rewards import Grader, Item
-from rpg.rewards.grades import unread_form
+from rpg.store.samples import unread_form
 from tests.answers.generated import cases, sample_golds
 
 pytest.importorskip("math_verify", reason="math-verify is not installed (pip install 'rpg-lab[math]')")
