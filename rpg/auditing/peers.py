@@ -7,6 +7,7 @@ whose code has moved, is reported as left out, with the reason.
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import fields
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from types import SimpleNamespace
@@ -39,16 +40,45 @@ def installed(beta: float) -> tuple[list[Subject], dict[str, str]]:
 
 _VERL_KL = {"k1": "rkl", "abs": "rkl", "k2": "rkl", "k3": "rkl", "k1+": "rkl", "k3+": "rkl"}
 
+_VERL_ACTOR = {
+    "strategy": "fsdp",
+    "rollout_n": 1,
+    "ppo_micro_batch_size_per_gpu": 1,
+}  # required, not read by losses
+VERL_BOUNDS = ("clip_ratio", "clip_ratio_low", "clip_ratio_high", "clip_ratio_c")
+
+
+def verl_subject(
+    source: str,
+    loss: str,
+    mode: str,
+    kl: str | None,
+    beta: float,
+    bounds: dict[str, float],
+    options: dict[str, Any],
+) -> Subject:
+    """verl's policy loss with the settings of one run: `bounds` by the names of VERL_BOUNDS, `options` of its policy_loss."""
+    from verl.workers.config import ActorConfig, PolicyLossConfig  # noqa: PLC0415 (optional)
+
+    known = {entry.name for entry in fields(PolicyLossConfig)}
+    policy_loss = PolicyLossConfig(**{name: value for name, value in options.items() if name in known})
+    wide, clipped = (
+        ActorConfig(**_VERL_ACTOR, policy_loss=policy_loss, **limits)
+        for limits in (dict.fromkeys(VERL_BOUNDS, WIDE), bounds)
+    )
+    bare, clip = (partial(_verl_loss, loss, c, kl=kl, beta=beta, mode=mode) for c in (wide, clipped))
+    per_token = mode != "seq-mean-token-sum"
+    return Subject(loss, source, bare, clip, beta, "rkl" if kl else "none", per_token, peer=True)
+
 
 def _verl(source: str, beta: float) -> list[Subject]:
     from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY  # noqa: PLC0415 (optional)
     from verl.workers.config import ActorConfig, PolicyLossConfig  # noqa: PLC0415 (optional)
 
-    base = {"strategy": "fsdp", "rollout_n": 1, "ppo_micro_batch_size_per_gpu": 1}
+    base: dict[str, Any] = dict(_VERL_ACTOR)
     base["policy_loss"] = PolicyLossConfig(dro_beta=beta)  # required by dro, not read by the others
     clipped = ActorConfig(**base)  # verl's own defaults
-    bounds = ("clip_ratio", "clip_ratio_low", "clip_ratio_high", "clip_ratio_c")
-    wide = ActorConfig(**base, **dict.fromkeys(bounds, WIDE))
+    wide = ActorConfig(**base, **dict.fromkeys(VERL_BOUNDS, WIDE))
     subjects = [
         Subject(name, source, partial(_verl_loss, name, wide), partial(_verl_loss, name, clipped), peer=True)
         for name in POLICY_LOSS_REGISTRY
@@ -72,6 +102,7 @@ def _verl_loss(
     ref_log_prob: Tensor | None,
     kl: str | None = None,
     beta: float = 0.0,
+    mode: str = "token-mean",
 ) -> Tensor:
     from verl.trainer.ppo.core_algos import agg_loss, get_policy_loss_fn, kl_penalty  # noqa: PLC0415 (optional)
 
@@ -82,13 +113,13 @@ def _verl_loss(
         log_prob=log_prob,
         advantages=advantages,
         response_mask=mask,
-        loss_agg_mode="token-mean",
+        loss_agg_mode=mode,
         config=config,
     )
     if kl is None:
         return loss
     ref = old_log_prob if ref_log_prob is None else ref_log_prob
-    penalty: Tensor = agg_loss(kl_penalty(log_prob, ref, kl), mask, "token-mean")
+    penalty: Tensor = agg_loss(kl_penalty(log_prob, ref, kl), mask, mode)
     return loss + beta * penalty
 
 
@@ -117,15 +148,15 @@ def _trl(source: str, beta: float) -> list[Subject]:
     subjects = []
     for name, (settings, has_kl) in _TRL.items():
         strength = beta if has_kl else 0.0
-        bare = partial(_trl_loss, **settings, beta=strength, low=WIDE, high=WIDE)
+        bare = partial(trl_loss, **settings, beta=strength, low=WIDE, high=WIDE)
         high = 5.0 if settings["loss_type"] == "cispo" else 0.2  # cispo's is a bound, not a distance from 1
-        clipped = partial(_trl_loss, **settings, beta=strength, low=0.2, high=high)
+        clipped = partial(trl_loss, **settings, beta=strength, low=0.2, high=high)
         meant = "rkl" if has_kl else "none"
         subjects.append(Subject(name, source, bare, clipped, strength, meant, peer=True))
     return subjects
 
 
-def _trl_loss(
+def trl_loss(
     *,
     log_prob: Tensor,
     old_log_prob: Tensor,

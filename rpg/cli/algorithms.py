@@ -59,6 +59,12 @@ def audit(
     prompts: Annotated[
         int, typer.Option(help="With --checkpoint: groups of responses per block.", min=1)
     ] = 16,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="Say what the loss of a verl script or Hydra file, or of a TRL GRPOConfig, follows."
+        ),
+    ] = None,
     save: Annotated[bool, typer.Option(help="Save the result for the database and the dashboard.")] = True,
     home: Home = None,
 ) -> None:
@@ -72,6 +78,9 @@ def audit(
     from rpg.catalogue import algorithm
     from rpg.store import atomic_write_text
 
+    if config is not None:
+        _on_config(config, name, figure, checkpoint, as_json)
+        return
     if checkpoint is not None:
         if figure is not None:
             refuse("--figure draws the exact audit and cannot be combined with --checkpoint")
@@ -98,6 +107,24 @@ def audit(
         options: dict[str, dict[str, Any]] = {".html": {"inline": True}, ".png": {"scale_factor": 2}}
         audit_figure(text).save(figure, **options.get(figure.suffix, {}))
         complain(f"wrote {figure}")
+
+
+def _on_config(
+    config: Path, name: str | None, figure: Path | None, checkpoint: Path | None, as_json: bool
+) -> None:
+    import json
+
+    from rpg.auditing.linter import lint
+
+    if name is not None or figure is not None or checkpoint is not None:
+        refuse("--config FILE cannot be combined with an algorithm, --figure or --checkpoint")
+    with error_console.status("auditing by enumeration ..."):
+        sentences = lint(config)
+    if as_json:
+        print(json.dumps(sentences, ensure_ascii=False))
+    else:
+        for sentence in sentences:
+            console.print(f"- {sentence}", markup=False, highlight=False)
 
 
 def _on_checkpoint(
