@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +30,11 @@ NEVER_STARTED_SECONDS = 600.0
 NO_PROCESS_SECONDS = 300.0
 """A flow run that is Running for so long, and has no process, was killed just before it could say which it has. Its
 process imports Prefect first, which may take more than a minute on a machine with much else to do."""
+UNHEARD_SECONDS = 30.0
+"""A flow run that is Cancelling for so long beside its living process: nobody told that process. Prefect's runner hears of
+cancellations by a web socket, and asks for them itself only after that broke with an error, not when it was closed."""
+GRACE_SECONDS = 15.0
+"""Between SIGTERM and SIGKILL of such a process, whose command takes flows.prefect.flow_runs.GRACE_SECONDS."""
 UNFINISHED = ["RUNNING", "PENDING", "CANCELLING"]
 NOTHING_LOST = "nothing finished is lost: retry, or run the same sweep again"
 LIMITS = {"cpu": "training slots cpu", "gpu": "training slots gpu"}
@@ -44,6 +50,7 @@ def reconcile(layout: Layout, api: str | None = None, worker_since: float | None
 
     - processes whose owner was killed are ended (rpg.processes.end_orphans);
     - leases and waiting notes of dead processes are removed from run folders, those of other hosts and containers never;
+    - processes of flow runs whose cancellation did not reach them are ended;
     - flow runs that Prefect believes alive and whose process is gone become Crashed, or Cancelled where that was
       asked for, with their task runs; `rpg sweep` or the UI's Retry goes on from there.
     """
@@ -84,16 +91,19 @@ def _flow_runs(layout: Layout, worker_since: float | None) -> Iterator[str]:
         worker_since = None  # of another machine's worker (`rpg worker`) it says nothing
     with get_client(sync_client=True) as client:
         for path in sorted((layout.home / ALIVE).glob("*")):
-            if _may_live(path):
-                continue
             identifier, _, attempt = path.name.partition(".")
             run = None
             with contextlib.suppress(ObjectNotFound, ValueError):
                 run = client.read_flow_run(UUID(identifier))
             # Of the retry, which may still be starting, what an earlier attempt left says nothing.
             state = run.state if run and attempt == str(run.run_count) else None
+            why = "its process is gone"
+            if _may_live(path):
+                if not state or not state.is_cancelling() or not _ended_unheard(path, state):
+                    continue
+                why = "its process had not heard of it"
             if run and state and (state.is_running() or state.is_cancelling()):
-                yield _close(client, run, "its process is gone")
+                yield _close(client, run, why)
             path.unlink(missing_ok=True)
         yield from _without_process(client, layout, worker_since)
         # Prefect calls the tasks of a cancelled flow run Crashed, which would alarm every automation.
@@ -115,6 +125,21 @@ def _may_live(path: Path) -> bool:
     except FileNotFoundError:
         return True
     return young or locks.held(path) or not path.exists()
+
+
+def _ended_unheard(path: Path, cancelling: State) -> bool:
+    """Ends the process of an attempt that should have ended long ago; whether there was one here, and it is gone."""
+    note = locks.note(path)
+    if time.time() - cancelling.timestamp.timestamp() < UNHEARD_SECONDS or not is_here(note):
+        return False
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        deadline = time.monotonic() + GRACE_SECONDS
+        with contextlib.suppress(ProcessLookupError):
+            if locks.held(path):  # else the process that has this number by now is another
+                os.kill(note["pid"], number)
+        while locks.held(path) and time.monotonic() < deadline:
+            time.sleep(0.1)
+    return not locks.held(path)
 
 
 def _without_process(client: SyncPrefectClient, layout: Layout, worker_since: float | None) -> Iterator[str]:

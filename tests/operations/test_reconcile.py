@@ -9,11 +9,11 @@ import psutil
 import pytest
 
 from flows.prefect import reconcile as module
-from flows.prefect.flow_runs import folder_tag
+from flows.prefect.flow_runs import alive_path, folder_tag
 from flows.prefect.reconcile import reconcile
 from flows.prefect.server import quiet_environment
 from rpg.processes import end_orphans, owner_mark
-from rpg.store import Layout
+from rpg.store import Layout, locks
 from rpg.store.run_writer import claim_run, write_waiting
 from tests.waiting import until
 
@@ -66,6 +66,37 @@ def test_stale_leases_and_waiting_notes_go_and_live_ones_stay(tmp_path, gone, mo
     assert dead.lease() is None and not (dead.path / "waiting.json").exists()
     assert live.state() == "running" and live.waiting() == "waits for a slot"
     assert reconcile(layout) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("obeys", [True, False])
+def test_a_cancellation_that_the_process_never_heard_of_reaches_it(served, monkeypatch, obeys):
+    """As after Prefect's web socket was closed: the state says Cancelling, and the process works on."""
+    for name, value in quiet_environment(served.home).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(module, "GRACE_SECONDS", 0.5)
+    flow = served.api.get("/deployments/name/sweep/sweep").json()["flow_id"]
+    body = {"flow_id": flow, "state": {"type": "CANCELLING"}, "tags": [folder_tag(served.home)]}
+    run = served.api.post("/flow_runs/", json=body).json()["id"]
+    deaf = "" if obeys else "signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+    code = f"""if True:
+        import pathlib, signal, sys, time
+        from flows.prefect.flow_runs import alive
+        {deaf}
+        with alive(pathlib.Path(sys.argv[1]), sys.argv[2], 0):
+            time.sleep(600)"""
+    process = subprocess.Popen([sys.executable, "-c", code, str(served.home), run])
+    try:
+        until(lambda: locks.held(alive_path(served.home, run, 0)), "its lock", unless=process.poll)
+        reconcile(served.layout, f"{served.ui}/api")
+        assert process.poll() is None and served.state(run)[0] == "CANCELLING", "it may still hear of it"
+        monkeypatch.setattr(module, "UNHEARD_SECONDS", 0.0)
+        said = reconcile(served.layout, f"{served.ui}/api")
+        assert served.state(run)[0] == "CANCELLED" and len(said) == 1 and "had not heard" in said[0]
+        assert ended(process) and not alive_path(served.home, run, 0).exists()
+    finally:
+        process.kill()
+        process.wait()
 
 
 @pytest.mark.slow
