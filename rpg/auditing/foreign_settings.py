@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,16 +17,27 @@ from rpg.errors import UserError
 
 _OVERRIDE = re.compile(r"[+]{0,2}([A-Za-z_]\w*(?:\.\w+)+)=(.*)", re.DOTALL)
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_FLAG = re.compile(r"--([A-Za-z]\w*)(?:=(.*))?", re.DOTALL)
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^${}]*))?\}|\$(\w+)")
+_ARITHMETIC = re.compile(r"\$\(\(.*?\)\)")
+_PROGRAMS = {
+    "open-instruct": re.compile(r"(?:.*/)?open_instruct/grpo\w*\.py"),
+    "trl": re.compile(r"grpo|(?:.*/)?\w*(?:grpo|gspo)\w*\.py"),
+}
 
 
 @dataclass
 class ForeignSettings:
-    """`values` (dotted key -> value) of a run of `trainer`, "verl" or "trl"; `unresolved` (key -> why) has no value."""
+    """`values` (dotted key -> value) of a run of `trainer`; `unresolved` (key -> why) have no value that can be known.
+
+    program: the Python module that a script starts. remarks: what else was not read.
+    """
 
     trainer: str
     values: dict[str, Any] = field(default_factory=dict)
     unresolved: dict[str, str] = field(default_factory=dict)
+    program: str = ""
+    remarks: list[str] = field(default_factory=list)
 
     def set(self, key: str, value: Any) -> None:
         """A second, different value for a key (in branches of a script) leaves it without one."""
@@ -35,29 +47,26 @@ class ForeignSettings:
 
 
 def read_settings(file: Path) -> ForeignSettings:
-    """Read a verl script (.sh) or Hydra file, or a TRL GRPOConfig (.yaml, .yml, .json, .py).
+    """Read a verl script (.sh) or Hydra file, a TRL GRPOConfig (.yaml, .yml, .json, .py or a command in a .sh), a prime-rl
+    TOML, or an open-instruct command in a .sh.
 
-    Raises UserError where the file cannot be read or names no setting of either trainer.
+    Raises UserError where the file cannot be read or names no setting of these trainers.
     """
-    readers = {".sh": _shell, ".py": _script, ".json": _document, ".yaml": _document, ".yml": _document}
+    readers = {".sh": _shell, ".py": _script, ".toml": _toml} | dict.fromkeys(
+        (".json", ".yaml", ".yml"), _document
+    )
     if file.suffix not in readers:
         raise UserError(f"{file}: expected a file that ends in {', '.join(readers)}")
     try:
-        found = readers[file.suffix](file.read_text(encoding="utf-8"))
+        settings = readers[file.suffix](file.read_text(encoding="utf-8"))
     except (OSError, ValueError, SyntaxError, RecursionError, yaml.YAMLError) as error:
         raise UserError(f"{file} could not be read: {error}") from None
-    if not found.values and not found.unresolved:
-        raise UserError(f"{file}: no overrides of verl (a.b=value) and no arguments of GRPOConfig were found")
-    return found
-
-
-def _document(text: str) -> ForeignSettings:
-    content = yaml.safe_load(text)  # reads JSON, too
-    if not isinstance(content, dict):
-        raise ValueError("expected keys and values")
-    flat = dict(leaves(content))
-    is_verl = any(key in content for key in ("actor_rollout_ref", "algorithm"))
-    return ForeignSettings("verl" if is_verl else "trl", flat if is_verl else content)
+    if not settings.values and not settings.unresolved:
+        raise UserError(
+            f"{file}: no settings were found; accepted are overrides of verl (a.b=value), GRPOConfig's arguments of TRL, "
+            "tables of prime-rl and flags of open_instruct/grpo*.py"
+        )
+    return settings
 
 
 def leaves(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -69,41 +78,108 @@ def leaves(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{prefix}{name}", value
 
 
+def _document(text: str) -> ForeignSettings:
+    content = yaml.safe_load(text)  # reads JSON, too
+    if not isinstance(content, dict):
+        raise ValueError("expected keys and values")
+    if not any(key in content for key in ("actor_rollout_ref", "algorithm")):
+        return ForeignSettings("trl", {key: _number(value) for key, value in content.items()})
+    settings = ForeignSettings("verl")
+    for key, value in leaves(content):
+        if isinstance(value, str) and "${" in value:
+            settings.unresolved[key] = f"an interpolation: {value}"
+        elif key == "defaults":
+            settings.remarks.append(
+                f"the files in its defaults list were not read, verl's own defaults taken: {value}"
+            )
+        else:
+            settings.values[key] = _number(value)
+    return settings
+
+
+def _toml(text: str) -> ForeignSettings:
+    return ForeignSettings("prime-rl", dict(leaves(tomllib.loads(text))))
+
+
+def _number(value: Any) -> Any:
+    """YAML 1.1 reads 1e-4 as text; Hydra, argparse and YAML 1.2 read it as a number."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
 def _script(text: str) -> ForeignSettings:
-    found = ForeignSettings("trl")
+    settings = ForeignSettings("trl")
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "GRPOConfig":
             for argument in node.keywords:
                 name = argument.arg or "**"
                 try:
-                    found.set(name, ast.literal_eval(argument.value))
+                    settings.set(name, ast.literal_eval(argument.value))
                 except ValueError:
-                    found.unresolved[name] = f"not a literal: {ast.unparse(argument)}"
-    return found
+                    settings.unresolved[name] = f"not a literal: {ast.unparse(argument)}"
+    return settings
 
 
 def _shell(text: str) -> ForeignSettings:
-    """Overrides anywhere in a script; its own variables are substituted, commands and arithmetic are not evaluated."""
-    found, variables = ForeignSettings("verl"), ForeignSettings("shell")
-    for line in text.replace("\\\n", " ").splitlines():
+    """Overrides and flags in a script; its own variables are substituted, commands and arithmetic are not evaluated."""
+    settings, variables = ForeignSettings("verl"), ForeignSettings("shell")
+    code = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    code = _ARITHMETIC.sub(lambda match: match[0].replace(" ", ""), code.replace("\\\n", " "))
+    for line in code.splitlines():
         try:
             words = shlex.split(line, comments=True)
         except ValueError:  # a quotation that spans lines
             words = line.split()
-        for word in words:
+        if command := _command(words):
+            settings.trainer, arguments = command
+            _flags(arguments, settings, variables)
+        for before, word in zip(["", *words], words, strict=False):
             if override := _OVERRIDE.fullmatch(word):
-                key, value = override[1], _substituted(override[2], variables)
-                if value is None:
-                    found.unresolved[key] = f"not a plain value: {override[2]}"
-                else:
-                    found.set(key, yaml.safe_load(value))
+                _assign(settings, override[1], override[2], variables)
             elif assignment := _ASSIGNMENT.fullmatch(word):
-                value = _substituted(assignment[2], variables)
-                if value is None:
-                    variables.unresolved[assignment[1]] = assignment[2]
-                else:
-                    variables.set(assignment[1], value)
-    return found
+                _assign(variables, assignment[1], assignment[2], variables)
+            elif before == "-m":
+                settings.program = word
+            elif word.startswith("--config-name"):
+                settings.remarks.append(f"the configuration that {word} names was not read")
+            elif word in ("$@", "$*"):
+                settings.remarks.append("arguments that are given when it is called are not known")
+    return settings
+
+
+def _command(words: list[str]) -> tuple[str, list[str]] | None:
+    """(trainer, arguments) of a line that starts TRL's or open-instruct's GRPO."""
+    for trainer, program in _PROGRAMS.items():
+        for place, word in enumerate(words):
+            if program.fullmatch(word) and (word.endswith(".py") or words[:place][-1:] == ["trl"]):
+                return trainer, words[place + 1 :]
+    return None
+
+
+def _flags(words: list[str], settings: ForeignSettings, variables: ForeignSettings) -> None:
+    name, values = "", list[str]()
+    for word in [*words, "--end"]:
+        if not (flag := _FLAG.fullmatch(word)):
+            values.append(word)
+            continue
+        if name:
+            _assign(settings, name, " ".join(values) if values else "true", variables)
+        name, values = flag[1], [flag[2]] if flag[2] is not None else []
+
+
+def _assign(into: ForeignSettings, key: str, text: str, variables: ForeignSettings) -> None:
+    value = _substituted(text, variables)
+    if value is None:
+        into.unresolved[key] = f"not a plain value: {text}"
+    elif into is variables:
+        into.set(key, value)
+    else:
+        try:
+            into.set(key, _number(yaml.safe_load(value)))
+        except yaml.YAMLError:
+            into.set(key, value)
 
 
 def _substituted(text: str, variables: ForeignSettings) -> str | None:

@@ -59,7 +59,7 @@ def verl_subject(
     actor: Mapping[str, Any] = {},
     options: Mapping[str, Any] = {},
 ) -> Subject:
-    """verl's policy loss under verl's defaults, replaced by `actor` (fields of its ActorConfig) and `options` (PolicyLossConfig).
+    """verl's policy loss under its defaults, replaced by `actor` (fields of ActorConfig) and `options` (PolicyLossConfig).
 
     kl, reward_kl: the kind of verl's kl_penalty in the loss and in the rewards, or None. to_go: a token's advantage has the
     KL from there on (REINFORCE++), not that of its whole response (GRPO, RLOO).
