@@ -7,10 +7,11 @@ logarithms and divergences beyond 10 are left out: nothing in an audit's world r
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.resources import files
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,9 +28,11 @@ class Formula:
     at: str  # path:line of the original
     weight: str = "ratio"  # ratio: -w A; score: -sg(w) A log π; none: -A log π
     level: str = "token"  # sequence: w is the geometric mean over a response
-    clip: tuple[float, ...] = ()  # PPO's: low and high, as distances from 1, and the bound of a dual clip
-    bound: tuple[float, float] = (0.0, float("inf"))  # what `score` clamps w to
-    keep: dict[str, float] = field(default_factory=dict)  # names of KEPT -> thresholds; other tokens are left out
+    clip: Sequence[float] = ()  # PPO's: low and high, as distances from 1
+    bound: Sequence[float] = (0.0, float("inf"))  # what `score` clamps w to
+    keep: dict[str, float] = field(
+        default_factory=dict
+    )  # names of KEPT -> thresholds; other tokens are left out
     drift: float = 0.0  # weight of log² w
     kl: str = ""  # estimator in the loss
     kl_weight: str = "none"  # ratio: w k; score: the gradient of k as of a reward is added
@@ -37,22 +40,31 @@ class Formula:
     scope: str = "own"  # own: a token's; to_go: from there on; response: the whole; current: at π, not at old
     reward: bool = True  # False: distillation, the advantages have no reward
     aggregation: str = "token-mean"
-    advantages: str = ""  # the estimator of the default configuration, in words
 
     @property
     def has_kl(self) -> bool:
         return bool(self.kl or self.signal)
 
 
-KEPT: dict[str, Callable[[float, Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]] = {
-    # (threshold, probability under π less that under old, w, advantages, mean log(old/π) of a response, mask) -> kept
-    "rises_at_most": lambda t, rise, w, a, gap, m: ~((a > 0) & (rise > t)),
-    "falls_at_most": lambda t, rise, w, a, gap, m: ~((a <= 0) & (rise < -t)),
-    "falls_at_most_any": lambda t, rise, w, a, gap, m: rise >= -t,
-    "moves_at_most": lambda t, rise, w, a, gap, m: rise.abs() <= t,
-    "ratio_at_least": lambda t, rise, w, a, gap, m: w >= t,
-    "ratio_at_most": lambda t, rise, w, a, gap, m: w <= t,
-    "gap_if_negative": lambda t, rise, w, a, gap, m: ~((a < 0) & (gap > t)),
+class Step(NamedTuple):
+    """What a mask looks at, constants for the gradient: how far a token's probability has risen from old to π, w, A, and
+    the mean of log(old/π) over its response.
+    """
+
+    rise: Tensor
+    w: Tensor
+    advantages: Tensor
+    gap: Tensor
+
+
+KEPT: dict[str, Callable[[Step, float], Tensor]] = {
+    "rises_at_most": lambda step, most: ~((step.advantages > 0) & (step.rise > most)),
+    "falls_at_most": lambda step, most: ~((step.advantages <= 0) & (step.rise < -most)),
+    "falls_at_most_any": lambda step, most: step.rise >= -most,
+    "moves_at_most": lambda step, most: step.rise.abs() <= most,
+    "ratio_at_least": lambda step, least: step.w >= least,
+    "ratio_at_most": lambda step, most: step.w <= most,
+    "gap_if_negative": lambda step, most: ~((step.advantages < 0) & (step.gap > most)),
 }
 
 
@@ -69,35 +81,37 @@ def loss(
     """The scalar loss of a formula, with weight `beta` on its KL."""
     mask, ref = response_mask.bool(), old_log_prob if ref_log_prob is None else ref_log_prob
     log_w, lengths = log_prob - old_log_prob, mask.sum(-1, keepdim=True)
-    gap = (old_log_prob - log_prob).detach().sum(-1, keepdim=True) / lengths
     if formula.level == "sequence":
         log_w = (log_w.sum(-1, keepdim=True) / lengths).expand_as(log_prob)
     w = log_w.exp()
     if formula.scope == "current":
         advantages = advantages - beta * estimator(formula.signal, (log_prob - ref).detach())[0]
-    if formula.weight == "ratio":
-        step = -w * advantages
-    else:
-        bounded = w.clamp(*formula.bound).detach() if formula.weight == "score" else 1.0
-        step = -bounded * advantages * log_prob
-    if formula.clip:
-        low, high, *dual = formula.clip
-        step = torch.maximum(step, -w.clamp(1 - low, 1 + high) * advantages)
-        for bound in dual:
-            step = torch.where(advantages < 0, torch.minimum(step, -bound * advantages), step)
+    step = _policy_step(formula, w, advantages, log_prob)
     rise = (log_prob.exp() - old_log_prob.exp()).detach()
+    gap = (old_log_prob - log_prob).detach().sum(-1, keepdim=True) / lengths
     for name, threshold in formula.keep.items():
-        step = step * KEPT[name](threshold, rise, w.detach(), advantages, gap, mask)
+        step = step * KEPT[name](Step(rise, w.detach(), advantages, gap), threshold)
     step = step + formula.drift * log_w.square()
     if formula.kl:
-        k = estimator(formula.kl, log_prob - ref)[0]
         weights = {"none": 1.0, "ratio": w, "score": (log_prob - log_prob.detach()).exp()}
-        step = step + beta * weights[formula.kl_weight] * k
+        step = step + beta * weights[formula.kl_weight] * estimator(formula.kl, log_prob - ref)[0]
     step = step * mask
     if formula.aggregation == "token-mean":
         return step.sum() / mask.sum()
     by_response = step.sum(-1) / (lengths[:, 0] if formula.aggregation == "seq-mean-token-mean" else 1)
     return by_response.mean()
+
+
+def _policy_step(formula: Formula, w: Tensor, advantages: Tensor, log_prob: Tensor) -> Tensor:
+    """The loss of each token without a KL, (B, T)."""
+    if formula.weight != "ratio":
+        bounded = w.clamp(*formula.bound).detach() if formula.weight == "score" else 1.0
+        return -bounded * advantages * log_prob
+    step = -w * advantages
+    if formula.clip:
+        low, high = formula.clip
+        step = torch.maximum(step, -w.clamp(1 - low, 1 + high) * advantages)
+    return step
 
 
 def subject(name: str, source: str, formula: Formula, beta: float) -> Subject:
@@ -106,7 +120,7 @@ def subject(name: str, source: str, formula: Formula, beta: float) -> Subject:
     bare = replace(formula, clip=(), bound=(0.0, float("inf")), keep={}, drift=0.0)
     return Subject(
         name, source, partial(loss, bare, beta), partial(loss, formula, beta), beta, "rkl" if beta else "none",
-        formula.aggregation != "seq-mean-token-sum", partial(_advantages, formula, beta), peer=True,
+        formula.aggregation != "seq-mean-token-sum", partial(_advantages, formula, beta), peer=True, rewarded=formula.reward,
     )  # fmt: skip
 
 
@@ -140,11 +154,7 @@ def trainers() -> list[Trainer]:
             name,
             table["repository"],
             table["commit"],
-            {loss: Formula(**_tuples(parts)) for loss, parts in table["losses"].items()},
+            {loss: Formula(**table["shared"] | parts) for loss, parts in table["losses"].items()},
         )
         for name, table in tables.items()
     ]
-
-
-def _tuples(parts: dict[str, object]) -> dict[str, object]:
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in parts.items()}

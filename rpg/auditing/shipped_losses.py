@@ -1,0 +1,159 @@
+"""One table of the losses as trainers ship them: installed packages' own functions, and pinned formulas of the others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from rpg.auditing import peers, pinned
+from rpg.auditing.diagnosis import Projection, projected
+from rpg.auditing.measure import PEER_EXACT, Settings
+from rpg.auditing.moments import Moments, relative
+from rpg.auditing.objectives import gradients
+from rpg.auditing.subjects import Scene, Subject
+
+DRIFT = 0.4
+SHORT = {
+    "reward": "R", "fkl": "FKL", "rkl": "RKL", "entropy": "H", "fkl_old": "KL(old‖π)", "rkl_old": "KL(π‖old)",
+}  # fmt: skip
+WORDS, FIGURES = (
+    ("trainer", "loss", "asked for", "follows on-policy"),
+    ("off", "off (resp.)", "unclipped", "noise"),
+)
+HEADINGS = (*WORDS, *FIGURES, "origin")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One loss as its trainer ships it. origin: "called", or repository/path:line for a formula of our own, whose `version`
+    is a commit. follows: the objective whose step it takes on-policy. Where the policy has drifted by DRIFT: token,
+    response: |step - gradient| / |gradient| of the objective `asked` for, by level, as shipped; bare: by tokens, without
+    clip or mask; noise: standard deviation / |mean| of one response's step (coupled: of a batch of two).
+    """
+
+    trainer: str
+    version: str
+    loss: str
+    origin: str
+    asked: str
+    follows: str
+    token: float
+    response: float
+    bare: float
+    noise: float
+    coupled: bool = False
+
+
+@dataclass(frozen=True)
+class Field:
+    """The table. absent: peers that are not installed, and why they were left out."""
+
+    rows: tuple[Row, ...]
+    absent: dict[str, str]
+
+    def to_json(self) -> str:
+        return json.dumps([asdict(row) for row in self.rows], ensure_ascii=False, allow_nan=False)
+
+    def markdown(self) -> str:
+        """For documentation."""
+        lines = [
+            "| " + " | ".join(HEADINGS) + " |",
+            "|" + "---|" * len(WORDS) + "---:|" * len(FIGURES) + "---|",
+        ]
+        return "\n".join([*lines, *("| " + " | ".join(cells(row)) + " |" for row in self.rows)]) + "\n"
+
+    def table(self) -> Any:
+        """For a terminal."""
+        from rich.table import Table  # noqa: PLC0415 (optional)
+
+        table = Table(
+            title=f"The losses that trainers ship; figures at drift {DRIFT:g}", title_justify="left"
+        )
+        for heading in HEADINGS:
+            table.add_column(heading, justify="right" if heading in FIGURES else "left")
+        for row in self.rows:
+            table.add_row(*cells(row))
+        return table
+
+
+def cells(row: Row) -> list[str]:
+    """As the table shows it; 0: at most 1e-7. A formula's origin is its line, a called function's its version."""
+    off = ["0" if bias < PEER_EXACT else f"{bias:.1%}" for bias in (row.token, row.response, row.bare)]
+    origin = row.version if row.origin == "called" else f"{row.origin.split('/', 2)[-1]} @{row.version}"
+    name = row.loss + " †" * row.coupled
+    return [row.trainer, name, row.asked, row.follows, *off, f"{row.noise:.1f}", origin]
+
+
+def field(beta: float = Settings.beta) -> Field:
+    """Measure every loss that is installed or pinned, with weight `beta` on its KL."""
+    installed, absent = peers.shipped(beta)
+    rows = []
+    for subject in installed:
+        try:
+            rows.append(row_of(subject, *subject.source.split(), "called", beta))
+        except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, AssertionError) as error:
+            # a peer whose code has moved; the audit of the others goes on
+            absent[f"{subject.source}: {subject.name}"] = f"{type(error).__name__}: {error}"
+    for trainer in pinned.trainers():
+        for name, formula in trainer.losses.items():
+            subject = pinned.subject(name, trainer.name, formula, beta)
+            origin = f"{trainer.repository}/{formula.at}"
+            rows.append(row_of(subject, trainer.name, trainer.commit[:8], origin, beta))
+    order = list(dict.fromkeys(row.trainer for row in rows))
+    return Field(tuple(sorted(rows, key=lambda row: order.index(row.trainer))), absent)
+
+
+def row_of(subject: Subject, trainer: str, version: str, origin: str, beta: float) -> Row:
+    """Where the responses of a batch affect each other, all batches of two are enumerated."""
+    settings, shipped = Settings(drifts=(0.0, DRIFT), beta=beta), subject.clipped or subject.loss
+    coupled = any(scene.normaliser(shipped) is None for scene in settings.scenes(subject))
+    if coupled:
+        settings = settings.coupled()
+    asked = {"reward": 1.0} if subject.rewarded else {}
+    asked |= {subject.divergence: -subject.beta} if subject.beta else {}
+    on_policy, off_policy = [], []
+    for scene in settings.scenes(subject):
+        step = scene.moments(shipped, settings.batch)
+        if scene.drift:
+            off_policy.append((step, *_biases(subject, scene, step, asked, settings.batch)))
+        else:
+            on_policy.append((scene, step.mean))
+    variance = sum(step.variance for step, *_ in off_policy)
+    size = sum(step.mean.norm().item() ** 2 for step, *_ in off_policy)
+    token, response, bare = (max(off) for off in list(zip(*off_policy, strict=True))[1:])
+    follows = projected(on_policy)
+    return Row(
+        trainer, version, subject.name, origin, formula_of(asked), short(follows), token, response, bare,
+        (variance / size) ** 0.5, coupled,
+    )  # fmt: skip
+
+
+def _biases(
+    subject: Subject, scene: Scene, shipped: Moments, asked: dict[str, float], batch: int
+) -> Iterator[float]:
+    """As shipped by tokens and by responses, and without clip or mask by tokens."""
+    bare = scene.moments(subject.loss, batch)
+    for level, step in (("token", shipped), ("sequence", shipped), ("token", bare)):
+        parts = gradients(scene.world, scene.logits, scene.world.ref, level)
+        target = torch.stack([weight * parts[name] for name, weight in asked.items()]).sum(0)
+        yield relative(step.mean, target)
+
+
+def short(projection: Projection) -> str:
+    """`R − 0.3 FKL`, with what is left over."""
+    level = " (resp.)" if projection.level == "sequence" else ""
+    rest = "" if projection.is_exact else f"; {projection.rest:.1%} left over"
+    return formula_of(projection.coefficients) + level + rest
+
+
+def formula_of(coefficients: dict[str, float]) -> str:
+    """`R − 0.3 RKL`; weights of 1 are not written."""
+    text = ""
+    for term, number in coefficients.items():
+        size = f"{abs(number):.3g} "
+        text += f" {'−' if number < 0 else '+'} {'' if size == '1 ' else size}{SHORT.get(term, term)}"
+    return text.removeprefix(" + ").removeprefix(" ").replace("− ", "−", text.startswith(" −"))
