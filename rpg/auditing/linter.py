@@ -228,7 +228,9 @@ _TRL_UNMEASURED = ("top_entropy_quantile", "entropy_coef", "use_adaptive_entropy
 
 
 def _trl_defaults() -> dict[str, Any]:
-    from trl import GRPOConfig, ModelConfig, ScriptArguments  # noqa: PLC0415 (optional)
+    from trl.scripts.utils import ScriptArguments  # noqa: PLC0415 (optional)
+    from trl.trainer.grpo_config import GRPOConfig  # noqa: PLC0415 (optional)
+    from trl.trainer.model_config import ModelConfig  # noqa: PLC0415 (optional)
 
     kinds = (ScriptArguments, ModelConfig, GRPOConfig)
     return {entry.name: entry.default for kind in kinds for entry in fields(kind)}

@@ -121,8 +121,10 @@ def _verl_more(source: str, beta: float) -> list[Subject]:
         subject = replace(subject, rewarded=False, advantages=lambda world, _ref: 0.0 * world.mask)
         if as_reward:
             plain = verl_subject(name, source, 0.0)
-            losses = (partial(_verl_distilled, loss, kind, beta) for loss in (plain.loss, plain.clipped))
-            subject = replace(subject, **dict(zip(("loss", "clipped"), losses, strict=True)))
+            bare, clipped = (
+                partial(_verl_distilled, loss, kind, beta) for loss in (plain.loss, plain.clipped) if loss
+            )
+            subject = replace(subject, loss=bare, clipped=clipped)
         distilled.append(subject)
     return [*in_reward, to_go, *distilled]
 
@@ -234,7 +236,7 @@ def _trl_loss(
     options: Mapping[str, Any],
 ) -> Tensor:
     """GRPOTrainer._compute_loss on a stand-in trainer whose model gives our log-probabilities."""
-    from trl import GRPOConfig  # noqa: PLC0415 (optional)
+    from trl.trainer.grpo_config import GRPOConfig  # noqa: PLC0415 (optional)
     from trl.trainer.grpo_trainer import GRPOTrainer  # noqa: PLC0415 (optional)
 
     mask = response_mask.to(log_prob.dtype)

@@ -93,7 +93,7 @@ def loss(
         step = step * KEPT[name](Step(rise, w.detach(), advantages, gap), threshold)
     step = step + formula.drift * log_w.square()
     if formula.kl:
-        weights = {"none": 1.0, "ratio": w, "score": (log_prob - log_prob.detach()).exp()}
+        weights = {"none": torch.ones_like(w), "ratio": w, "score": (log_prob - log_prob.detach()).exp()}
         step = step + beta * weights[formula.kl_weight] * estimator(formula.kl, log_prob - ref)[0]
     step = step * mask
     if formula.aggregation == "token-mean":

@@ -94,15 +94,16 @@ def field(beta: float = Settings.beta) -> Field:
     rows = []
     for subject in installed:
         try:
-            rows.append(row_of(subject, *subject.source.split(), "called", beta))
+            trainer, version = subject.source.split()
+            rows.append(row_of(subject, trainer, version, "called", beta))
         except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, AssertionError) as error:
             # a peer whose code has moved; the audit of the others goes on
             absent[f"{subject.source}: {subject.name}"] = f"{type(error).__name__}: {error}"
-    for trainer in pinned.trainers():
-        for name, formula in trainer.losses.items():
-            subject = pinned.subject(name, trainer.name, formula, beta)
-            origin = f"{trainer.repository}/{formula.at}"
-            rows.append(row_of(subject, trainer.name, trainer.commit[:8], origin, beta))
+    for pins in pinned.trainers():
+        for name, formula in pins.losses.items():
+            subject = pinned.subject(name, pins.name, formula, beta)
+            origin = f"{pins.repository}/{formula.at}"
+            rows.append(row_of(subject, pins.name, pins.commit[:8], origin, beta))
     order = list(dict.fromkeys(row.trainer for row in rows))
     return Field(tuple(sorted(rows, key=lambda row: order.index(row.trainer))), absent)
 
@@ -115,17 +116,13 @@ def row_of(subject: Subject, trainer: str, version: str, origin: str, beta: floa
         settings = settings.coupled()
     asked = {"reward": 1.0} if subject.rewarded else {}
     asked |= {subject.divergence: -subject.beta} if subject.beta else {}
-    on_policy, off_policy = [], []
-    for scene in settings.scenes(subject):
-        step = scene.moments(shipped, settings.batch)
-        if scene.drift:
-            off_policy.append((step, *_biases(subject, scene, step, asked, settings.batch)))
-        else:
-            on_policy.append((scene, step.mean))
-    variance = sum(step.variance for step, *_ in off_policy)
-    size = sum(step.mean.norm().item() ** 2 for step, *_ in off_policy)
-    token, response, bare = (max(off) for off in list(zip(*off_policy, strict=True))[1:])
-    follows = projected(on_policy)
+    steps = [(scene, scene.moments(shipped, settings.batch)) for scene in settings.scenes(subject)]
+    off_policy = [(scene, step) for scene, step in steps if scene.drift]
+    biases = [_biases(subject, scene, step, asked, settings.batch) for scene, step in off_policy]
+    token, response, bare = map(max, zip(*biases, strict=True))
+    variance = sum(step.variance for _, step in off_policy)
+    size = sum(step.mean.norm().item() ** 2 for _, step in off_policy)
+    follows = projected([(scene, step.mean) for scene, step in steps if not scene.drift])
     return Row(
         trainer, version, subject.name, origin, formula_of(asked), short(follows), token, response, bare,
         (variance / size) ** 0.5, coupled,
