@@ -178,7 +178,7 @@ def _against_request(on: Projection, off: Projection, subject: Subject) -> Itera
     """How an exact projection differs from the E[R] − beta D that was asked for."""
     if not on.is_exact:
         return
-    reward, beta = on.coefficients.get("reward", 0.0), subject.beta
+    reward, beta = on.coefficients.get("reward", 0.0 if subject.rewarded else 1.0), subject.beta
     if not reward:
         yield "It does not contain the reward."
         return

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
-
-import torch
 
 from rpg.auditing import peers, pinned
 from rpg.auditing.diagnosis import Projection, projected
-from rpg.auditing.measure import PEER_EXACT, Settings
-from rpg.auditing.moments import Moments, relative
-from rpg.auditing.objectives import gradients
-from rpg.auditing.subjects import Scene, Subject
+from rpg.auditing.measure import PEER_EXACT, Settings, measure
+from rpg.auditing.objectives import LEVELS, Objective
+from rpg.auditing.subjects import Subject
 
 DRIFT = 0.4
 SHORT = {
@@ -66,19 +61,6 @@ class Field:
         ]
         return "\n".join([*lines, *("| " + " | ".join(cells(row)) + " |" for row in self.rows)]) + "\n"
 
-    def table(self) -> Any:
-        """For a terminal."""
-        from rich.table import Table  # noqa: PLC0415 (optional)
-
-        table = Table(
-            title=f"The losses that trainers ship; figures at drift {DRIFT:g}", title_justify="left"
-        )
-        for heading in HEADINGS:
-            table.add_column(heading, justify="right" if heading in FIGURES else "left")
-        for row in self.rows:
-            table.add_row(*cells(row))
-        return table
-
 
 def cells(row: Row) -> list[str]:
     """As the table shows it; 0: at most 1e-7. A formula's origin is its line, a called function's its version."""
@@ -96,9 +78,8 @@ def field(beta: float = Settings.beta) -> Field:
         try:
             trainer, version = subject.source.split()
             rows.append(row_of(subject, trainer, version, "called", beta))
-        except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, AssertionError) as error:
-            # a peer whose code has moved; the audit of the others goes on
-            absent[f"{subject.source}: {subject.name}"] = f"{type(error).__name__}: {error}"
+        except ValueError as error:  # a peer whose code has moved; the audit of the others goes on
+            absent[f"{subject.source}: {subject.name}"] = str(error)
     for pins in pinned.trainers():
         for name, formula in pins.losses.items():
             subject = pinned.subject(name, pins.name, formula, beta)
@@ -110,34 +91,23 @@ def field(beta: float = Settings.beta) -> Field:
 
 def row_of(subject: Subject, trainer: str, version: str, origin: str, beta: float) -> Row:
     """Where the responses of a batch affect each other, all batches of two are enumerated."""
-    settings, shipped = Settings(drifts=(0.0, DRIFT), beta=beta), subject.clipped or subject.loss
-    coupled = any(scene.normaliser(shipped) is None for scene in settings.scenes(subject))
-    if coupled:
-        settings = settings.coupled()
+    result = measure(subject, Settings(drifts=(0.0, DRIFT), beta=beta))
+    if result.note:
+        raise ValueError(result.note)
+    bare = result.point(DRIFT)
+    point = result.point(DRIFT, clipped=True) or bare
+    assert bare and point
+    token, response = (str(Objective(level, subject.divergence)) for level in LEVELS)
+    settings = Settings(drifts=(0.0,), beta=beta)
+    settings = settings.coupled() if result.batch > 1 else settings
+    shipped = subject.clipped or subject.loss
+    steps = [(scene, scene.moments(shipped, settings.batch).mean) for scene in settings.scenes(subject)]
     asked = {"reward": 1.0} if subject.rewarded else {}
     asked |= {subject.divergence: -subject.beta} if subject.beta else {}
-    steps = [(scene, scene.moments(shipped, settings.batch)) for scene in settings.scenes(subject)]
-    off_policy = [(scene, step) for scene, step in steps if scene.drift]
-    biases = [_biases(subject, scene, step, asked, settings.batch) for scene, step in off_policy]
-    token, response, bare = map(max, zip(*biases, strict=True))
-    variance = sum(step.variance for _, step in off_policy)
-    size = sum(step.mean.norm().item() ** 2 for _, step in off_policy)
-    follows = projected([(scene, step.mean) for scene, step in steps if not scene.drift])
     return Row(
-        trainer, version, subject.name, origin, formula_of(asked), short(follows), token, response, bare,
-        (variance / size) ** 0.5, coupled,
+        trainer, version, subject.name, origin, formula_of(asked), short(projected(steps)), point.bias[token],
+        point.bias[response], bare.bias[token], point.noise, result.batch > 1,
     )  # fmt: skip
-
-
-def _biases(
-    subject: Subject, scene: Scene, shipped: Moments, asked: dict[str, float], batch: int
-) -> Iterator[float]:
-    """As shipped by tokens and by responses, and without clip or mask by tokens."""
-    bare = scene.moments(subject.loss, batch)
-    for level, step in (("token", shipped), ("sequence", shipped), ("token", bare)):
-        parts = gradients(scene.world, scene.logits, scene.world.ref, level)
-        target = torch.stack([weight * parts[name] for name, weight in asked.items()]).sum(0)
-        yield relative(step.mean, target)
 
 
 def short(projection: Projection) -> str:

@@ -137,6 +137,8 @@ def _on_config(config: Path, as_json: bool) -> None:
 
 
 def _on_field(output: Path | None, as_json: bool) -> None:
+    from rich.markdown import Markdown
+
     from rpg.auditing import audit_field
     from rpg.report.charts import field_figure
     from rpg.store import atomic_write_text
@@ -150,7 +152,7 @@ def _on_field(output: Path | None, as_json: bool) -> None:
     if as_json:
         print(measured.to_json())
     elif output is None:
-        console.print(measured.table())
+        console.print(Markdown(measured.markdown()))
     elif output.suffix == ".md":
         atomic_write_text(output, measured.markdown())
     else:
