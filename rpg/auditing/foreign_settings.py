@@ -98,7 +98,13 @@ def _document(text: str) -> ForeignSettings:
 
 
 def _toml(text: str) -> ForeignSettings:
-    return ForeignSettings("prime-rl", dict(leaves(tomllib.loads(text))))
+    settings = ForeignSettings("prime-rl", dict(leaves(tomllib.loads(text))))
+    for source in settings.values.get("orchestrator.train.source", []):
+        if "algo" in source:
+            settings.remarks.append(
+                f"the algo of the source {source.get('name')!r} is not part of this measurement"
+            )
+    return settings
 
 
 def _number(value: Any) -> Any:

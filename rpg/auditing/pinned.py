@@ -158,3 +158,8 @@ def trainers() -> list[Trainer]:
         )
         for name, table in tables.items()
     ]
+
+
+def trainer(name: str) -> Trainer:
+    """One of them by name."""
+    return next(each for each in trainers() if each.name == name)

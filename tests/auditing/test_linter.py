@@ -24,8 +24,8 @@ python3 -m verl.trainer.main_ppo \\
     actor_rollout_ref.actor.use_kl_loss=True \\
     actor_rollout_ref.actor.kl_loss_type="${kl}" +actor_rollout_ref.actor.kl_loss_coef=1e-3 \\
     actor_rollout_ref.actor.ppo_mini_batch_size=64 actor_rollout_ref.actor.ppo_epochs=$steps \\
-    actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean \\
-    data.max_response_length=$MAX actor_rollout_ref.actor.kl_los_coef=3 $@
+    data.max_response_length=$MAX actor_rollout_ref.actor.kl_los_coef=3 \\
+    actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean $@
 """
 
 
@@ -42,7 +42,7 @@ def test_grpo_of_verl(tmp_path):
     """verl's k3 without a ratio follows the forward KL (verl #2953); per-response means favour short answers."""
     sentences = said(tmp_path, GRPO)
     assert hit(sentences, r"RKL was asked for; on-policy it follows FKL")
-    assert hit(sentences, r"seq-mean-token-mean: .*favours short right answers")
+    assert hit(sentences, r"1/length of its response, which favours short right answers.* 25\.6% off")
     assert hit(sentences, r"weight 0\.001\); it is measured with weight 0\.3"), "1e-3 is a number"
     assert hit(sentences, r"group mean and std .* 6\.9% off the gradient")
     assert hit(sentences, r"data\.train_batch_size could not be resolved .*default, 1024")
@@ -64,6 +64,12 @@ def test_grpo_of_verl(tmp_path):
             r"0.3 of RKL's \(over whole responses\); nothing left over",
         ),
         ("$@", "actor_rollout_ref.actor.policy_loss.loss_mode=gspo", "policy loss gspo"),
+        ("seq-mean-token-mean", "token-mean", "every token of a batch counts the same"),
+        (  # verl's SAPO does not read loss_agg_mode
+            "seq-mean-token-mean $@",
+            "token-mean actor_rollout_ref.actor.policy_loss.loss_mode=sapo",
+            "counts by 1/length",
+        ),
         ("$@", "actor_rollout_ref.actor.ppo_epochs=2", "ppo_epochs could not be resolved .set to both"),
     ],
 )
@@ -100,6 +106,73 @@ def test_script_and_command_of_trl_are_not_executed(tmp_path):
     settings = read_settings(tmp_path / "run.sh")
     assert settings.values == {"loss_type": "dr_grpo", "beta": 0.1, "epsilon": 0.3, "use_vllm": True}
     assert list(settings.unresolved) == ["model"] and not marker.exists()
+
+
+PRIME = """
+max_steps = 20
+[orchestrator.algo]
+type = "grpo"
+[trainer.loss]
+type = "default"
+kl_tau = 0.0
+kl_tua = 1.0
+[[orchestrator.train.source]]
+name = "math"
+algo = {type = "opd"}
+"""
+
+
+def test_prime_rl(tmp_path):
+    sentences = said(tmp_path, PRIME, "rl.toml")
+    assert hit(sentences, "^prime-rl at [0-9a-f]{8}: algorithm grpo, loss default")
+    assert hit(sentences, "On- and off-policy: 1 of the reward's gradient; nothing left over")
+    assert hit(sentences, r"no such keys: trainer\.loss\.kl_tua") and hit(
+        sentences, "source 'math' is not part"
+    )
+    sentences = said(tmp_path, PRIME.replace('"grpo"', '"opd"'), "rl.toml")
+    assert hit(sentences, "On- and off-policy: − 0.3 of RKL's; nothing left over")
+    assert hit(sentences, "4.5% off the gradient of token −βRKL with its clip or mask, 0.0% without") == []
+    assert hit(sentences, "4.5% off the gradient of token −βRKL"), (
+        "the mask, which is fixed; without kl_tau it differs"
+    )
+    assert hit(said(tmp_path, PRIME.replace('"default"', '"ipo"'), "rl.toml"), "loss ipo")
+    with pytest.raises(UserError, match="cross-entropy"):
+        said(tmp_path, PRIME.replace('"grpo"', '"sft"'), "rl.toml")
+
+
+OPEN = """
+python mason.py --cluster x --beta 9 -- source setup.sh \\&\\& python open_instruct/grpo_fast.py \\
+    --exp_name run --beta 0.05 --num_learners_per_node 8 8 --masked_mean_axis 1 --gradient_checkpointing
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "follows"),
+    [
+        ("", "RKL was asked for; on-policy it follows FKL"),
+        ("", r"no such keys: masked_mean_axis\."),
+        ("--kl_estimator 3", "On-policy: 1 of the reward's gradient − 0.3 of RKL's; nothing left over"),
+        (
+            "--kl_estimator 3 --num_mini_batches 4",
+            "On- and off-policy: 1 .* − 0.3 of RKL's; nothing left over",
+        ),
+        ("--kl_estimator 0", "It contains no KL"),
+        ("--num_mini_batches 4 --loss_fn cispo", "There are 4 optimizer steps per rollout"),
+        ("--use_rho_correction False", "RKL was asked for; on-policy it follows FKL"),
+        ("--beta 0.0", "There is no KL"),
+        ("--beta $B", "beta could not be resolved .*default, 0.05"),
+        ("--loss_fn mine --num_mini_batches 2", "REFUSED"),
+    ],
+)
+def test_open_instruct(tmp_path, more, follows):
+    text = OPEN.replace("--exp_name run", f"--exp_name run {more}")
+    if "--beta" in more:
+        text = text.replace("--beta 0.05", "")
+    if follows == "REFUSED":
+        with pytest.raises(UserError, match=r"refuses its loss settings \(KeyError"):
+            said(tmp_path, text)
+    else:
+        assert hit(said(tmp_path, text), follows)
 
 
 def test_the_losses_released_with_the_paper(tmp_path):
