@@ -19,7 +19,7 @@ from rpg.auditing.foreign_settings import leaves
 from rpg.auditing.measure import Settings
 from rpg.auditing.studies import advantage_study
 from rpg.auditing.subjects import Subject, from_algorithm
-from rpg.catalogue import algorithm, algorithms
+from rpg.catalogue import algorithm, algorithms, override
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def _verl(source: str, settings: dict[str, Any]) -> tuple[Subject, list[str]]:
     estimator, kind = settings["algorithm.adv_estimator"], str(actor["kl_loss_type"])
     updates = settings["data.train_batch_size"] / actor["ppo_mini_batch_size"] * actor["ppo_epochs"]
     if estimator == "rpg" and kind.startswith("rpg_"):
-        subject, remarks = _released(kind)
+        subject, remarks = _released(kind, actor)
         return subject, [*remarks, _updates(updates)]
     beta, loss = Settings.beta, actor["policy_loss.loss_mode"]
     remarks = [f"{source}: policy loss {loss}."]
@@ -122,12 +122,13 @@ def _verl(source: str, settings: dict[str, Any]) -> tuple[Subject, list[str]]:
     return subject, remarks
 
 
-def _released(kind: str) -> tuple[Subject, list[str]]:
+def _released(kind: str, actor: dict[str, Any]) -> tuple[Subject, list[str]]:
     """The loss of a script that was released with the RPG paper; its code is no part of verl, but of the catalogue."""
     name = kind.removesuffix("_clip_ppo").replace("_rf_", "_reinforce_").replace("_", "-")
     if name not in algorithms("released"):
         raise KeyError(f"kl_loss_type {kind}")
-    algo = algorithm(name, "released")
+    clip = {part: actor[f"clip_ratio_{part}"] for part in ("low", "high", "c")}
+    algo = override(algorithm(name, "released"), clip=clip, loss_agg_mode=actor["loss_agg_mode"])
     what = f"The loss is {kind} of the code released with the RPG paper, here {name} with preset released."
     return from_algorithm(algo, Settings.beta), [what]
 

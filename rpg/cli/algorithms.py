@@ -62,7 +62,7 @@ def audit(
     config: Annotated[
         Path | None,
         typer.Option(
-            help="Say what the loss of a verl script or Hydra file, or of a TRL GRPOConfig, follows."
+            help="Say what the loss of a configuration of verl, TRL, prime-rl or open-instruct follows."
         ),
     ] = None,
     field: Annotated[
