@@ -68,7 +68,7 @@ def _kl(where: str, kind: str, weight: float) -> str:
 
 _ACTOR = "actor_rollout_ref.actor."
 _VERL_LOSS = re.compile(
-    r"algorithm\.|data\.train_batch_size|actor_rollout_ref\.actor\.(clip_|tau_|policy_loss|loss_|entropy_coeff|use_kl|kl_"
+    r"algorithm\.|distillation\.(enabled|distillation_loss)|data\.train_batch_size|actor_rollout_ref\.actor\.(clip_|tau_|policy_loss|loss_|entropy_coeff|use_kl|kl_"
     r"|ppo_epochs|ppo_mini_batch_size$)"
 )
 _VERL_ADVANTAGES = {
@@ -96,7 +96,21 @@ def _verl(source: str, settings: dict[str, Any]) -> tuple[Subject, list[str]]:
         subject, remarks = _released(kind, actor)
         return subject, [*remarks, _updates(updates)]
     beta, loss = Settings.beta, actor["policy_loss.loss_mode"]
-    remarks = [f"{source}: policy loss {loss}."]
+    remarks = []
+    if settings["distillation.enabled"]:
+        mode, rewards, as_reward = (
+            settings[f"distillation.distillation_loss.{key}"]
+            for key in ("loss_mode", "use_task_rewards", "use_policy_gradient")
+        )
+        how = f"{source}: distillation by {mode}, use_policy_gradient {str(as_reward).lower()}"
+        if not rewards and mode != "forward_kl_topk":
+            asked = "the reverse KL to the teacher is asked for, without a reward."
+            return peers.verl_distillation(source, beta, mode, as_reward), [
+                f"{how}: {asked}",
+                _updates(updates),
+            ]
+        remarks.append(f"{how}, is not part of this measurement.")
+    remarks.append(f"{source}: policy loss {loss}.")
     studied = {True: "group mean and std (GRPO, DAPO)", False: "group mean (RPG, Dr. GRPO)"}
     by_std = studied[bool(settings["algorithm.norm_adv_by_std_in_grpo"])]
     remarks.append(_advantages(estimator, by_std if estimator == "grpo" else _VERL_ADVANTAGES.get(estimator)))
@@ -182,7 +196,7 @@ def _trl(source: str, settings: dict[str, Any]) -> tuple[Subject, list[str]]:
 # --- trainers that are not installed -------------------------------------------------------------------
 
 _CENTRED = "group mean (RPG, Dr. GRPO)"
-_PRIME_LOSS = re.compile(r"trainer\.loss\.|orchestrator\.algo\.|orchestrator\.max_off_policy_steps")
+_PRIME_LOSS = re.compile(r"trainer\.loss\b|orchestrator\.algo\b|orchestrator\.max_off_policy_steps")
 _PRIME: dict[str, Any] = {
     "trainer.loss.type": "default",
     "trainer.loss.dppo_mask_low": 0.2,
@@ -207,6 +221,8 @@ def _prime(source: str, settings: dict[str, Any]) -> tuple[Subject, list[str]]:
         pinned.trainer("prime-rl").losses,
         {key.split(".")[-1]: value for key, value in settings.items() if key.startswith("trainer.loss.")},
     )
+    if kind not in ("default", "ipo"):
+        raise ValueError(f"trainer.loss.type {kind!r}; measured are default and ipo")
     if algo == "sft":
         raise ValueError(
             "orchestrator.algo.type sft is a cross-entropy of another model's samples, no objective of RL"
@@ -251,6 +267,9 @@ def _open(source: str, settings: dict[str, Any]) -> tuple[Subject, list[str]]:
     loss, updates = settings["loss_fn"], settings["num_mini_batches"] * settings["num_epochs"]
     # with one step per rollout the policy is its own `old`, and only rho knows how stale the samples are
     alone = updates == 1 and not settings["use_vllm_logprobs"]
+    for key, accepted in (("loss_fn", ("dapo", "cispo")), ("kl_estimator", (0, 1, 2, 3))):
+        if settings[key] not in accepted:
+            raise ValueError(f"{key} {settings[key]!r}; accepted: {', '.join(map(str, accepted))}")
     kind = {0: "k1", 1: "k2", 2: "k3", 3: "k1"}[settings["kl_estimator"]] if settings["beta"] else ""
     ratio = ("score" if alone else "ratio") if settings["kl_estimator"] == 3 else "none"
     per_token = settings["loss_denominator"] == "token"

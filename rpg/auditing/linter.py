@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +33,30 @@ def lint(file: Path) -> list[str]:
         raise UserError(
             f"{file} is for {given.trainer}, which is not installed: pip install -e '.[peers]'"
         ) from None
+    for key in filter(reader.loss_keys.match, given.values):
+        if expected := _expected(given.values[key], defaults.get(key)):
+            raise UserError(f"{file}: {key}: {given.values[key]!r}; expected {expected}")
     settings = defaults | given.values | {key: defaults.get(key) for key in given.unresolved}
     try:
         subject, remarks = reader.subject(source, settings)
         sentences = [*remarks, *_lengths(subject), *_measured(subject)]
-    except (AttributeError, KeyError, TypeError, ValueError, AssertionError, NotImplementedError) as error:
+    except (
+        ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError,
+    ) as error:  # fmt: skip
         raise UserError(
             f"{file}: {source} refuses its loss settings ({type(error).__name__}: {error})"
         ) from None
     return [*sentences, *_not_read(file, source, given, defaults, reader)]
+
+
+def _expected(value: Any, default: Any) -> str:
+    """What a setting should have been, if its default is of another kind; a text may stand for other kinds, too."""
+    if isinstance(default, bool):
+        return "" if isinstance(value, bool) else "true or false"
+    if isinstance(default, int | float):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return "" if is_number and isfinite(value) else "a finite number"
+    return ""
 
 
 def _not_read(
