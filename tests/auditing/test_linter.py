@@ -130,6 +130,8 @@ PRIME = """
 max_steps = 20
 [orchestrator.algo]
 type = "grpo"
+[orchestrator.algo.length_penalty]
+num_turns_weight = 0.5
 [trainer.loss]
 type = "default"
 kl_tau = 0.0
@@ -144,6 +146,7 @@ def test_prime_rl(tmp_path):
     sentences = said(tmp_path, PRIME, "rl.toml")
     assert hit(sentences, "^prime-rl at [0-9a-f]{8}: algorithm grpo, loss default")
     assert hit(sentences, "On- and off-policy: 1 of the reward's gradient; nothing left over")
+    assert hit(sentences, r"length_penalty\.num_turns_weight \(0\.5\) is not part of this measurement")
     assert hit(sentences, r"no such keys: trainer\.loss\.kl_tua") and hit(
         sentences, "source 'math' is not part"
     )
@@ -173,7 +176,6 @@ python mason.py --cluster x --beta 9 -- source setup.sh \\&\\& python open_instr
         ),
         ("--kl_estimator 0", "It contains no KL"),
         ("--num_mini_batches 4 --loss_fn cispo", "There are 4 optimizer steps per rollout"),
-        ("--use_rho_correction False", "RKL was asked for; on-policy it follows FKL"),
         ("--beta 0.0", "There is no KL"),
         ("--beta $B", "beta could not be resolved .*default, 0.05"),
         ("--loss_fn mine --num_mini_batches 2", "REFUSED"),
