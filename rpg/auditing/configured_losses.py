@@ -106,7 +106,8 @@ def _verl(source: str, settings: dict[str, Any]) -> tuple[Subject, list[str]]:
         if not rewards and mode != "forward_kl_topk":
             asked = "the reverse KL to the teacher is asked for, without a reward."
             remarks = [f"{how}: {asked}", _updates(updates)]
-            return peers.verl_distillation(source, beta, mode, as_reward), remarks
+            subject = peers.verl_distillation(source, beta, mode, as_reward, actor["loss_agg_mode"])
+            return subject, remarks
         remarks.append(f"{how}, is not part of this measurement.")
     remarks.append(f"{source}: policy loss {loss}.")
     studied = {True: "group mean and std (GRPO, DAPO)", False: "group mean (RPG, Dr. GRPO)"}

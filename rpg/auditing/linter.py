@@ -74,7 +74,7 @@ def _not_read(
     if unchecked := len(unknown) - len(named):
         yield f"{file}: {unchecked} keys that do not look like the loss's were not checked."
     yield from (f"{file}: {remark}." for remark in given.remarks)
-    if given.program and given.program.split(".")[0] != given.trainer:
+    if given.trainer == "verl" and given.program.split(".")[0] not in ("", "verl"):
         yield (
             f"{file} starts {given.program}, which can replace {given.trainer}'s losses; the figures are for {source}'s own."
         )
@@ -87,15 +87,9 @@ def _lengths(subject: Subject) -> Iterator[str]:
     ones, silent = (
         batch_slopes(subject.loss, {**scene.inputs, "advantages": advantage * mask}) for advantage in (1, 0)
     )
+    slope = (ones - silent).flatten()
     weights = {"token-mean": mask, "seq-mean-token-mean": mask / mask.sum(-1, keepdim=True)}
-    mode = next(
-        (
-            name
-            for name, weight in weights.items()
-            if proportional((ones - silent).flatten(), weight.flatten())
-        ),
-        "",
-    )
+    mode = next((name for name, weight in weights.items() if proportional(slope, weight.flatten())), "")
     bias = next((result.bias for result in aggregation_study() if result.name == mode), 0.0)
     if mode == "token-mean":
         yield "Lengths: every token of a batch counts the same, whatever the length of its response."
@@ -104,7 +98,7 @@ def _lengths(subject: Subject) -> Iterator[str]:
             "Lengths: each token counts by 1/length of its response, which favours short right answers and long wrong ones; "
             f"the step is {bias:.1%} off for responses of up to 4 tokens."
         )
-    else:
+    elif slope.any():  # (a distillation that replaces the advantages has none)
         yield "Lengths: tokens count neither the same nor by 1/length of their response."
 
 

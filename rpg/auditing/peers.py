@@ -118,14 +118,16 @@ def _verl_more(source: str, beta: float) -> list[Subject]:
     return [*in_reward, to_go, *(verl_distillation(source, beta, *kind) for kind in kinds)]
 
 
-def verl_distillation(source: str, beta: float, kind: str, as_reward: bool) -> Subject:
+def verl_distillation(
+    source: str, beta: float, kind: str, as_reward: bool, mode: str = "token-mean"
+) -> Subject:
     """verl's distillation loss without task rewards: its KL estimate as a loss, or as the reward of a policy loss."""
     name = f"distillation {kind}" + ", use_policy_gradient" * as_reward
-    subject = verl_subject(name, source, beta, kl=kind)
+    subject = verl_subject(name, source, beta, kl=kind, mode=mode)
     subject = replace(subject, rewarded=False, advantages=lambda world, _ref: 0.0 * world.mask)
     if not as_reward:
         return subject
-    plain = verl_subject(name, source, 0.0)
+    plain = verl_subject(name, source, 0.0, mode=mode)
     bare, clipped = (
         partial(_verl_distilled, loss, kind, beta) for loss in (plain.loss, plain.clipped) if loss
     )

@@ -92,7 +92,7 @@ def test_distillation_of_verl(tmp_path, settings, follows):
     sentences = said(
         tmp_path, f"actor_rollout_ref: {{}}\ndistillation: {{enabled: true, {loss}}}\n", "distil.yaml"
     )
-    assert hit(sentences, follows)
+    assert hit(sentences, follows) and not hit(sentences, "Lengths: tokens count neither")
 
 
 def test_yaml_of_verl_and_of_trl(tmp_path):
