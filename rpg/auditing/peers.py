@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from types import SimpleNamespace
@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rpg.auditing.moments import LossFunction
 from rpg.auditing.subjects import Subject, spread, with_reward_kl
 from rpg.auditing.worlds import World
 
@@ -35,6 +36,15 @@ def installed(beta: float) -> tuple[list[Subject], dict[str, str]]:
             absent[name] = "not installed"
         except (ImportError, AttributeError, TypeError) as error:
             absent[name] = f"its code could not be called ({type(error).__name__}: {error})"
+    return subjects, absent
+
+
+def shipped(beta: float) -> tuple[list[Subject], dict[str, str]]:
+    """`installed`, and what the peers ship around their losses: a KL in the reward, distillation, more loss types."""
+    subjects, absent = installed(beta)
+    for name, more in (("verl", _verl_more), ("trl", _trl_more)):
+        if name not in absent:
+            subjects += more(f"{name} {version(name)}", beta)
     return subjects, absent
 
 
@@ -96,6 +106,45 @@ def _verl(source: str, beta: float) -> list[Subject]:
     return subjects + [
         verl_subject(f"vanilla + kl_penalty {kind}", source, beta, kl=kind) for kind in VERL_KINDS
     ]
+
+
+def _verl_more(source: str, beta: float) -> list[Subject]:
+    in_reward = [
+        verl_subject(f"vanilla + use_kl_in_reward {kind}", source, beta, reward_kl=kind)
+        for kind in ("k1", "k2", "k3")
+    ]
+    to_go = verl_subject("reinforce_plus_plus + use_kl_in_reward", source, beta, reward_kl="k1", to_go=True)
+    kinds = (("k3", False), ("k3", True), ("k1", True), ("k2", False))
+    return [*in_reward, to_go, *(verl_distillation(source, beta, *kind) for kind in kinds)]
+
+
+def verl_distillation(
+    source: str, beta: float, kind: str, as_reward: bool, mode: str = "token-mean"
+) -> Subject:
+    """verl's distillation loss without task rewards: its KL estimate as a loss, or as the reward of a policy loss."""
+    name = f"distillation {kind}" + ", use_policy_gradient" * as_reward
+    subject = verl_subject(name, source, beta, kl=kind, mode=mode)
+    subject = replace(subject, rewarded=False, advantages=lambda world, _ref: 0.0 * world.mask)
+    if not as_reward:
+        return subject
+    plain = verl_subject(name, source, 0.0, mode=mode)
+    bare, clipped = (
+        partial(_verl_distilled, loss, kind, beta) for loss in (plain.loss, plain.clipped) if loss
+    )
+    return replace(subject, loss=bare, clipped=clipped)
+
+
+def _verl_distilled(
+    policy_loss: LossFunction, kind: str, beta: float, *, log_prob: Tensor, ref_log_prob: Tensor | None,
+    old_log_prob: Tensor, **inputs: Tensor,
+) -> Any:  # fmt: skip
+    """As verl's distillation_loss with use_policy_gradient: the negative KL estimate at the policy is the advantage."""
+    from verl.trainer.ppo.core_algos import kl_penalty  # noqa: PLC0415 (optional)
+
+    ref = old_log_prob if ref_log_prob is None else ref_log_prob
+    advantages = -beta * kl_penalty(log_prob, ref, kind).detach()
+    given = {**inputs, "advantages": advantages, "old_log_prob": old_log_prob, "ref_log_prob": ref}
+    return policy_loss(log_prob=log_prob, **given)
 
 
 def _verl_loss(
@@ -167,6 +216,12 @@ def _trl(source: str, beta: float) -> list[Subject]:
     ]
 
 
+def _trl_more(source: str, beta: float) -> list[Subject]:
+    more = {"cispo, its default epsilon_high": "cispo", "luspo": "luspo", "vespo": "vespo"}
+    rows = [trl_subject(name, source, 0.0, {"loss_type": loss}) for name, loss in more.items()]
+    return [*rows, trl_subject("dapo, beta", source, beta, {"loss_type": "dapo"})]
+
+
 def trl_subject(name: str, source: str, beta: float, options: Mapping[str, Any]) -> Subject:
     """TRL's GRPO loss under GRPOConfig's defaults, replaced by `options`."""
     bare, clipped = (
@@ -186,7 +241,7 @@ def _trl_loss(
     options: Mapping[str, Any],
 ) -> Tensor:
     """GRPOTrainer._compute_loss on a stand-in trainer whose model gives our log-probabilities."""
-    from trl import GRPOConfig  # noqa: PLC0415 (optional)
+    from trl.trainer.grpo_config import GRPOConfig  # noqa: PLC0415 (optional)
     from trl.trainer.grpo_trainer import GRPOTrainer  # noqa: PLC0415 (optional)
 
     mask = response_mask.to(log_prob.dtype)

@@ -55,6 +55,7 @@ class Subject:
     per_token: bool = True  # the mean is over tokens; times T it is a mean over responses
     advantages: Callable[[World, Tensor | None], Tensor] = field(default=spread)
     peer: bool = False  # code of another project
+    rewarded: bool = True  # False: distillation, whose advantages have no reward
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ python3 -m verl.trainer.main_ppo \\
     actor_rollout_ref.actor.use_kl_loss=True \\
     actor_rollout_ref.actor.kl_loss_type="${kl}" +actor_rollout_ref.actor.kl_loss_coef=1e-3 \\
     actor_rollout_ref.actor.ppo_mini_batch_size=64 actor_rollout_ref.actor.ppo_epochs=$steps \\
-    actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean \\
-    data.max_response_length=$MAX actor_rollout_ref.actor.kl_los_coef=3 $@
+    data.max_response_length=$MAX actor_rollout_ref.actor.kl_los_coef=3 \\
+    actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean $@
 """
 
 
@@ -42,7 +42,7 @@ def test_grpo_of_verl(tmp_path):
     """verl's k3 without a ratio follows the forward KL (verl #2953); per-response means favour short answers."""
     sentences = said(tmp_path, GRPO)
     assert hit(sentences, r"RKL was asked for; on-policy it follows FKL")
-    assert hit(sentences, r"seq-mean-token-mean: .*favours short right answers")
+    assert hit(sentences, r"1/length of its response, which favours short right answers.* 25\.6% off")
     assert hit(sentences, r"weight 0\.001\); it is measured with weight 0\.3"), "1e-3 is a number"
     assert hit(sentences, r"group mean and std .* 6\.9% off the gradient")
     assert hit(sentences, r"data\.train_batch_size could not be resolved .*default, 1024")
@@ -64,11 +64,35 @@ def test_grpo_of_verl(tmp_path):
             r"0.3 of RKL's \(over whole responses\); nothing left over",
         ),
         ("$@", "actor_rollout_ref.actor.policy_loss.loss_mode=gspo", "policy loss gspo"),
+        ("seq-mean-token-mean", "token-mean", "every token of a batch counts the same"),
+        (  # verl's SAPO does not read loss_agg_mode
+            "seq-mean-token-mean $@",
+            "token-mean actor_rollout_ref.actor.policy_loss.loss_mode=sapo",
+            "counts by 1/length",
+        ),
         ("$@", "actor_rollout_ref.actor.ppo_epochs=2", "ppo_epochs could not be resolved .set to both"),
     ],
 )
 def test_verl_by_setting(tmp_path, old, new, follows):
     assert old in GRPO and hit(said(tmp_path, GRPO.replace(old, new)), follows)
+
+
+@pytest.mark.parametrize(
+    ("settings", "follows"),
+    [
+        ("use_policy_gradient: false", "On-policy: − 0.3 of FKL's; nothing left over"),
+        ("use_policy_gradient: true", "On- and off-policy: 0.3 of FKL's − 0.3 of RKL's; nothing left over"),
+        ("use_policy_gradient: true, loss_mode: k1", "On- and off-policy: − 0.3 of RKL's; nothing left over"),
+        ("loss_mode: forward_kl_topk", "distillation by forward_kl_topk.* is not part of this measurement"),
+    ],
+)
+def test_distillation_of_verl(tmp_path, settings, follows):
+    """verl #7856: k3, which its page calls the reverse KL, follows the forward one, or the difference of both."""
+    loss = f"distillation_loss: {{use_task_rewards: false, {settings}}}"
+    sentences = said(
+        tmp_path, f"actor_rollout_ref: {{}}\ndistillation: {{enabled: true, {loss}}}\n", "distil.yaml"
+    )
+    assert hit(sentences, follows) and not hit(sentences, "Lengths: tokens count neither")
 
 
 def test_yaml_of_verl_and_of_trl(tmp_path):
@@ -102,6 +126,72 @@ def test_script_and_command_of_trl_are_not_executed(tmp_path):
     assert list(settings.unresolved) == ["model"] and not marker.exists()
 
 
+PRIME = """
+max_steps = 20
+[orchestrator.algo]
+type = "grpo"
+[orchestrator.algo.length_penalty]
+num_turns_weight = 0.5
+[trainer.loss]
+type = "default"
+kl_tau = 0.0
+kl_tua = 1.0
+[[orchestrator.train.source]]
+name = "math"
+algo = {type = "opd"}
+"""
+
+
+def test_prime_rl(tmp_path):
+    sentences = said(tmp_path, PRIME, "rl.toml")
+    assert hit(sentences, "^prime-rl at [0-9a-f]{8}: algorithm grpo, loss default")
+    assert hit(sentences, "On- and off-policy: 1 of the reward's gradient; nothing left over")
+    assert hit(sentences, r"length_penalty\.num_turns_weight \(0\.5\) is not part of this measurement")
+    assert hit(sentences, r"no such keys: trainer\.loss\.kl_tua") and hit(
+        sentences, "source 'math' is not part"
+    )
+    sentences = said(tmp_path, PRIME.replace('"grpo"', '"opd"'), "rl.toml")
+    assert hit(sentences, "On- and off-policy: − 0.3 of RKL's; nothing left over")
+    assert hit(sentences, r"4\.5% off the gradient of token −βRKL with its clip or mask, 0\.0% without")
+    assert hit(said(tmp_path, PRIME.replace('"default"', '"ipo"'), "rl.toml"), "loss ipo")
+    with pytest.raises(UserError, match="cross-entropy"):
+        said(tmp_path, PRIME.replace('"grpo"', '"sft"'), "rl.toml")
+
+
+OPEN = """
+python mason.py --cluster x --beta 9 -- source setup.sh \\&\\& python open_instruct/grpo_fast.py \\
+    --exp_name run --beta 0.05 --num_learners_per_node 8 8 --masked_mean_axis 1 --gradient_checkpointing
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "follows"),
+    [
+        ("", "RKL was asked for; on-policy it follows FKL"),
+        ("", r"no such keys: masked_mean_axis\."),
+        ("--kl_estimator 3", "On-policy: 1 of the reward's gradient − 0.3 of RKL's; nothing left over"),
+        (
+            "--kl_estimator 3 --num_mini_batches 4",
+            "On- and off-policy: 1 .* − 0.3 of RKL's; nothing left over",
+        ),
+        ("--kl_estimator 0", "It contains no KL"),
+        ("--num_mini_batches 4 --loss_fn cispo", "There are 4 optimizer steps per rollout"),
+        ("--beta 0.0", "There is no KL"),
+        ("--beta $B", "beta could not be resolved .*default, 0.05"),
+        ("--loss_fn mine --num_mini_batches 2", "REFUSED"),
+    ],
+)
+def test_open_instruct(tmp_path, more, follows):
+    text = OPEN.replace("--exp_name run", f"--exp_name run {more}")
+    if "--beta" in more:
+        text = text.replace("--beta 0.05", "")
+    if follows == "REFUSED":
+        with pytest.raises(UserError, match="loss_fn 'mine'; accepted: dapo, cispo"):
+            said(tmp_path, text)
+    else:
+        assert hit(said(tmp_path, text), follows)
+
+
 def test_the_losses_released_with_the_paper(tmp_path):
     """Their REINFORCE style has no KL term, whatever is asked for (docs/audit.md)."""
     text = GRPO.replace("=grpo", "=rpg").replace("low_var_kl", "rpg_rf_rkl_clip_ppo")
@@ -109,6 +199,9 @@ def test_the_losses_released_with_the_paper(tmp_path):
     assert hit(sentences, "here rpg-reinforce-rkl with preset released")
     assert hit(sentences, "On- and off-policy: 1 of the reward's gradient; nothing left over")
     assert hit(sentences, "starts recipe.rpg.src.main_rpg")
+    clip = "actor_rollout_ref.actor.clip_ratio_low=0.1 actor_rollout_ref.actor.clip_ratio_high=0.1"
+    tighter = said(tmp_path, text.replace("$@", clip))
+    assert hit(sentences, "drift 0.4.* with its clip") != hit(tighter, "drift 0.4.* with its clip") != []
 
 
 @pytest.mark.parametrize(
@@ -120,6 +213,11 @@ def test_the_losses_released_with_the_paper(tmp_path):
         ("run.yaml", "!!python/object/apply:os.getcwd []", "could not be read"),
         ("run.py", "def (", "could not be read"),
         ("run.yaml", "loss_type: mine", "refuses its loss settings"),
+        ("run.yaml", "beta: abc", "beta: 'abc'; expected a finite number"),
+        ("run.yaml", "beta: .nan", "beta: nan; expected a finite number"),
+        ("run.yaml", "use_bias_correction_kl: 1", "expected true or false"),
+        ("run.yaml", "gradient_accumulation_steps: 0", "division by zero"),
+        ("run.toml", "trainer.loss.type = 'custom'", "'custom'; measured are default and ipo"),
         ("run.sh", "x actor_rollout_ref.actor.policy_loss.loss_mode=mine", "refuses its loss settings.*mine"),
     ],
 )
