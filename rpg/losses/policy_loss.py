@@ -128,7 +128,7 @@ def _read(inputs: dict[str, Tensor], mask: Tensor, dtype: torch.dtype) -> tuple[
     advantages = clean.pop("advantages")
     log_prob, old, *ref = (value.clamp_(min=LOG_PROB_FLOOR) for value in clean.values())
     highest = torch.stack(
-        [value.max() if value.numel() else value.sum() for value in (log_prob, old, *ref)]
+        [value.amax() if value.numel() else value.sum() for value in (log_prob, old, *ref)]
     ).max()
     log_w = log_prob - old
     if not ref:
