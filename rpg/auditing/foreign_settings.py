@@ -138,6 +138,8 @@ def _shell(text: str) -> ForeignSettings:
             words = shlex.split(line, comments=True)
         except ValueError:  # a quotation that spans lines
             words = line.split()
+        words = [part for word in words for part in _words(word, variables)]
+        starts = _command(words) or any(_OVERRIDE.fullmatch(word) for word in words)
         if command := _command(words):
             settings.trainer, arguments = command
             _flags(arguments, settings, variables)
@@ -150,9 +152,15 @@ def _shell(text: str) -> ForeignSettings:
                 settings.program = word
             elif word.startswith("--config-name"):
                 settings.remarks.append(f"the configuration that {word} names was not read")
-            elif word in ("$@", "$*"):
-                settings.remarks.append("arguments that are given when it is called are not known")
+            elif starts and before and word[:1] in ("$", "`") and not before.startswith("--"):
+                settings.remarks.append(f"the arguments in {word} are not known")
     return settings
+
+
+def _words(word: str, variables: ForeignSettings) -> list[str]:
+    """A variable on its own may hold several words."""
+    value = _substituted(word, variables) if _VARIABLE.fullmatch(word) else None
+    return [word] if value is None else value.split()
 
 
 def _command(words: list[str]) -> tuple[str, list[str]] | None:

@@ -12,7 +12,6 @@ from rpg.auditing import audit_field, peers, pinned
 from rpg.auditing.shipped_losses import HEADINGS, row_of
 
 pytest.importorskip("verl", reason="verl is not installed")
-pytest.importorskip("trl", reason="TRL is not installed")
 
 PAGE = (Path(__file__).parents[2] / "docs/field.md").read_text()
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
@@ -40,10 +39,12 @@ def same(left, right):
 
 def test_page_has_what_is_measured(field):
     measured = {tuple(words[:2]): words for words in map(split, field.markdown().splitlines()[2:])}
-    assert measured.keys() == documented().keys() and not field.absent
-    for key, words in documented().items():
-        assert all(map(same, words, measured[key])), (words, measured[key])
-    assert len(measured) >= 60 and len({trainer for trainer, _ in measured}) >= 7
+    left_out = {key for key in documented() if any(key[0] in words for words in field.absent)}
+    assert measured.keys() == documented().keys() - left_out
+    for key, words in measured.items():
+        assert all(map(same, documented()[key], words)), (documented()[key], words)
+    assert len(documented()) >= 60 and len({trainer for trainer, _ in documented()}) >= 7
+    assert {trainer for trainer, _ in left_out} <= {"trl"}
 
 
 FOLLOWS = {
@@ -60,7 +61,8 @@ FOLLOWS = {
 def test_what_is_followed_on_policy(field):
     """Exactly: a projection that leaves over more than 1e-9 would say so."""
     found = {(row.trainer, row.loss): row.follows for row in field.rows}
-    assert {key: found[key] for key in FOLLOWS} == FOLLOWS
+    expected = {key: words for key, words in FOLLOWS.items() if key[0] != "trl" or not field.absent}
+    assert {key: found[key] for key in expected} == expected
 
 
 @pytest.mark.parametrize(
@@ -76,6 +78,8 @@ def test_what_is_followed_on_policy(field):
     ],
 )
 def test_formulas_agree_with_installed_code_of_the_same_mathematics(field, formula, peer):
+    if peer[0] == "trl":
+        pytest.importorskip("trl", reason="TRL is not installed")
     rows = {(row.trainer, row.loss): row for row in field.rows}
     ours, theirs = rows[formula], rows[peer]
     for figure in ("token", "response", "bare", "noise"):
@@ -104,6 +108,7 @@ def verl_k3(monkeypatch):
 
 
 def trl_coefficient(monkeypatch):
+    pytest.importorskip("trl", reason="TRL is not installed")
     from trl.trainer.grpo_trainer import GRPOTrainer
 
     straight = GRPOTrainer._compute_loss
