@@ -40,8 +40,8 @@ ROOMS = (
     _room("rpg.catalogue", "what an algorithm is, as data", "rpg.errors", "pydantic rich"),
     _room("rpg.losses", "pure torch functions: losses, divergences, advantages, aggregation", "rpg.catalogue", "torch"),
     _room(
-        "rpg.auditing", "exact bias and variance of a loss on enumerable policies", "rpg.catalogue rpg.losses",
-        "torch numpy rich trl verl",
+        "rpg.auditing", "exact bias and variance of a loss on enumerable policies",
+        "rpg.errors rpg.catalogue rpg.losses", "torch numpy rich trl verl yaml",
     ),
     _room("rpg.testing", "assertions about losses, for the tests of any project", "rpg.catalogue rpg.auditing", "torch"),
     _room(

@@ -21,12 +21,14 @@ from rpg.auditing.diagnosis import diagnose
 from rpg.auditing.measure import EXACT, Point, Result, Settings, measure
 from rpg.auditing.moments import LossFunction
 from rpg.auditing.objectives import named
+from rpg.auditing.shipped_losses import Field, field
 from rpg.auditing.studies import StudyResult, advantage_study, aggregation_study
 from rpg.auditing.subjects import Subject, catalogue, from_algorithm, ratio_levels
 from rpg.catalogue import Algorithm
 
 __all__ = [
     "EXACT",
+    "Field",
     "Point",
     "Report",
     "Result",
@@ -35,6 +37,7 @@ __all__ = [
     "Subject",
     "audit",
     "audit_catalogue",
+    "audit_field",
 ]
 
 
@@ -106,3 +109,6 @@ def audit_catalogue(*, peers: bool = True, settings: Settings | None = None) -> 
         settings=settings,
         seconds=time.perf_counter() - start,
     )
+
+
+audit_field = _one_thread()(field)

@@ -178,7 +178,7 @@ def _against_request(on: Projection, off: Projection, subject: Subject) -> Itera
     """How an exact projection differs from the E[R] − beta D that was asked for."""
     if not on.is_exact:
         return
-    reward, beta = on.coefficients.get("reward", 0.0), subject.beta
+    reward, beta = on.coefficients.get("reward", 0.0 if subject.rewarded else 1.0), subject.beta
     if not reward:
         yield "It does not contain the reward."
         return
@@ -205,11 +205,12 @@ def _by_length(subject: Subject, drift: float) -> Iterator[str]:
     silent = {**scene.inputs, "advantages": torch.zeros_like(scene.advantages)}
     slope = batch_slopes(subject.loss, scene.inputs) - batch_slopes(subject.loss, silent)
     mask, exact = scene.world.mask, _exact_slopes(scene, "rkl")[0]
-    if _proportional((slope * mask.sum(-1, keepdim=True))[mask], exact[mask]):
+    if proportional((slope * mask.sum(-1, keepdim=True))[mask], exact[mask]):
         yield "Each response's gradient is divided by its length (a mean over its tokens): short answers count more."
 
 
-def _proportional(left: Tensor, right: Tensor) -> bool:
+def proportional(left: Tensor, right: Tensor) -> bool:
+    """Whether one vector is a multiple of the other, up to rounding."""
     factor = (left @ right) / (right @ right)
     return bool(factor.abs() > 1e-9 and (left - factor * right).norm() <= 1e-7 * left.norm())
 

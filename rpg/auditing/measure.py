@@ -102,10 +102,10 @@ class Result:
 
 
 @lru_cache(maxsize=4096)
-def _exact(w: World, drift: float, third: bool, beta: float) -> dict[str, Tensor]:
-    """objective -> gradient; shared by all subjects."""
+def _exact(w: World, drift: float, third: bool, beta: float, rewarded: bool) -> dict[str, Tensor]:
+    """objective -> gradient; shared by all subjects. Not `rewarded`: without the reward's."""
     ref = w.ref if third else w.old
-    return {str(o): gradient(o, w, w.policy(drift), ref, beta) for o in OBJECTIVES}
+    return {str(o): gradient(o, w, w.policy(drift), ref, beta, rewarded) for o in OBJECTIVES}
 
 
 def _measure(
@@ -115,7 +115,10 @@ def _measure(
     w = settings.world(seed)
     scene = Scene.of(subject, w, drift, third)
     loss = subject.clipped if clipped and subject.clipped is not None else subject.loss
-    moment, exact = scene.moments(loss, settings.batch), _exact(w, drift, third, subject.beta)
+    moment, exact = (
+        scene.moments(loss, settings.batch),
+        _exact(w, drift, third, subject.beta, subject.rewarded),
+    )
     kl = w.probabilities(w.old) @ (w.log_probs(w.old) - w.log_probs(scene.logits)).sum(-1)
     return moment, {name: relative(moment.mean, g) for name, g in exact.items()}, kl.item()
 

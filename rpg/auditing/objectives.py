@@ -89,8 +89,10 @@ def gradients(world: World, logits: Tensor, ref: Tensor, level: str) -> dict[str
     }
 
 
-def gradient(objective: Objective, world: World, logits: Tensor, ref: Tensor, beta: float) -> Tensor:
-    """dJ / dlogits, flattened to (S * V,)."""
+def gradient(
+    objective: Objective, world: World, logits: Tensor, ref: Tensor, beta: float, rewarded: bool = True
+) -> Tensor:
+    """dJ / dlogits, flattened to (S * V,); not `rewarded`: of -beta D."""
     parts = gradients(world, logits, ref, objective.level)
     kl = 0.0 if objective.divergence == "none" else beta * parts[objective.divergence]
-    return parts["reward"] - kl
+    return rewarded * parts["reward"] - kl

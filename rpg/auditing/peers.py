@@ -7,6 +7,8 @@ whose code has moved, is reported as left out, with the reason.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from types import SimpleNamespace
@@ -15,7 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rpg.auditing.subjects import Subject
+from rpg.auditing.moments import LossFunction
+from rpg.auditing.subjects import Subject, spread, with_reward_kl
+from rpg.auditing.worlds import World
 
 WIDE = 1e9  # a clip range that never clips
 
@@ -35,30 +39,107 @@ def installed(beta: float) -> tuple[list[Subject], dict[str, str]]:
     return subjects, absent
 
 
+def shipped(beta: float) -> tuple[list[Subject], dict[str, str]]:
+    """`installed`, and what the peers ship around their losses: a KL in the reward, distillation, more loss types."""
+    subjects, absent = installed(beta)
+    for name, more in (("verl", _verl_more), ("trl", _trl_more)):
+        if name not in absent:
+            subjects += more(f"{name} {version(name)}", beta)
+    return subjects, absent
+
+
 # --- verl ----------------------------------------------------------------------------------------------
 
-_VERL_KL = {"k1": "rkl", "abs": "rkl", "k2": "rkl", "k3": "rkl", "k1+": "rkl", "k3+": "rkl"}
+VERL_KINDS = ("k1", "abs", "k2", "k3", "k1+", "k3+")
+VERL_BOUNDS = ("clip_ratio", "clip_ratio_low", "clip_ratio_high", "clip_ratio_c")
+# required, not read by losses
+_VERL_ACTOR = {"strategy": "fsdp", "rollout_n": 1, "ppo_micro_batch_size_per_gpu": 1}
+
+
+def verl_subject(
+    name: str,
+    source: str,
+    beta: float,
+    *,
+    loss: str = "vanilla",
+    mode: str = "token-mean",
+    kl: str | None = None,
+    reward_kl: str | None = None,
+    to_go: bool = False,
+    actor: Mapping[str, Any] = {},
+    options: Mapping[str, Any] = {},
+) -> Subject:
+    """verl's policy loss under its defaults, replaced by `actor` (fields of ActorConfig) and `options` (PolicyLossConfig).
+
+    kl, reward_kl: the kind of verl's kl_penalty in the loss and in the rewards, or None. to_go: a token's advantage has the
+    KL from there on (REINFORCE++), not that of its whole response (GRPO, RLOO).
+    """
+    from verl.workers.config import ActorConfig, PolicyLossConfig  # noqa: PLC0415 (optional)
+
+    policy_loss = PolicyLossConfig(**{"dro_beta": beta, **_fields_of(PolicyLossConfig, options)})
+    settings = {**_VERL_ACTOR, **_fields_of(ActorConfig, actor), "policy_loss": policy_loss}
+    bare, clipped = (
+        partial(_verl_loss, loss, ActorConfig(**{**settings, **bounds}), kl=kl, beta=beta, mode=mode)
+        for bounds in (dict.fromkeys(VERL_BOUNDS, WIDE), {})
+    )
+    advantages = partial(_verl_reward_kl, reward_kl, beta, to_go) if reward_kl else spread
+    asked = sum(kind is not None for kind in (kl, reward_kl))
+    return Subject(
+        name, source, bare, clipped, asked * beta, "rkl" if asked else "none", mode != "seq-mean-token-sum",
+        advantages, peer=True,
+    )  # fmt: skip
+
+
+def _fields_of(config: type, settings: Mapping[str, Any]) -> dict[str, Any]:
+    known = {entry.name for entry in fields(config) if entry.init}
+    return {name: value for name, value in settings.items() if name in known}
 
 
 def _verl(source: str, beta: float) -> list[Subject]:
     from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY  # noqa: PLC0415 (optional)
-    from verl.workers.config import ActorConfig, PolicyLossConfig  # noqa: PLC0415 (optional)
 
-    base = {"strategy": "fsdp", "rollout_n": 1, "ppo_micro_batch_size_per_gpu": 1}
-    base["policy_loss"] = PolicyLossConfig(dro_beta=beta)  # required by dro, not read by the others
-    clipped = ActorConfig(**base)  # verl's own defaults
-    bounds = ("clip_ratio", "clip_ratio_low", "clip_ratio_high", "clip_ratio_c")
-    wide = ActorConfig(**base, **dict.fromkeys(bounds, WIDE))
     subjects = [
-        Subject(name, source, partial(_verl_loss, name, wide), partial(_verl_loss, name, clipped), peer=True)
+        verl_subject(name, source, 0.0, loss=name, options={"dro_beta": beta})  # dro requires one
         for name in POLICY_LOSS_REGISTRY
         if name != "bypass_mode"  # a dispatcher to the others, not a loss
     ]
-    for kind, divergence in _VERL_KL.items():
-        bare, clip = (partial(_verl_loss, "vanilla", c, kl=kind, beta=beta) for c in (wide, clipped))
-        name = f"vanilla + kl_penalty {kind}"
-        subjects.append(Subject(name, source, bare, clip, beta, divergence, peer=True))
-    return subjects
+    return subjects + [
+        verl_subject(f"vanilla + kl_penalty {kind}", source, beta, kl=kind) for kind in VERL_KINDS
+    ]
+
+
+def _verl_more(source: str, beta: float) -> list[Subject]:
+    in_reward = [
+        verl_subject(f"vanilla + use_kl_in_reward {kind}", source, beta, reward_kl=kind)
+        for kind in ("k1", "k2", "k3")
+    ]
+    to_go = verl_subject("reinforce_plus_plus + use_kl_in_reward", source, beta, reward_kl="k1", to_go=True)
+    distilled = []
+    for kind, as_reward in (("k3", False), ("k3", True), ("k1", True), ("k2", False)):
+        name = f"distillation {kind}" + ", use_policy_gradient" * as_reward
+        subject = verl_subject(name, source, beta, kl=kind)
+        subject = replace(subject, rewarded=False, advantages=lambda world, _ref: 0.0 * world.mask)
+        if as_reward:
+            plain = verl_subject(name, source, 0.0)
+            bare, clipped = (
+                partial(_verl_distilled, loss, kind, beta) for loss in (plain.loss, plain.clipped) if loss
+            )
+            subject = replace(subject, loss=bare, clipped=clipped)
+        distilled.append(subject)
+    return [*in_reward, to_go, *distilled]
+
+
+def _verl_distilled(
+    policy_loss: LossFunction, kind: str, beta: float, *, log_prob: Tensor, ref_log_prob: Tensor | None,
+    old_log_prob: Tensor, **inputs: Tensor,
+) -> Any:  # fmt: skip
+    """As verl's distillation_loss with use_policy_gradient: the negative KL estimate at the policy is the advantage."""
+    from verl.trainer.ppo.core_algos import kl_penalty  # noqa: PLC0415 (optional)
+
+    ref = old_log_prob if ref_log_prob is None else ref_log_prob
+    advantages = -beta * kl_penalty(log_prob, ref, kind).detach()
+    given = {**inputs, "advantages": advantages, "old_log_prob": old_log_prob, "ref_log_prob": ref}
+    return policy_loss(log_prob=log_prob, **given)
 
 
 def _verl_loss(
@@ -70,8 +151,9 @@ def _verl_loss(
     advantages: Tensor,
     response_mask: Tensor,
     ref_log_prob: Tensor | None,
-    kl: str | None = None,
-    beta: float = 0.0,
+    kl: str | None,
+    beta: float,
+    mode: str,
 ) -> Tensor:
     from verl.trainer.ppo.core_algos import agg_loss, get_policy_loss_fn, kl_penalty  # noqa: PLC0415 (optional)
 
@@ -82,47 +164,66 @@ def _verl_loss(
         log_prob=log_prob,
         advantages=advantages,
         response_mask=mask,
-        loss_agg_mode="token-mean",
+        loss_agg_mode=mode,
         config=config,
     )
     if kl is None:
         return loss
     ref = old_log_prob if ref_log_prob is None else ref_log_prob
-    penalty: Tensor = agg_loss(kl_penalty(log_prob, ref, kl), mask, "token-mean")
+    penalty: Tensor = agg_loss(kl_penalty(log_prob, ref, kl), mask, mode)
     return loss + beta * penalty
+
+
+def _verl_reward_kl(kind: str, beta: float, to_go: bool, world: World, ref: Tensor | None) -> Tensor:
+    from verl.trainer.ppo.core_algos import kl_penalty  # noqa: PLC0415 (optional)
+
+    old = world.log_probs(world.old)
+    penalty = kl_penalty(old, old if ref is None else world.log_probs(ref), kind) * world.mask
+    return with_reward_kl(world, beta * penalty, to_go)
 
 
 # --- TRL -----------------------------------------------------------------------------------------------
 
-# name -> (settings, has a KL); `corrected` is GRPOConfig.use_bias_correction_kl, `seq.` and
-# `sequence ratio` are its importance_sampling_level
+_UNCORRECTED = {"use_bias_correction_kl": False}
+# name -> (fields of GRPOConfig, has a KL); `corrected` is its use_bias_correction_kl
 _TRL: dict[str, tuple[dict[str, Any], bool]] = {
     "grpo": ({"loss_type": "grpo"}, False),
     "bnpo": ({"loss_type": "bnpo"}, False),
     "dr_grpo": ({"loss_type": "dr_grpo"}, False),
     "dapo": ({"loss_type": "dapo"}, False),
-    "cispo": ({"loss_type": "cispo"}, False),
+    "cispo": ({"loss_type": "cispo", "epsilon_high": 5.0}, False),  # a bound, not a distance from 1
     "sapo": ({"loss_type": "sapo"}, False),
-    "grpo, sequence ratio": ({"loss_type": "grpo", "level": "sequence"}, False),
-    "grpo, beta": ({"loss_type": "grpo"}, True),
-    "grpo, beta, corrected": ({"loss_type": "grpo", "correct": True}, True),
-    "grpo, beta, corrected, seq.": ({"loss_type": "grpo", "correct": True, "level": "sequence"}, True),
+    "grpo, sequence ratio": ({"loss_type": "grpo", "importance_sampling_level": "sequence"}, False),
+    "grpo, beta": ({"loss_type": "grpo", **_UNCORRECTED}, True),
+    "grpo, beta, corrected": ({"loss_type": "grpo"}, True),
+    "grpo, beta, corrected, seq.": ({"loss_type": "grpo", "importance_sampling_level": "sequence"}, True),
 }
+_TRL_BARE = {"epsilon": WIDE, "epsilon_high": WIDE, "delta": None, "off_policy_mask_threshold": None}
 
 
 def _trl(source: str, beta: float) -> list[Subject]:
     from trl.trainer.grpo_trainer import GRPOTrainer  # noqa: PLC0415 (optional)
 
     assert callable(GRPOTrainer._compute_loss)
-    subjects = []
-    for name, (settings, has_kl) in _TRL.items():
-        strength = beta if has_kl else 0.0
-        bare = partial(_trl_loss, **settings, beta=strength, low=WIDE, high=WIDE)
-        high = 5.0 if settings["loss_type"] == "cispo" else 0.2  # cispo's is a bound, not a distance from 1
-        clipped = partial(_trl_loss, **settings, beta=strength, low=0.2, high=high)
-        meant = "rkl" if has_kl else "none"
-        subjects.append(Subject(name, source, bare, clipped, strength, meant, peer=True))
-    return subjects
+    return [
+        trl_subject(name, source, beta if has_kl else 0.0, options)
+        for name, (options, has_kl) in _TRL.items()
+    ]
+
+
+def _trl_more(source: str, beta: float) -> list[Subject]:
+    more = {"cispo, its default epsilon_high": "cispo", "luspo": "luspo", "vespo": "vespo"}
+    rows = [trl_subject(name, source, 0.0, {"loss_type": loss}) for name, loss in more.items()]
+    return [*rows, trl_subject("dapo, beta", source, beta, {"loss_type": "dapo"})]
+
+
+def trl_subject(name: str, source: str, beta: float, options: Mapping[str, Any]) -> Subject:
+    """TRL's GRPO loss under GRPOConfig's defaults, replaced by `options`."""
+    bare, clipped = (
+        partial(_trl_loss, options={**options, **bounds, "beta": beta}) for bounds in (_TRL_BARE, {})
+    )
+    per_token = options.get("loss_type") != "luspo"  # which sums over tokens
+    return Subject(name, source, bare, clipped, beta, "rkl" if beta else "none", per_token, peer=True)
 
 
 def _trl_loss(
@@ -132,42 +233,37 @@ def _trl_loss(
     advantages: Tensor,
     response_mask: Tensor,
     ref_log_prob: Tensor | None,
-    loss_type: str,
-    beta: float,
-    low: float,
-    high: float,
-    level: str = "token",
-    correct: bool = False,
+    options: Mapping[str, Any],
 ) -> Tensor:
     """GRPOTrainer._compute_loss on a stand-in trainer whose model gives our log-probabilities."""
+    from trl.trainer.grpo_config import GRPOConfig  # noqa: PLC0415 (optional)
     from trl.trainer.grpo_trainer import GRPOTrainer  # noqa: PLC0415 (optional)
 
     mask = response_mask.to(log_prob.dtype)
     entropies = torch.zeros_like(log_prob)
+    defaults = {entry.name: entry.default for entry in fields(GRPOConfig)}
+    args = SimpleNamespace(**{**defaults, **options, "steps_per_generation": 1})
     trainer = SimpleNamespace(
         _get_per_token_logps_and_entropies=lambda *_args, **_kwargs: (log_prob, entropies, None),
         _metrics={"train": defaultdict(list), "eval": defaultdict(list)},
         _entropy_bonus_enabled=False,
-        accelerator=SimpleNamespace(
-            num_processes=1, gather=lambda x: x, reduce=lambda x, **_: x
-        ),
-        args=SimpleNamespace(
-            use_bias_correction_kl=correct, delta=None, sapo_temperature_pos=1.0, sapo_temperature_neg=1.05,
-            steps_per_generation=1,
-        ),
+        accelerator=SimpleNamespace(num_processes=1, gather=lambda x: x, reduce=lambda x, **_: x),
+        args=args,
         aux_loss_enabled=False,
-        beta=beta,
+        beta=args.beta,
         current_gradient_accumulation_steps=1,
-        epsilon_high=high,
-        epsilon_low=low,
-        importance_sampling_level=level,
-        loss_type=loss_type,
+        epsilon_high=args.epsilon if args.epsilon_high is None else args.epsilon_high,  # as its constructor
+        epsilon_low=args.epsilon,
+        get_gamma_weights=GRPOTrainer.get_gamma_weights,
+        get_off_policy_mask=GRPOTrainer.get_off_policy_mask,
+        importance_sampling_level=args.importance_sampling_level,
+        loss_type=args.loss_type,
         max_completion_length=log_prob.shape[1],
         model=SimpleNamespace(training=True),
-        off_policy_mask_threshold=None,
+        off_policy_mask_threshold=args.off_policy_mask_threshold,
         top_entropy_quantile=1.0,
         use_vllm=False,
-    )  # fmt: skip
+    )
     nothing = torch.zeros(len(log_prob), 0, dtype=torch.long)
     inputs = {
         "prompt_ids": nothing,

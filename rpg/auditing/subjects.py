@@ -32,6 +32,13 @@ def spread(world: World, _ref: Tensor | None) -> Tensor:
     return world.rewards[:, None] * world.mask
 
 
+def with_reward_kl(world: World, penalty: Tensor, to_go: bool) -> Tensor:
+    """Advantages (N, T) of the reward less `penalty` (N, T): a response's, or with `to_go` a token's from there on."""
+    kl = penalty.flip(-1).cumsum(-1).flip(-1) if to_go else penalty.sum(-1, keepdim=True)
+    baseline = world.probabilities(world.old) @ penalty.sum(-1)
+    return (world.rewards[:, None] - (kl - baseline)) * world.mask
+
+
 @dataclass(frozen=True)
 class Subject:
     """`loss` without clipping and `clipped` with it take log_prob, old_log_prob, advantages, response_mask,
@@ -48,6 +55,7 @@ class Subject:
     per_token: bool = True  # the mean is over tokens; times T it is a mean over responses
     advantages: Callable[[World, Tensor | None], Tensor] = field(default=spread)
     peer: bool = False  # code of another project
+    rewarded: bool = True  # False: distillation, whose advantages have no reward
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,18 @@ def audit(
     prompts: Annotated[
         int, typer.Option(help="With --checkpoint: groups of responses per block.", min=1)
     ] = 16,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="Say what the loss of a configuration of verl, TRL, prime-rl or open-instruct follows."
+        ),
+    ] = None,
+    field: Annotated[
+        bool, typer.Option("--field", help="Measure every loss as other trainers ship it, in one table.")
+    ] = False,
+    output: Annotated[
+        Path | None, typer.Option(help="With --field: write a page (.html) or a table (.md) instead.")
+    ] = None,
     save: Annotated[bool, typer.Option(help="Save the result for the database and the dashboard.")] = True,
     home: Home = None,
 ) -> None:
@@ -72,6 +84,16 @@ def audit(
     from rpg.catalogue import algorithm
     from rpg.store import atomic_write_text
 
+    if config is not None or field:
+        if (config is not None and field) or any(x is not None for x in (name, figure, checkpoint)):
+            refuse(
+                "--config FILE and --field cannot be combined, nor with an algorithm, --figure or --checkpoint"
+            )
+        if config is not None:
+            _on_config(config, as_json)
+        else:
+            _on_field(output, as_json)
+        return
     if checkpoint is not None:
         if figure is not None:
             refuse("--figure draws the exact audit and cannot be combined with --checkpoint")
@@ -98,6 +120,45 @@ def audit(
         options: dict[str, dict[str, Any]] = {".html": {"inline": True}, ".png": {"scale_factor": 2}}
         audit_figure(text).save(figure, **options.get(figure.suffix, {}))
         complain(f"wrote {figure}")
+
+
+def _on_config(config: Path, as_json: bool) -> None:
+    import json
+
+    from rpg.auditing.linter import lint
+
+    with error_console.status("auditing by enumeration ..."):
+        sentences = lint(config)
+    if as_json:
+        print(json.dumps(sentences, ensure_ascii=False))
+    else:
+        for sentence in sentences:
+            console.print(f"- {sentence}", markup=False, highlight=False)
+
+
+def _on_field(output: Path | None, as_json: bool) -> None:
+    from rich.markdown import Markdown
+
+    from rpg.auditing import audit_field
+    from rpg.report.charts import field_figure
+    from rpg.store import atomic_write_text
+
+    if output is not None and output.suffix not in (".html", ".md"):
+        refuse(f"--output {output}: the name must end in .html or .md")
+    with error_console.status("auditing by enumeration ..."):
+        measured = audit_field()
+    for peer, reason in measured.absent.items():
+        complain(f"! left out: {peer} ({reason})", "yellow")
+    if as_json:
+        print(measured.to_json())
+    elif output is None:
+        console.print(Markdown(measured.markdown()))
+    elif output.suffix == ".md":
+        atomic_write_text(output, measured.markdown())
+    else:
+        field_figure(measured.to_json()).save(output, inline=True)
+    if output is not None:
+        complain(f"wrote {output}")
 
 
 def _on_checkpoint(

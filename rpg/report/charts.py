@@ -1,5 +1,6 @@
 """Charts of results other than curves: data frames in, Altair charts out."""
 
+import io
 import json
 from collections.abc import Sequence
 
@@ -241,3 +242,33 @@ def audit_figure(report: str) -> alt.VConcatChart:
             title = alt.Title(f"Against the {level}-level objective", anchor="start")
             drawn.append(audit(rows.assign(label=rows["loss"]), chosen).properties(title=title))
     return alt.vconcat(*drawn).resolve_scale(color="independent", strokeDash="independent")
+
+
+def field_figure(rows: str) -> alt.HConcatChart:
+    """`rpg audit --field` (JSON) as an interactive page: how far off each loss is at drift, as shipped (filled) and without
+    clip or mask (hollow), beside its noise. The legend selects trainers; a rectangle among the points selects losses.
+    """
+    data = pandas.read_json(io.StringIO(rows), orient="records")
+    data["name"] = data["trainer"] + ": " + data["loss"]
+    trainer = alt.selection_point(fields=["trainer"], bind="legend")
+    chosen = alt.selection_interval(encodings=["x", "y"])
+    words = ["trainer", "version", "loss", "asked", "follows", "origin"]
+    figures = [("token", ".1%"), ("response", ".1%"), ("bare", ".1%"), ("noise", ".2f")]
+    base = alt.Chart(data).encode(
+        color=alt.Color("trainer:N", title="trainer (click to select)"),
+        tooltip=[*words, *(alt.Tooltip(f"{name}:Q", format=form) for name, form in figures)],
+    )
+    off = alt.X("token:Q", title="off the gradient that was asked for", axis=alt.Axis(format="%"))
+    names = alt.Y("name:N", title=None, sort=None, axis=alt.Axis(labelLimit=420))
+    lines = base.transform_filter(trainer).transform_filter(chosen)
+    scatter = base.mark_point(filled=True, size=70).encode(
+        x=off, y=alt.Y("noise:Q"), opacity=alt.condition(trainer, alt.value(0.9), alt.value(0.08))
+    )
+    dots = lines.mark_point(filled=True, size=70).encode(x=off, y=names)
+    hollow = lines.mark_point(size=45).encode(x=alt.X("bare:Q"), y=names)
+    return alt.hconcat(
+        scatter.add_params(trainer, chosen).properties(width=330, height=330, title="Off and noisy"),
+        alt.layer(dots, hollow).properties(
+            width=330, title="Filled: as shipped; hollow: without clip or mask"
+        ),
+    )

@@ -1,0 +1,293 @@
+"""The loss that a trainer's settings describe: what the audit measures of it, and in sentences what it does not.
+
+verl and TRL are measured on the installed package's own code, prime-rl and open-instruct on the formulas of pinned.toml.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from importlib.metadata import version
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from rpg.auditing import peers, pinned
+from rpg.auditing.foreign_settings import leaves
+from rpg.auditing.measure import Settings
+from rpg.auditing.studies import advantage_study
+from rpg.auditing.subjects import Subject, from_algorithm
+from rpg.catalogue import algorithm, algorithms, override
+
+
+@dataclass(frozen=True)
+class Reader:
+    """How a trainer's settings are read.
+
+    source: trainer and version. defaults: its keys (all of them, or those of the loss) with their defaults. loss_keys: what
+    the names of keys that the loss depends on look like. subject: (source, settings) -> what is measured, and remarks.
+    """
+
+    source: Callable[[], str]
+    defaults: Callable[[], dict[str, Any]]
+    loss_keys: re.Pattern[str]
+    subject: Callable[[str, dict[str, Any]], tuple[Subject, list[str]]]
+    knows_all_keys: bool = True
+
+
+def _advantages(name: str, studied: str | None) -> str:
+    """What the advantage estimator adds; `studied` is its name in the audit's study."""
+    result = next((r for r in advantage_study(sizes=(8,)) if r.name == studied), None)
+    if result is None:
+        return f"Advantages {name}: their own bias was not measured."
+    off = "exact up to a scale" if result.bias < 1e-10 else f"{result.bias:.1%} off the gradient of E[R]"
+    return (
+        f"Advantages {name} ({result.name}): in groups of 8, for two prompts of different difficulty, {off}."
+    )
+
+
+def _updates(count: float) -> str:
+    if count <= 1:
+        return (
+            "There is one optimizer step per rollout: on-policy, if the sampler has the policy's weights and precision; a "
+            "clip of the ratio never acts."
+        )
+    return f"There are {count:g} optimizer steps per rollout: all but the first are off-policy."
+
+
+def _kl(where: str, kind: str, weight: float) -> str:
+    return (
+        f"A reverse KL is asked for in the {where} ({kind}, weight {weight:g}); it is measured with weight "
+        f"{Settings.beta:g}, so that errors in it are visible."
+    )
+
+
+# --- verl ----------------------------------------------------------------------------------------------
+
+_ACTOR = "actor_rollout_ref.actor."
+_VERL_LOSS = re.compile(
+    r"algorithm\.|data\.train_batch_size|actor_rollout_ref\.actor\.(clip_|tau_|policy_loss|loss_|entropy_coeff|use_kl|kl_"
+    r"|ppo_epochs|ppo_mini_batch_size$)"
+)
+_VERL_ADVANTAGES = {
+    "rloo": "mean of the others (RLOO)",
+    "rloo_vectorized": "mean of the others (RLOO)",
+    "reinforce_plus_plus": "batch mean and std (REINFORCE++, PPO)",
+    "reinforce_plus_plus_baseline": "group mean, batch std (REINFORCE++-Baseline)",
+    "gpg": "group mean, rescaled (GPG)",
+}
+_VERL_TO_GO = ("gae", "reinforce_plus_plus")
+"""Estimators under which a token's advantage has the rewards from there on."""
+
+
+def _verl_defaults() -> dict[str, Any]:
+    """Every key of verl's own flattened configuration, with its default; verl is not imported."""
+    tree = yaml.safe_load((files("verl") / "trainer/config/_generated_ppo_trainer.yaml").read_text())
+    return dict(leaves(tree))
+
+
+def _verl(source: str, settings: dict[str, Any]) -> tuple[Subject, list[str]]:
+    actor = {key.removeprefix(_ACTOR): value for key, value in settings.items() if key.startswith(_ACTOR)}
+    estimator, kind = settings["algorithm.adv_estimator"], str(actor["kl_loss_type"])
+    updates = settings["data.train_batch_size"] / actor["ppo_mini_batch_size"] * actor["ppo_epochs"]
+    if estimator == "rpg" and kind.startswith("rpg_"):
+        subject, remarks = _released(kind, actor)
+        return subject, [*remarks, _updates(updates)]
+    beta, loss = Settings.beta, actor["policy_loss.loss_mode"]
+    remarks = [f"{source}: policy loss {loss}."]
+    studied = {True: "group mean and std (GRPO, DAPO)", False: "group mean (RPG, Dr. GRPO)"}
+    by_std = studied[bool(settings["algorithm.norm_adv_by_std_in_grpo"])]
+    remarks.append(_advantages(estimator, by_std if estimator == "grpo" else _VERL_ADVANTAGES.get(estimator)))
+    in_loss = kind if actor["use_kl_loss"] and actor["kl_loss_coef"] else None
+    in_reward = settings["algorithm.kl_penalty"] if settings["algorithm.use_kl_in_reward"] else None
+    if in_reward and not settings["algorithm.kl_ctrl.kl_coef"]:
+        in_reward = None
+    remarks += [_kl("loss", kind, actor["kl_loss_coef"])] * bool(in_loss)
+    remarks += [_kl("reward", str(in_reward), settings["algorithm.kl_ctrl.kl_coef"])] * bool(in_reward)
+    remarks += ["There is no KL."] * (not in_loss and not in_reward)
+    if actor["entropy_coeff"]:
+        remarks.append(f"The entropy bonus ({actor['entropy_coeff']:g}) is not part of this measurement.")
+    for key in ("rollout_is", "rollout_rs"):
+        if value := settings[f"algorithm.rollout_correction.{key}"]:
+            remarks.append(f"The correction for the sampler ({key} {value}) is not part of this measurement.")
+    remarks.append(_updates(updates))
+    subject = peers.verl_subject(
+        loss, source, beta, loss=loss, mode=actor["loss_agg_mode"], kl=in_loss, reward_kl=in_reward,
+        to_go=estimator in _VERL_TO_GO,
+        actor={key: actor[key] for key in (*peers.VERL_BOUNDS, "tau_pos", "tau_neg")},
+        options={k.removeprefix("policy_loss."): v for k, v in actor.items() if k.startswith("policy_loss.")},
+    )  # fmt: skip
+    return subject, remarks
+
+
+def _released(kind: str, actor: dict[str, Any]) -> tuple[Subject, list[str]]:
+    """The loss of a script that was released with the RPG paper; its code is no part of verl, but of the catalogue."""
+    name = kind.removesuffix("_clip_ppo").replace("_rf_", "_reinforce_").replace("_", "-")
+    if name not in algorithms("released"):
+        raise KeyError(f"kl_loss_type {kind}")
+    clip = {part: actor[f"clip_ratio_{part}"] for part in ("low", "high", "c")}
+    algo = override(algorithm(name, "released"), clip=clip, loss_agg_mode=actor["loss_agg_mode"])
+    what = f"The loss is {kind} of the code released with the RPG paper, here {name} with preset released."
+    return from_algorithm(algo, Settings.beta), [what]
+
+
+# --- TRL -----------------------------------------------------------------------------------------------
+
+_TRL_LOSS = re.compile(
+    r"beta$|epsilon|delta$|loss_type|importance_sampling|scale_rewards|use_bias|num_iter|steps_per_gen|sapo|vespo|off_policy"
+)
+_TRL_ADVANTAGES = {"group": "group mean and std (GRPO, DAPO)", "none": "group mean (RPG, Dr. GRPO)"}
+_TRL_UNMEASURED = ("top_entropy_quantile", "entropy_coef", "use_adaptive_entropy", "use_liger_kernel")
+
+
+def _trl_defaults() -> dict[str, Any]:
+    from trl.scripts.utils import ScriptArguments  # noqa: PLC0415 (optional)
+    from trl.trainer.grpo_config import GRPOConfig  # noqa: PLC0415 (optional)
+    from trl.trainer.model_config import ModelConfig  # noqa: PLC0415 (optional)
+
+    kinds = (ScriptArguments, ModelConfig, GRPOConfig)
+    return {entry.name: entry.default for kind in kinds for entry in fields(kind)}
+
+
+def _trl(source: str, settings: dict[str, Any]) -> tuple[Subject, list[str]]:
+    loss, beta = settings["loss_type"], Settings.beta if settings["beta"] else 0.0
+    remarks = [f"{source}: loss_type {loss}, ratios per {settings['importance_sampling_level']}."]
+    scaling = {True: "group", False: "none"}.get(settings["scale_rewards"], settings["scale_rewards"])
+    remarks.append(_advantages(f"with scale_rewards {scaling}", _TRL_ADVANTAGES.get(scaling)))
+    remarks.append(_kl("loss", "k3", settings["beta"]) if beta else "There is no KL.")
+    if beta and not settings["use_bias_correction_kl"]:
+        remarks.append("use_bias_correction_kl is off: the KL lacks its ratio.")
+    if loss == "cispo" and settings["epsilon_high"] is None:
+        remarks.append(
+            f"epsilon_high is not set: cispo takes epsilon, {settings['epsilon']:g}, as the most that a ratio may be, so "
+            "that almost every token has this weight; MiniMax-M1's is 5."
+        )
+    defaults = _trl_defaults()
+    changed = [key for key in _TRL_UNMEASURED if settings[key] != defaults[key]]
+    remarks += [f"{key} {settings[key]} is not part of this measurement." for key in changed]
+    if settings["use_vllm"] and settings["vllm_importance_sampling_correction"]:
+        mode, most = (settings[f"vllm_importance_sampling_{key}"] for key in ("mode", "clip_max"))
+        remarks.append(
+            f"The correction for vLLM's rounding ({mode}, {most}) is not part of this measurement."
+        )
+    accumulated = settings["gradient_accumulation_steps"]
+    steps = settings["steps_per_generation"] or accumulated
+    remarks.append(_updates(steps / accumulated * settings["num_iterations"]))
+    known = {key: value for key, value in settings.items() if _TRL_LOSS.match(key)}
+    return peers.trl_subject(loss, source, beta, known), remarks
+
+
+# --- trainers that are not installed -------------------------------------------------------------------
+
+_CENTRED = "group mean (RPG, Dr. GRPO)"
+_PRIME_LOSS = re.compile(r"trainer\.loss\.|orchestrator\.algo\.|orchestrator\.max_off_policy_steps")
+_PRIME: dict[str, Any] = {
+    "trainer.loss.type": "default",
+    "trainer.loss.dppo_mask_low": 0.2,
+    "trainer.loss.dppo_mask_high": 0.2,
+    "trainer.loss.ipo_threshold": 0.1,
+    "trainer.loss.adv_tau": 1.0,
+    "trainer.loss.kl_tau": 1e-3,
+    "orchestrator.algo.type": "grpo",
+    "orchestrator.max_off_policy_steps": 8,
+    **dict.fromkeys(("orchestrator.algo.teacher.name", "orchestrator.algo.teacher.base_url")),
+}
+
+
+def _pinned_source(name: str) -> str:
+    trainer = pinned.trainer(name)
+    return f"{name} at {trainer.commit[:8]}"
+
+
+def _prime(source: str, settings: dict[str, Any]) -> tuple[Subject, list[str]]:
+    algo, kind = settings["orchestrator.algo.type"], settings["trainer.loss.type"]
+    losses, loss = (
+        pinned.trainer("prime-rl").losses,
+        {key.split(".")[-1]: value for key, value in settings.items() if key.startswith("trainer.loss.")},
+    )
+    if algo == "sft":
+        raise ValueError(
+            "orchestrator.algo.type sft is a cross-entropy of another model's samples, no objective of RL"
+        )
+    if algo in ("opd", "opsd"):
+        formula, name = losses["ref_kl (distillation)"], "ref_kl"
+        remarks = [
+            f"{source}: algorithm {algo}, loss ref_kl: the reverse KL to the teacher is asked for, without a reward."
+        ]
+    else:
+        high, low, move = loss["dppo_mask_high"], loss["dppo_mask_low"], loss["ipo_threshold"]
+        keep = {"default": {"rises_at_most": high, "falls_at_most": low}, "ipo": {"moves_at_most": move}}[
+            kind
+        ]
+        formula, name = replace(losses[kind], keep=keep, drift=loss["kl_tau"]), kind
+        remarks = [f"{source}: algorithm {algo}, loss {kind}. There is no KL to a reference."]
+        remarks.append(_advantages(algo, _CENTRED if algo in ("grpo", "echo") else None))
+    if loss["adv_tau"] != 1:
+        remarks.append(
+            f"adv_tau {loss['adv_tau']:g} multiplies the advantages and is not part of this measurement."
+        )
+    remarks.append(_stale(settings["orchestrator.max_off_policy_steps"], "max_off_policy_steps"))
+    return pinned.subject(name, source, formula, Settings.beta), remarks
+
+
+def _stale(steps: float, key: str) -> str:
+    return f"Samples may be up to {steps:g} steps old ({key}): training is off-policy."
+
+
+_OPEN_LOSS = re.compile(
+    r"beta$|clip_|kl_|rho_|use_rho|loss|masked_mean|num_mini|num_epochs|async_steps|advantage_norm|use_vllm_logp"
+)
+_OPEN: dict[str, Any] = {
+    "beta": 0.05, "clip_lower": 0.2, "clip_higher": 0.272, "kl_estimator": 2, "loss_fn": "dapo", "loss_denominator": "token",
+    "use_rho_correction": True, "rho_clamp_lower_bound": 0.0, "rho_clamp_upper_bound": 2.0, "rho_mask_lower_bound": 0.0,
+    "rho_mask_upper_bound": 0.0, "rho_mask_sequence_level": False, "rho_mask_tv_divergence": False, "num_mini_batches": 1,
+    "num_epochs": 1, "async_steps": 8, "advantage_normalization_type": "centered", "use_vllm_logprobs": False,
+}  # fmt: skip
+
+
+def _open(source: str, settings: dict[str, Any]) -> tuple[Subject, list[str]]:
+    loss, updates = settings["loss_fn"], settings["num_mini_batches"] * settings["num_epochs"]
+    # with one step per rollout the policy is its own `old`, and only rho knows how stale the samples are
+    alone = updates == 1 and not settings["use_vllm_logprobs"]
+    kind = {0: "k1", 1: "k2", 2: "k3", 3: "k1"}[settings["kl_estimator"]] if settings["beta"] else ""
+    ratio = ("score" if alone else "ratio") if settings["kl_estimator"] == 3 else "none"
+    per_token = settings["loss_denominator"] == "token"
+    formula = replace(
+        pinned.trainer("open-instruct").losses["dapo, stale samples" if alone else f"{loss}, mini-batches"], kl=kind,
+        kl_weight=ratio, aggregation="token-mean" if per_token else "seq-mean-token-sum",
+    )  # fmt: skip
+    if not alone and loss == "dapo":
+        formula = replace(formula, clip=(settings["clip_lower"], settings["clip_higher"]))
+    elif not alone:
+        formula = replace(formula, bound=(0.0, 1 + settings["clip_higher"]))
+    elif settings["use_rho_correction"]:
+        most = settings["rho_clamp_upper_bound"] or float("inf")
+        formula = replace(formula, bound=(settings["rho_clamp_lower_bound"], most))
+    else:
+        formula = replace(formula, weight="none")
+    centred = {"centered": _CENTRED, "standard": "group mean and std (GRPO, DAPO)"}
+    scaling = settings["advantage_normalization_type"]
+    remarks = [f"{source}: loss_fn {loss}.", _advantages(scaling, centred.get(scaling))]
+    remarks.append(
+        _kl("loss", f"kl_estimator {settings['kl_estimator']}, {kind}", settings["beta"])
+        if kind
+        else "There is no KL."
+    )
+    if any(settings[f"rho_mask_{bound}_bound"] for bound in ("lower", "upper")):
+        remarks.append("The mask by rho is not part of this measurement.")
+    remarks += [_updates(updates)] * (not alone) + [_stale(settings["async_steps"], "async_steps")]
+    return pinned.subject(loss, source, formula, Settings.beta), remarks
+
+
+READERS = {
+    "verl": Reader(lambda: f"verl {version('verl')}", _verl_defaults, _VERL_LOSS, _verl),
+    "trl": Reader(lambda: f"trl {version('trl')}", _trl_defaults, _TRL_LOSS, _trl),
+    "prime-rl": Reader(
+        lambda: _pinned_source("prime-rl"), lambda: _PRIME, _PRIME_LOSS, _prime, knows_all_keys=False
+    ),
+    "open-instruct": Reader(
+        lambda: _pinned_source("open-instruct"), lambda: _OPEN, _OPEN_LOSS, _open, knows_all_keys=False
+    ),
+}

@@ -1,0 +1,119 @@
+"""What the loss of somebody's configuration follows, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+from typing import Any
+
+from rpg.auditing.configured_losses import READERS, Reader
+from rpg.auditing.diagnosis import diagnose, proportional
+from rpg.auditing.foreign_settings import ForeignSettings, read_settings
+from rpg.auditing.measure import BY_NAME, Settings, measure
+from rpg.auditing.moments import batch_slopes
+from rpg.auditing.objectives import Objective
+from rpg.auditing.studies import aggregation_study
+from rpg.auditing.subjects import Scene, Subject
+from rpg.auditing.worlds import world
+from rpg.errors import UserError
+
+DRIFTS = (0.1, 0.4)
+"""At which a loss is measured off-policy, in standard deviations of a logit."""
+
+
+def lint(file: Path) -> list[str]:
+    """Sentences about the loss of another trainer's configuration. Raises UserError where it cannot be read or measured."""
+    given = read_settings(file)
+    reader = READERS[given.trainer]
+    try:
+        source, defaults = reader.source(), reader.defaults()
+    except (PackageNotFoundError, ImportError):
+        raise UserError(
+            f"{file} is for {given.trainer}, which is not installed: pip install -e '.[peers]'"
+        ) from None
+    settings = defaults | given.values | {key: defaults.get(key) for key in given.unresolved}
+    try:
+        subject, remarks = reader.subject(source, settings)
+        sentences = [*remarks, *_lengths(subject), *_measured(subject)]
+    except (AttributeError, KeyError, TypeError, ValueError, AssertionError, NotImplementedError) as error:
+        raise UserError(
+            f"{file}: {source} refuses its loss settings ({type(error).__name__}: {error})"
+        ) from None
+    return [*sentences, *_not_read(file, source, given, defaults, reader)]
+
+
+def _not_read(
+    file: Path, source: str, given: ForeignSettings, defaults: dict[str, Any], reader: Reader
+) -> Iterator[str]:
+    of_the_loss = sorted(key for key in given.unresolved if reader.loss_keys.match(key))
+    for key in of_the_loss:
+        why = given.unresolved[key]
+        yield f"{file}: {key} could not be resolved ({why}); measured with {source}'s default, {defaults.get(key)!r}."
+    if others := sorted(set(given.unresolved) - set(of_the_loss)):
+        yield f"{file}: could not be resolved, and does not enter the loss: {', '.join(others)}."
+    unknown = sorted(set(given.values) - set(defaults))
+    if named := [key for key in unknown if reader.knows_all_keys or reader.loss_keys.match(key)]:
+        yield f"{file}: {source} has no such keys: {', '.join(named)}."
+    if unchecked := len(unknown) - len(named):
+        yield f"{file}: {unchecked} keys that do not look like the loss's were not checked."
+    yield from (f"{file}: {remark}." for remark in given.remarks)
+    if given.program and given.program.split(".")[0] != given.trainer:
+        yield (
+            f"{file} starts {given.program}, which can replace {given.trainer}'s losses; the figures are for {source}'s own."
+        )
+
+
+def _lengths(subject: Subject) -> Iterator[str]:
+    """What a response's gradient is divided by; measured, because some losses do not read the aggregation that is set."""
+    scene = Scene.of(subject, world(2, 3, eos=True), 0.0, third=False)
+    mask = scene.world.mask.double()
+    ones, silent = (
+        batch_slopes(subject.loss, {**scene.inputs, "advantages": advantage * mask}) for advantage in (1, 0)
+    )
+    weights = {"token-mean": mask, "seq-mean-token-mean": mask / mask.sum(-1, keepdim=True)}
+    mode = next(
+        (
+            name
+            for name, weight in weights.items()
+            if proportional((ones - silent).flatten(), weight.flatten())
+        ),
+        "",
+    )
+    bias = next((result.bias for result in aggregation_study() if result.name == mode), 0.0)
+    if mode == "token-mean":
+        yield "Lengths: every token of a batch counts the same, whatever the length of its response."
+    elif mode:
+        yield (
+            "Lengths: each token counts by 1/length of its response, which favours short right answers and long wrong ones; "
+            f"the step is {bias:.1%} off for responses of up to 4 tokens."
+        )
+    else:
+        yield "Lengths: tokens count neither the same nor by 1/length of their response."
+
+
+def _measured(subject: Subject) -> Iterator[str]:
+    """The audit's sentence, and how far the loss is off where the policy has moved away from its samples."""
+    yield diagnose(subject, Settings(beta=subject.beta)).sentence
+    result = measure(subject, Settings(drifts=(0.0, *DRIFTS), beta=subject.beta))
+    if result.note:
+        yield f"It could not be measured off-policy ({result.note})."
+        return
+    reached = (BY_NAME[name] for name in result.exact_on_policy)
+    target = next(
+        (o for o in reached if o.divergence == subject.divergence), Objective("token", subject.divergence)
+    )
+    asked = target.short if subject.rewarded else target.short.replace("R−", "−", 1)
+    for drift in DRIFTS:
+        bare, clipped = (result.point(drift, clipped) for clipped in (False, True))
+        point = clipped or bare
+        if point is None:  # of losses whose responses affect each other, only one drift is measured
+            continue
+        off, without = (p.bias[str(target)] if p else 0.0 for p in (point, bare))
+        clip = (
+            f" with its clip or mask, {without:.1%} without" if clipped and abs(off - without) > 5e-4 else ""
+        )
+        yield (
+            f"Where the policy is {point.kl / Settings.length:.3f} nats per token from the one that drew the samples (drift "
+            f"{drift:g}), the step is {off:.1%} off the gradient of {asked}{clip}; noise {point.noise:.1f}."
+        )

@@ -1,0 +1,165 @@
+"""Losses of trainers that cannot be installed here, as formulas of our own over a few orthogonal parts.
+
+pinned.toml has, for each loss, its parts and the file, line and commit of the original that they were read from. Clamps of
+logarithms and divergences beyond 10 are left out: nothing in an audit's world reaches them.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib.resources import files
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rpg.auditing.subjects import Subject, with_reward_kl
+from rpg.auditing.worlds import World
+from rpg.losses.kl_terms import estimator
+
+
+@dataclass(frozen=True)
+class Formula:
+    """One loss. In the comments: w = π/old per token, A the advantage, sg a constant for the gradient."""
+
+    at: str  # path:line of the original
+    weight: str = "ratio"  # ratio: -w A; score: -sg(w) A log π; none: -A log π
+    level: str = "token"  # sequence: w is the geometric mean over a response
+    clip: Sequence[float] = ()  # PPO's: low and high, as distances from 1
+    bound: Sequence[float] = (0.0, float("inf"))  # what `score` clamps w to
+    keep: dict[str, float] = field(
+        default_factory=dict
+    )  # names of KEPT -> thresholds; other tokens are left out
+    drift: float = 0.0  # weight of log² w
+    kl: str = ""  # estimator in the loss
+    kl_weight: str = "none"  # ratio: w k; score: the gradient of k as of a reward is added
+    signal: str = ""  # estimator of the KL in the advantages
+    scope: str = "own"  # own: a token's; to_go: from there on; response: the whole; current: at π, not at old
+    reward: bool = True  # False: distillation, the advantages have no reward
+    aggregation: str = "token-mean"
+
+    @property
+    def has_kl(self) -> bool:
+        return bool(self.kl or self.signal)
+
+
+class Step(NamedTuple):
+    """What a mask looks at, constants for the gradient: how far a token's probability has risen from old to π, w, A, and
+    the mean of log(old/π) over its response.
+    """
+
+    rise: Tensor
+    w: Tensor
+    advantages: Tensor
+    gap: Tensor
+
+
+KEPT: dict[str, Callable[[Step, float], Tensor]] = {
+    "rises_at_most": lambda step, most: ~((step.advantages > 0) & (step.rise > most)),
+    "falls_at_most": lambda step, most: ~((step.advantages <= 0) & (step.rise < -most)),
+    "falls_at_most_any": lambda step, most: step.rise >= -most,
+    "moves_at_most": lambda step, most: step.rise.abs() <= most,
+    "ratio_at_least": lambda step, least: step.w >= least,
+    "ratio_at_most": lambda step, most: step.w <= most,
+    "gap_if_negative": lambda step, most: ~((step.advantages < 0) & (step.gap > most)),
+}
+
+
+def loss(
+    formula: Formula,
+    beta: float,
+    *,
+    log_prob: Tensor,
+    old_log_prob: Tensor,
+    advantages: Tensor,
+    response_mask: Tensor,
+    ref_log_prob: Tensor | None,
+) -> Tensor:
+    """The scalar loss of a formula, with weight `beta` on its KL."""
+    mask, ref = response_mask.bool(), old_log_prob if ref_log_prob is None else ref_log_prob
+    log_w, lengths = log_prob - old_log_prob, mask.sum(-1, keepdim=True)
+    if formula.level == "sequence":
+        log_w = (log_w.sum(-1, keepdim=True) / lengths).expand_as(log_prob)
+    w = log_w.exp()
+    if formula.scope == "current":
+        advantages = advantages - beta * estimator(formula.signal, (log_prob - ref).detach())[0]
+    step = _policy_step(formula, w, advantages, log_prob)
+    rise = (log_prob.exp() - old_log_prob.exp()).detach()
+    gap = (old_log_prob - log_prob).detach().sum(-1, keepdim=True) / lengths
+    for name, threshold in formula.keep.items():
+        step = step * KEPT[name](Step(rise, w.detach(), advantages, gap), threshold)
+    step = step + formula.drift * log_w.square()
+    if formula.kl:
+        weights = {"none": torch.ones_like(w), "ratio": w, "score": (log_prob - log_prob.detach()).exp()}
+        step = step + beta * weights[formula.kl_weight] * estimator(formula.kl, log_prob - ref)[0]
+    step = step * mask
+    if formula.aggregation == "token-mean":
+        return step.sum() / mask.sum()
+    by_response = step.sum(-1) / (lengths[:, 0] if formula.aggregation == "seq-mean-token-mean" else 1)
+    return by_response.mean()
+
+
+def _policy_step(formula: Formula, w: Tensor, advantages: Tensor, log_prob: Tensor) -> Tensor:
+    """The loss of each token without a KL, (B, T)."""
+    if formula.weight != "ratio":
+        bounded = w.clamp(*formula.bound).detach() if formula.weight == "score" else 1.0
+        return -bounded * advantages * log_prob
+    step = -w * advantages
+    if formula.clip:
+        low, high = formula.clip
+        step = torch.maximum(step, -w.clamp(1 - low, 1 + high) * advantages)
+    return step
+
+
+def subject(name: str, source: str, formula: Formula, beta: float) -> Subject:
+    """What the audit measures: the formula as shipped, and without its clip, mask and drift term."""
+    beta = beta if formula.has_kl else 0.0
+    bare = replace(formula, clip=(), bound=(0.0, float("inf")), keep={}, drift=0.0)
+    return Subject(
+        name, source, partial(loss, bare, beta), partial(loss, formula, beta), beta, "rkl" if beta else "none",
+        formula.aggregation != "seq-mean-token-sum", partial(_advantages, formula, beta), peer=True, rewarded=formula.reward,
+    )  # fmt: skip
+
+
+def _advantages(formula: Formula, beta: float, world: World, ref: Tensor | None) -> Tensor:
+    rewarded = replace(world, rewards=world.rewards * formula.reward)
+    old = world.log_probs(world.old)
+    away = old - (old if ref is None else world.log_probs(ref))
+    if not formula.signal or formula.scope == "current":
+        return with_reward_kl(rewarded, torch.zeros_like(away), to_go=False)
+    penalty = beta * estimator(formula.signal, away)[0] * world.mask
+    if formula.scope == "own":
+        return with_reward_kl(rewarded, torch.zeros_like(away), to_go=False) - penalty
+    return with_reward_kl(rewarded, penalty, to_go=formula.scope == "to_go")
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """A trainer whose losses are pinned: where they were read, and the losses by name."""
+
+    name: str
+    repository: str
+    commit: str
+    losses: dict[str, Formula]
+
+
+def trainers() -> list[Trainer]:
+    """Everything in pinned.toml."""
+    tables = tomllib.loads((files("rpg.auditing") / "pinned.toml").read_text(encoding="utf-8"))
+    return [
+        Trainer(
+            name,
+            table["repository"],
+            table["commit"],
+            {loss: Formula(**table["shared"] | parts) for loss, parts in table["losses"].items()},
+        )
+        for name, table in tables.items()
+    ]
+
+
+def trainer(name: str) -> Trainer:
+    """One of them by name."""
+    return next(each for each in trainers() if each.name == name)

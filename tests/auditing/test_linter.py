@@ -1,0 +1,210 @@
+"""`rpg audit --config`: what it says of configurations whose gradients are known, and what it refuses."""
+
+import json
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from rpg.auditing.foreign_settings import read_settings
+from rpg.auditing.linter import lint
+from rpg.errors import UserError
+
+pytest.importorskip("verl", reason="verl is not installed")
+pytest.importorskip("trl", reason="TRL is not installed")
+
+GRPO = """
+#!/bin/bash
+kl=low_var_kl
+steps=${STEPS:-4}
+MAX=$((1024 * 2))
+# data.train_batch_size=7 \\
+python3 -m verl.trainer.main_ppo \\
+    algorithm.adv_estimator=grpo data.train_batch_size=$((256)) \\
+    actor_rollout_ref.actor.use_kl_loss=True \\
+    actor_rollout_ref.actor.kl_loss_type="${kl}" +actor_rollout_ref.actor.kl_loss_coef=1e-3 \\
+    actor_rollout_ref.actor.ppo_mini_batch_size=64 actor_rollout_ref.actor.ppo_epochs=$steps \\
+    data.max_response_length=$MAX actor_rollout_ref.actor.kl_los_coef=3 \\
+    actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean $@
+"""
+
+
+def said(tmp_path, text, name="run.sh"):
+    (tmp_path / name).write_text(text)
+    return lint(tmp_path / name)
+
+
+def hit(sentences, pattern):
+    return [s for s in sentences if re.search(pattern, s)]
+
+
+def test_grpo_of_verl(tmp_path):
+    """verl's k3 without a ratio follows the forward KL (verl #2953); per-response means favour short answers."""
+    sentences = said(tmp_path, GRPO)
+    assert hit(sentences, r"RKL was asked for; on-policy it follows FKL")
+    assert hit(sentences, r"1/length of its response, which favours short right answers.* 25\.6% off")
+    assert hit(sentences, r"weight 0\.001\); it is measured with weight 0\.3"), "1e-3 is a number"
+    assert hit(sentences, r"group mean and std .* 6\.9% off the gradient")
+    assert hit(sentences, r"data\.train_batch_size could not be resolved .*default, 1024")
+    assert hit(sentences, r"There are 64 optimizer steps per rollout"), "1024 / 64 x 4"
+    assert hit(sentences, r"does not enter the loss: data\.max_response_length")
+    assert hit(sentences, r"no such keys: actor_rollout_ref\.actor\.kl_los_coef")
+    assert hit(sentences, r"arguments that are given when it is called")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "follows"),
+    [
+        ("low_var_kl", "k2", "1 of the reward's gradient − 0.3 of RKL's; nothing left"),
+        ("low_var_kl", "k1", "It contains no KL"),
+        ("use_kl_loss=True", "use_kl_loss=False", "There is no KL"),
+        (
+            "actor_rollout_ref.actor.use_kl_loss=True",
+            "algorithm.use_kl_in_reward=True",
+            r"0.3 of RKL's \(over whole responses\); nothing left over",
+        ),
+        ("$@", "actor_rollout_ref.actor.policy_loss.loss_mode=gspo", "policy loss gspo"),
+        ("seq-mean-token-mean", "token-mean", "every token of a batch counts the same"),
+        (  # verl's SAPO does not read loss_agg_mode
+            "seq-mean-token-mean $@",
+            "token-mean actor_rollout_ref.actor.policy_loss.loss_mode=sapo",
+            "counts by 1/length",
+        ),
+        ("$@", "actor_rollout_ref.actor.ppo_epochs=2", "ppo_epochs could not be resolved .set to both"),
+    ],
+)
+def test_verl_by_setting(tmp_path, old, new, follows):
+    assert old in GRPO and hit(said(tmp_path, GRPO.replace(old, new)), follows)
+
+
+def test_yaml_of_verl_and_of_trl(tmp_path):
+    text = "defaults: [ppo_trainer]\nactor_rollout_ref: {actor: {use_kl_loss: true, kl_loss_coef: 1e-4, kl_loss_type: k3}}\n"
+    sentences = said(tmp_path, text + "algorithm: {adv_estimator: '${mine}'}\n", "hydra.yaml")
+    assert hit(sentences, "on-policy it follows FKL") and hit(sentences, "defaults list were not read")
+    assert hit(sentences, r"algorithm\.adv_estimator could not be resolved \(an interpolation")
+    sentences = said(tmp_path, "beta: 0.04\nloss_type: grpo\nnum_iteration: 2\n", "grpo.yaml")
+    assert hit(sentences, r"0.3 of RKL's; nothing left") and hit(sentences, r"no such keys: num_iteration\b")
+    uncorrected = {"beta": 0.04, "use_bias_correction_kl": False, "scale_rewards": False, "num_iterations": 2}
+    sentences = said(tmp_path, json.dumps(uncorrected), "grpo.json")
+    assert hit(sentences, "on-policy it follows FKL") and hit(sentences, "Dr. GRPO.*exact up to a scale")
+    assert hit(sentences, "There are 2 optimizer steps per rollout")
+
+
+def test_script_and_command_of_trl_are_not_executed(tmp_path):
+    marker = tmp_path / "executed"
+    script = (
+        f"open({str(marker)!r}, 'w')\nfrom trl import GRPOConfig\n"
+        "args = GRPOConfig(output_dir=name(), loss_type='cispo', beta=0.0)\n"
+    )
+    sentences = said(tmp_path, script, "train.py")
+    assert hit(sentences, "epsilon_high is not set: cispo takes epsilon, 0.2")
+    assert hit(sentences, "does not enter the loss: output_dir") and not marker.exists()
+    command = (
+        f"X=$(touch {marker})\ntrl grpo --loss_type dr_grpo --beta 0.1 --epsilon=0.3 --use_vllm --model $X\n"
+    )
+    (tmp_path / "run.sh").write_text(command)
+    settings = read_settings(tmp_path / "run.sh")
+    assert settings.values == {"loss_type": "dr_grpo", "beta": 0.1, "epsilon": 0.3, "use_vllm": True}
+    assert list(settings.unresolved) == ["model"] and not marker.exists()
+
+
+PRIME = """
+max_steps = 20
+[orchestrator.algo]
+type = "grpo"
+[trainer.loss]
+type = "default"
+kl_tau = 0.0
+kl_tua = 1.0
+[[orchestrator.train.source]]
+name = "math"
+algo = {type = "opd"}
+"""
+
+
+def test_prime_rl(tmp_path):
+    sentences = said(tmp_path, PRIME, "rl.toml")
+    assert hit(sentences, "^prime-rl at [0-9a-f]{8}: algorithm grpo, loss default")
+    assert hit(sentences, "On- and off-policy: 1 of the reward's gradient; nothing left over")
+    assert hit(sentences, r"no such keys: trainer\.loss\.kl_tua") and hit(
+        sentences, "source 'math' is not part"
+    )
+    sentences = said(tmp_path, PRIME.replace('"grpo"', '"opd"'), "rl.toml")
+    assert hit(sentences, "On- and off-policy: − 0.3 of RKL's; nothing left over")
+    assert hit(sentences, r"4\.5% off the gradient of token −βRKL with its clip or mask, 0\.0% without")
+    assert hit(said(tmp_path, PRIME.replace('"default"', '"ipo"'), "rl.toml"), "loss ipo")
+    with pytest.raises(UserError, match="cross-entropy"):
+        said(tmp_path, PRIME.replace('"grpo"', '"sft"'), "rl.toml")
+
+
+OPEN = """
+python mason.py --cluster x --beta 9 -- source setup.sh \\&\\& python open_instruct/grpo_fast.py \\
+    --exp_name run --beta 0.05 --num_learners_per_node 8 8 --masked_mean_axis 1 --gradient_checkpointing
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "follows"),
+    [
+        ("", "RKL was asked for; on-policy it follows FKL"),
+        ("", r"no such keys: masked_mean_axis\."),
+        ("--kl_estimator 3", "On-policy: 1 of the reward's gradient − 0.3 of RKL's; nothing left over"),
+        (
+            "--kl_estimator 3 --num_mini_batches 4",
+            "On- and off-policy: 1 .* − 0.3 of RKL's; nothing left over",
+        ),
+        ("--kl_estimator 0", "It contains no KL"),
+        ("--num_mini_batches 4 --loss_fn cispo", "There are 4 optimizer steps per rollout"),
+        ("--use_rho_correction False", "RKL was asked for; on-policy it follows FKL"),
+        ("--beta 0.0", "There is no KL"),
+        ("--beta $B", "beta could not be resolved .*default, 0.05"),
+        ("--loss_fn mine --num_mini_batches 2", "REFUSED"),
+    ],
+)
+def test_open_instruct(tmp_path, more, follows):
+    text = OPEN.replace("--exp_name run", f"--exp_name run {more}")
+    if "--beta" in more:
+        text = text.replace("--beta 0.05", "")
+    if follows == "REFUSED":
+        with pytest.raises(UserError, match=r"refuses its loss settings \(KeyError"):
+            said(tmp_path, text)
+    else:
+        assert hit(said(tmp_path, text), follows)
+
+
+def test_the_losses_released_with_the_paper(tmp_path):
+    """Their REINFORCE style has no KL term, whatever is asked for (docs/audit.md)."""
+    text = GRPO.replace("=grpo", "=rpg").replace("low_var_kl", "rpg_rf_rkl_clip_ppo")
+    sentences = said(tmp_path, text.replace("verl.trainer.main_ppo", "recipe.rpg.src.main_rpg"))
+    assert hit(sentences, "here rpg-reinforce-rkl with preset released")
+    assert hit(sentences, "On- and off-policy: 1 of the reward's gradient; nothing left over")
+    assert hit(sentences, "starts recipe.rpg.src.main_rpg")
+    clip = "actor_rollout_ref.actor.clip_ratio_low=0.1 actor_rollout_ref.actor.clip_ratio_high=0.1"
+    tighter = said(tmp_path, text.replace("$@", clip))
+    assert hit(sentences, "drift 0.4.* with its clip") != hit(tighter, "drift 0.4.* with its clip") != []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "complaint"),
+    [
+        ("run.txt", "", "expected a file that ends in"),
+        ("run.sh", "echo hello", "no settings were found"),
+        ("run.yaml", "- 1", "expected keys and values"),
+        ("run.yaml", "!!python/object/apply:os.getcwd []", "could not be read"),
+        ("run.py", "def (", "could not be read"),
+        ("run.yaml", "loss_type: mine", "refuses its loss settings"),
+        ("run.sh", "x actor_rollout_ref.actor.policy_loss.loss_mode=mine", "refuses its loss settings.*mine"),
+    ],
+)
+def test_refusals(tmp_path, name, text, complaint):
+    with pytest.raises(UserError, match=re.compile(complaint, re.DOTALL)):
+        said(tmp_path, text, name)
+
+
+def test_command_line(tmp_path):
+    from rpg.cli import load
+
+    (tmp_path / "run.yaml").write_text("loss_type: grpo\n")
+    result = CliRunner().invoke(load(), ["audit", "--config", str(tmp_path / "run.yaml"), "--json"])
+    assert result.exit_code == 0, result.output
+    assert hit(json.loads(result.stdout), "On- and off-policy: 1 of the reward's gradient")

@@ -1,0 +1,198 @@
+"""The table of the losses that trainers ship: what is measured is what docs/field.md says, and a changed peer shows."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from rpg.auditing import audit_field, peers, pinned
+from rpg.auditing.shipped_losses import HEADINGS, row_of
+
+pytest.importorskip("verl", reason="verl is not installed")
+pytest.importorskip("trl", reason="TRL is not installed")
+
+PAGE = (Path(__file__).parents[2] / "docs/field.md").read_text()
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
+
+@pytest.fixture(scope="module")
+def field():
+    return audit_field()
+
+
+def documented():
+    table = PAGE[PAGE.index("| " + " | ".join(HEADINGS)) :].split("\n\n")[0]
+    return {tuple(words[:2]): words for words in map(split, table.splitlines()[2:])}
+
+
+def split(line):
+    return [word.strip() for word in line.strip().strip("|").split("|")]
+
+
+def same(left, right):
+    """Equal words, and numbers that differ by at most one in the last place that is shown."""
+    numbers = [list(map(float, NUMBER.findall(text))) for text in (left, right)]
+    return NUMBER.sub("", left) == NUMBER.sub("", right) and numbers[0] == pytest.approx(numbers[1], abs=0.11)
+
+
+def test_page_has_what_is_measured(field):
+    measured = {tuple(words[:2]): words for words in map(split, field.markdown().splitlines()[2:])}
+    assert measured.keys() == documented().keys() and not field.absent
+    for key, words in documented().items():
+        assert all(map(same, words, measured[key])), (words, measured[key])
+    assert len(measured) >= 60 and len({trainer for trainer, _ in measured}) >= 7
+
+
+FOLLOWS = {
+    # verl #2953, #7856: k3 as a loss is the forward KL of its samples, as a reward the difference of both
+    ("verl", "distillation k3"): "−0.3 FKL",
+    ("verl", "distillation k3, use_policy_gradient"): "0.3 FKL − 0.3 RKL",
+    ("verl", "distillation k1, use_policy_gradient"): "−0.3 RKL",
+    ("trl", "grpo, beta"): "R − 0.3 FKL",
+    ("trl", "dapo, beta"): "R − 0.3 RKL",
+    ("trl", "cispo, its default epsilon_high"): "0.2 R",
+    ("slime", "grpo, use_kl_loss (k1)"): "R",
+    ("prime-rl", "ref_kl (distillation)"): "−0.3 RKL",
+    ("nemo-rl", "clipped_pg (k3)"): "R − 0.3 RKL",
+    ("nemo-rl", "reinforce_plus_plus, use_kl_in_reward"): "R + 0.3 FKL − 0.3 RKL",
+    ("openrlhf", "ppo, KL in the reward"): "R − 0.3 RKL (resp.)",
+}
+
+
+def test_what_is_followed_on_policy(field):
+    """Exactly: a projection that leaves over more than 1e-9 would say so."""
+    found = {(row.trainer, row.loss): row.follows for row in field.rows}
+    assert {key: found[key] for key in FOLLOWS} == FOLLOWS
+
+
+@pytest.mark.parametrize(
+    ("formula", "peer"),
+    [
+        (("slime", "grpo"), ("trl", "grpo")),
+        (("slime", "gspo"), ("trl", "grpo, sequence ratio")),
+        (("slime", "cispo"), ("verl", "cispo")),
+        (("slime", "grpo, use_kl_loss, low_var_kl, use_unbiased_kl"), ("trl", "dapo, beta")),
+        (("slime", "reinforce_plus_plus, kl_coef"), ("verl", "reinforce_plus_plus + use_kl_in_reward")),
+        (("openrlhf", "ppo, use_loss (k1)"), ("verl", "vanilla + kl_penalty k1")),
+        (("openrlhf", "ppo, use_loss, k2"), ("verl", "vanilla + kl_penalty k2")),
+        (("openrlhf", "ppo, use_loss, k3"), ("verl", "vanilla + kl_penalty k3")),
+        (("tinker-cookbook", "ppo"), ("trl", "dr_grpo")),
+    ],
+)
+def test_formulas_agree_with_installed_code_of_the_same_mathematics(field, formula, peer):
+    rows = {(row.trainer, row.loss): row for row in field.rows}
+    ours, theirs = rows[formula], rows[peer]
+    for figure in ("token", "response", "bare", "noise"):
+        assert getattr(ours, figure) == pytest.approx(getattr(theirs, figure), abs=1e-6), figure
+    assert ours.follows == theirs.follows
+
+
+def test_mask_of_prime_rl_is_that_of_dppo():
+    """prime-rl's default without its drift term is DPPO-Binary-TV, which verl ships; both with a threshold of 0.2."""
+    prime = next(trainer for trainer in pinned.trainers() if trainer.name == "prime-rl")
+    formula = replace(prime.losses["default"], drift=0.0)
+    dppo = {"clip_ratio_low": 0.2, "clip_ratio_high": 0.2, "clip_ratio_c": 1e9}
+    ours = row_of(pinned.subject("default", "prime-rl", formula, 0.3), "prime-rl", "", "", 0.3)
+    theirs = row_of(
+        peers.verl_subject("dppo", "verl 0", 0.0, loss="dppo_tv", actor=dppo), "verl", "", "", 0.3
+    )
+    assert ours.token == pytest.approx(theirs.token, abs=1e-6) and ours.token > 0.1
+
+
+def verl_k3(monkeypatch):
+    from verl.trainer.ppo import core_algos
+
+    straight = core_algos.kl_penalty_forward
+    monkeypatch.setattr(core_algos, "kl_penalty_forward", lambda p, ref, kind: 1.1 * straight(p, ref, kind))
+    return peers.verl_subject("vanilla + kl_penalty k3", "verl 0.9.1", 0.3, kl="k3")
+
+
+def verl_clip(monkeypatch):
+    from verl.trainer.ppo import core_algos
+
+    straight = core_algos.POLICY_LOSS_REGISTRY["cispo"]
+
+    def unbounded(**given):
+        ratio = (given["log_prob"] - given["old_log_prob"]).exp()
+        return -(ratio * given["advantages"]).mean(), {}
+
+    assert straight is not unbounded
+    monkeypatch.setitem(core_algos.POLICY_LOSS_REGISTRY, "cispo", unbounded)
+    return peers.verl_subject("cispo", "verl 0.9.1", 0.0, loss="cispo")
+
+
+def trl_coefficient(monkeypatch):
+    from trl.trainer.grpo_trainer import GRPOTrainer
+
+    straight = GRPOTrainer._compute_loss
+    monkeypatch.setattr(
+        GRPOTrainer,
+        "_compute_loss",
+        lambda self, model, inputs: straight(self, model, {**inputs, "advantages": -inputs["advantages"]}),
+    )
+    return peers.trl_subject("dapo", "trl 1.16.0", 0.0, {"loss_type": "dapo"})
+
+
+@pytest.mark.parametrize("plant", [verl_k3, verl_clip, trl_coefficient])
+def test_a_changed_peer_turns_the_table_red(monkeypatch, plant):
+    subject = plant(monkeypatch)
+    trainer = subject.source.split()[0]
+    row = row_of(subject, trainer, "", "called", 0.3)
+    expected = dict(zip(HEADINGS, documented()[trainer, subject.name], strict=True))
+    off = "0" if row.token < 1e-7 else f"{row.token:.1%}"
+    assert not same(expected["off"], off) or row.follows != expected["follows on-policy"]
+
+
+def test_formula_by_hand():
+    """Every part once, on numbers small enough for a pencil."""
+    log = lambda *p: torch.tensor([p], dtype=torch.float64).log()  # noqa: E731
+    given = {
+        "log_prob": log(0.5, 0.2),
+        "old_log_prob": log(0.25, 0.4),
+        "ref_log_prob": log(0.5, 0.1),
+        "advantages": torch.tensor([[1.0, -1.0]], dtype=torch.float64),
+        "response_mask": torch.ones(1, 2),
+    }  # w = 2, 0.5; log π/ref = 0, log 2; π - old = 0.25, -0.2
+
+    def value(**parts):
+        return pinned.loss(pinned.Formula(at="x:1", **parts), 1.0, **given).item() * 2
+
+    assert value() == pytest.approx(-2 + 0.5)
+    assert value(clip=(0.2, 0.3)) == pytest.approx(-1.3 + 0.8)
+    assert value(weight="score", bound=(0.6, 1.5)) == pytest.approx(
+        -1.5 * given["log_prob"][0, 0].item() + 0.6 * given["log_prob"][0, 1].item()
+    )
+    assert value(keep={"rises_at_most": 0.2}) == pytest.approx(0.5)
+    assert value(keep={"falls_at_most": 0.1}) == pytest.approx(-2)
+    assert value(keep={"falls_at_most_any": 0.1}) == pytest.approx(-2)
+    assert value(keep={"moves_at_most": 0.22}) == pytest.approx(0.5)
+    assert value(keep={"ratio_at_least": 0.6, "ratio_at_most": 1.0}) == 0
+    assert value(keep={"gap_if_negative": -0.1}) == pytest.approx(-2), "the mean of log(old/π) is 0"
+    log2 = given["log_prob"].exp().new_tensor(2.0).log().item()
+    assert value(drift=1.0) == pytest.approx(-1.5 + 2 * log2**2)
+    assert value(kl="k1") == pytest.approx(-1.5 + log2)
+    assert value(kl="k3", kl_weight="ratio") == pytest.approx(-1.5 + 0.5 * (0.5 - 1 + log2))
+    assert value(level="sequence") == pytest.approx(0), "the geometric mean of 2 and 0.5 is 1"
+    assert value(signal="k1", scope="current") == pytest.approx(-2 + 0.5 * (1 + log2))
+    assert value(aggregation="seq-mean-token-sum") == pytest.approx(2 * -1.5)
+
+
+def test_every_formula_names_its_source():
+    for trainer in pinned.trainers():
+        assert re.fullmatch(r"[\w-]+/[\w-]+", trainer.repository) and re.fullmatch(
+            r"[0-9a-f]{40}", trainer.commit
+        )
+        for name, formula in trainer.losses.items():
+            assert re.fullmatch(r"[\w/.]+\.py:\d+", formula.at), (trainer.name, name)
+
+
+def test_page_is_self_contained(tmp_path, field):
+    from rpg.report.charts import field_figure
+
+    field_figure(field.to_json()).save(tmp_path / "field.html", inline=True)
+    page = (tmp_path / "field.html").read_text()
+    assert "ref_kl (distillation)" in page and len(json.loads(field.to_json())) == len(field.rows)
+    assert not re.search(r"<(?:script|link)[^>]+(?:src|href)=", page)
