@@ -68,8 +68,8 @@ def _kl(where: str, kind: str, weight: float) -> str:
 
 _ACTOR = "actor_rollout_ref.actor."
 _VERL_LOSS = re.compile(
-    r"algorithm\.|data\.train_batch_size|actor_rollout_ref\.actor\.(clip_|tau_|policy_loss|loss_|entropy_coeff|use_kl|kl_"
-    r"|ppo_epochs|ppo_mini_batch_size$)"
+    r"algorithm\.|distillation\.(enabled|distillation_loss)|data\.train_batch_size|actor_rollout_ref\.actor\."
+    r"(clip_|tau_|policy_loss|loss_|entropy_coeff|use_kl|kl_|ppo_epochs|ppo_mini_batch_size$)"
 )
 _VERL_ADVANTAGES = {
     "rloo": "mean of the others (RLOO)",
@@ -96,7 +96,20 @@ def _verl(source: str, settings: dict[str, Any]) -> tuple[Subject, list[str]]:
         subject, remarks = _released(kind, actor)
         return subject, [*remarks, _updates(updates)]
     beta, loss = Settings.beta, actor["policy_loss.loss_mode"]
-    remarks = [f"{source}: policy loss {loss}."]
+    remarks = []
+    if settings["distillation.enabled"]:
+        mode, rewards, as_reward = (
+            settings[f"distillation.distillation_loss.{key}"]
+            for key in ("loss_mode", "use_task_rewards", "use_policy_gradient")
+        )
+        how = f"{source}: distillation by {mode}, use_policy_gradient {str(as_reward).lower()}"
+        if not rewards and mode != "forward_kl_topk":
+            asked = "the reverse KL to the teacher is asked for, without a reward."
+            remarks = [f"{how}: {asked}", _updates(updates)]
+            subject = peers.verl_distillation(source, beta, mode, as_reward, actor["loss_agg_mode"])
+            return subject, remarks
+        remarks.append(f"{how}, is not part of this measurement.")
+    remarks.append(f"{source}: policy loss {loss}.")
     studied = {True: "group mean and std (GRPO, DAPO)", False: "group mean (RPG, Dr. GRPO)"}
     by_std = studied[bool(settings["algorithm.norm_adv_by_std_in_grpo"])]
     remarks.append(_advantages(estimator, by_std if estimator == "grpo" else _VERL_ADVANTAGES.get(estimator)))
@@ -143,11 +156,11 @@ _TRL_UNMEASURED = ("top_entropy_quantile", "entropy_coef", "use_adaptive_entropy
 
 
 def _trl_defaults() -> dict[str, Any]:
-    from trl.scripts.utils import ScriptArguments  # noqa: PLC0415 (optional)
+    from trl.scripts.grpo import GRPOScriptArguments  # noqa: PLC0415 (optional)
     from trl.trainer.grpo_config import GRPOConfig  # noqa: PLC0415 (optional)
     from trl.trainer.model_config import ModelConfig  # noqa: PLC0415 (optional)
 
-    kinds = (ScriptArguments, ModelConfig, GRPOConfig)
+    kinds = (GRPOScriptArguments, ModelConfig, GRPOConfig)
     return {entry.name: entry.default for kind in kinds for entry in fields(kind)}
 
 
@@ -174,7 +187,10 @@ def _trl(source: str, settings: dict[str, Any]) -> tuple[Subject, list[str]]:
         )
     accumulated = settings["gradient_accumulation_steps"]
     steps = settings["steps_per_generation"] or accumulated
-    remarks.append(_updates(steps / accumulated * settings["num_iterations"]))
+    if settings["generation_batch_size"] is None:
+        remarks.append(_updates(steps / accumulated * settings["num_iterations"]))
+    else:
+        remarks.append("With generation_batch_size, the optimizer steps per rollout depend on the processes.")
     known = {key: value for key, value in settings.items() if _TRL_LOSS.match(key)}
     return peers.trl_subject(loss, source, beta, known), remarks
 
@@ -182,54 +198,42 @@ def _trl(source: str, settings: dict[str, Any]) -> tuple[Subject, list[str]]:
 # --- trainers that are not installed -------------------------------------------------------------------
 
 _CENTRED = "group mean (RPG, Dr. GRPO)"
-_PRIME_LOSS = re.compile(r"trainer\.loss\.|orchestrator\.algo\.|orchestrator\.max_off_policy_steps")
+_PRIME_LOSS = re.compile(r"trainer\.loss\b|orchestrator\.(algo\.type|max_off_policy_steps)")
 _PRIME: dict[str, Any] = {
-    "trainer.loss.type": "default",
-    "trainer.loss.dppo_mask_low": 0.2,
-    "trainer.loss.dppo_mask_high": 0.2,
-    "trainer.loss.ipo_threshold": 0.1,
-    "trainer.loss.adv_tau": 1.0,
-    "trainer.loss.kl_tau": 1e-3,
-    "orchestrator.algo.type": "grpo",
-    "orchestrator.max_off_policy_steps": 8,
-    **dict.fromkeys(("orchestrator.algo.teacher.name", "orchestrator.algo.teacher.base_url")),
-}
-
-
-def _pinned_source(name: str) -> str:
-    trainer = pinned.trainer(name)
-    return f"{name} at {trainer.commit[:8]}"
+    "trainer.loss.type": "default", "trainer.loss.dppo_mask_low": 0.2, "trainer.loss.dppo_mask_high": 0.2,
+    "trainer.loss.ipo_threshold": 0.1, "trainer.loss.adv_tau": 1.0, "trainer.loss.kl_tau": 1e-3,
+    "orchestrator.algo.type": "grpo", "orchestrator.max_off_policy_steps": 8,
+}  # fmt: skip
 
 
 def _prime(source: str, settings: dict[str, Any]) -> tuple[Subject, list[str]]:
     algo, kind = settings["orchestrator.algo.type"], settings["trainer.loss.type"]
-    losses, loss = (
-        pinned.trainer("prime-rl").losses,
-        {key.split(".")[-1]: value for key, value in settings.items() if key.startswith("trainer.loss.")},
+    high, low, move, scale, drift = (
+        settings[f"trainer.loss.{key}"]
+        for key in ("dppo_mask_high", "dppo_mask_low", "ipo_threshold", "adv_tau", "kl_tau")
     )
+    losses = pinned.trainer("prime-rl").losses
     if algo == "sft":
         raise ValueError(
             "orchestrator.algo.type sft is a cross-entropy of another model's samples, no objective of RL"
         )
     if algo in ("opd", "opsd"):
-        formula, name = losses["ref_kl (distillation)"], "ref_kl"
+        formula = losses["ref_kl (distillation)"]
         remarks = [
-            f"{source}: algorithm {algo}, loss ref_kl: the reverse KL to the teacher is asked for, without a reward."
+            f"{source}: algorithm {algo}: the reverse KL to the teacher is asked for, without a reward."
         ]
     else:
-        high, low, move = loss["dppo_mask_high"], loss["dppo_mask_low"], loss["ipo_threshold"]
-        keep = {"default": {"rises_at_most": high, "falls_at_most": low}, "ipo": {"moves_at_most": move}}[
-            kind
-        ]
-        formula, name = replace(losses[kind], keep=keep, drift=loss["kl_tau"]), kind
+        masks = {"default": {"rises_at_most": high, "falls_at_most": low}, "ipo": {"moves_at_most": move}}
+        if kind not in masks:
+            raise ValueError(f"trainer.loss.type {kind!r}; measured are {' and '.join(masks)}")
+        formula = replace(losses[kind], keep=masks[kind], drift=drift)
         remarks = [f"{source}: algorithm {algo}, loss {kind}. There is no KL to a reference."]
         remarks.append(_advantages(algo, _CENTRED if algo in ("grpo", "echo") else None))
-    if loss["adv_tau"] != 1:
-        remarks.append(
-            f"adv_tau {loss['adv_tau']:g} multiplies the advantages and is not part of this measurement."
-        )
+    around = [key for key in settings if re.match(r"orchestrator\.algo\.(?!type|teacher)", key)]
+    around += ["trainer.loss.adv_tau"] * (scale != 1)
+    remarks += [f"{key} ({settings[key]}) is not part of this measurement." for key in around]
     remarks.append(_stale(settings["orchestrator.max_off_policy_steps"], "max_off_policy_steps"))
-    return pinned.subject(name, source, formula, Settings.beta), remarks
+    return pinned.subject(algo, source, formula, Settings.beta), remarks
 
 
 def _stale(steps: float, key: str) -> str:
@@ -237,7 +241,7 @@ def _stale(steps: float, key: str) -> str:
 
 
 _OPEN_LOSS = re.compile(
-    r"beta$|clip_|kl_|rho_|use_rho|loss|masked_mean|num_mini|num_epochs|async_steps|advantage_norm|use_vllm_logp"
+    r"beta$|clip_|kl_|rho_|use_rho|loss_(fn|den)|masked_mean|num_mini|num_epochs|async_steps|advantage_norm|use_vllm_logp"
 )
 _OPEN: dict[str, Any] = {
     "beta": 0.05, "clip_lower": 0.2, "clip_higher": 0.272, "kl_estimator": 2, "loss_fn": "dapo", "loss_denominator": "token",
@@ -248,34 +252,33 @@ _OPEN: dict[str, Any] = {
 
 
 def _open(source: str, settings: dict[str, Any]) -> tuple[Subject, list[str]]:
-    loss, updates = settings["loss_fn"], settings["num_mini_batches"] * settings["num_epochs"]
+    loss, estimator, high = (settings[key] for key in ("loss_fn", "kl_estimator", "clip_higher"))
+    for key, accepted in (("loss_fn", ("dapo", "cispo")), ("kl_estimator", (0, 1, 2, 3))):
+        if settings[key] not in accepted:
+            raise ValueError(f"{key} {settings[key]!r}; accepted: {', '.join(map(str, accepted))}")
+    updates = settings["num_mini_batches"] * settings["num_epochs"]
     # with one step per rollout the policy is its own `old`, and only rho knows how stale the samples are
     alone = updates == 1 and not settings["use_vllm_logprobs"]
-    kind = {0: "k1", 1: "k2", 2: "k3", 3: "k1"}[settings["kl_estimator"]] if settings["beta"] else ""
-    ratio = ("score" if alone else "ratio") if settings["kl_estimator"] == 3 else "none"
-    per_token = settings["loss_denominator"] == "token"
-    formula = replace(
-        pinned.trainer("open-instruct").losses["dapo, stale samples" if alone else f"{loss}, mini-batches"], kl=kind,
-        kl_weight=ratio, aggregation="token-mean" if per_token else "seq-mean-token-sum",
-    )  # fmt: skip
-    if not alone and loss == "dapo":
-        formula = replace(formula, clip=(settings["clip_lower"], settings["clip_higher"]))
-    elif not alone:
-        formula = replace(formula, bound=(0.0, 1 + settings["clip_higher"]))
-    elif settings["use_rho_correction"]:
-        most = settings["rho_clamp_upper_bound"] or float("inf")
-        formula = replace(formula, bound=(settings["rho_clamp_lower_bound"], most))
+    kl = ("k1", "k2", "k3", "k1")[estimator] if settings["beta"] else ""
+    parts: dict[str, Any] = {"kl": kl, "kl_weight": "none"}
+    if estimator == 3:
+        parts["kl_weight"] = "score" if alone else "ratio"
+    if alone:
+        bounds = settings["rho_clamp_lower_bound"], settings["rho_clamp_upper_bound"] or float("inf")
+        parts |= {"bound": bounds, "weight": "score" if settings["use_rho_correction"] else "none"}
     else:
-        formula = replace(formula, weight="none")
-    centred = {"centered": _CENTRED, "standard": "group mean and std (GRPO, DAPO)"}
+        parts |= {"clip": (settings["clip_lower"], high)} if loss == "dapo" else {"bound": (0.0, 1 + high)}
+    if settings["loss_denominator"] != "token":  # a constant
+        parts["aggregation"] = "seq-mean-token-sum"
+    name = "dapo, stale samples" if alone else f"{loss}, mini-batches"
+    formula = replace(pinned.trainer("open-instruct").losses[name], **parts)
     scaling = settings["advantage_normalization_type"]
-    remarks = [f"{source}: loss_fn {loss}.", _advantages(scaling, centred.get(scaling))]
+    studied = {"centered": _CENTRED, "standard": "group mean and std (GRPO, DAPO)"}.get(scaling)
+    remarks = [f"{source}: loss_fn {loss}.", _advantages(scaling, studied)]
     remarks.append(
-        _kl("loss", f"kl_estimator {settings['kl_estimator']}, {kind}", settings["beta"])
-        if kind
-        else "There is no KL."
+        _kl("loss", f"kl_estimator {estimator}, {kl}", settings["beta"]) if kl else "There is no KL."
     )
-    if any(settings[f"rho_mask_{bound}_bound"] for bound in ("lower", "upper")):
+    if settings["rho_mask_lower_bound"] or settings["rho_mask_upper_bound"]:
         remarks.append("The mask by rho is not part of this measurement.")
     remarks += [_updates(updates)] * (not alone) + [_stale(settings["async_steps"], "async_steps")]
     return pinned.subject(loss, source, formula, Settings.beta), remarks
@@ -284,10 +287,6 @@ def _open(source: str, settings: dict[str, Any]) -> tuple[Subject, list[str]]:
 READERS = {
     "verl": Reader(lambda: f"verl {version('verl')}", _verl_defaults, _VERL_LOSS, _verl),
     "trl": Reader(lambda: f"trl {version('trl')}", _trl_defaults, _TRL_LOSS, _trl),
-    "prime-rl": Reader(
-        lambda: _pinned_source("prime-rl"), lambda: _PRIME, _PRIME_LOSS, _prime, knows_all_keys=False
-    ),
-    "open-instruct": Reader(
-        lambda: _pinned_source("open-instruct"), lambda: _OPEN, _OPEN_LOSS, _open, knows_all_keys=False
-    ),
+    "prime-rl": Reader(lambda: pinned.source("prime-rl"), lambda: _PRIME, _PRIME_LOSS, _prime, False),
+    "open-instruct": Reader(lambda: pinned.source("open-instruct"), lambda: _OPEN, _OPEN_LOSS, _open, False),
 }

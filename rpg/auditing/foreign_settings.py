@@ -100,7 +100,7 @@ def _document(text: str) -> ForeignSettings:
 def _toml(text: str) -> ForeignSettings:
     settings = ForeignSettings("prime-rl", dict(leaves(tomllib.loads(text))))
     for source in settings.values.get("orchestrator.train.source", []):
-        if "algo" in source:
+        if isinstance(source, dict) and "algo" in source:
             settings.remarks.append(
                 f"the algo of the source {source.get('name')!r} is not part of this measurement"
             )
@@ -123,7 +123,7 @@ def _script(text: str) -> ForeignSettings:
                 name = argument.arg or "**"
                 try:
                     settings.set(name, ast.literal_eval(argument.value))
-                except ValueError:
+                except (ValueError, TypeError):  # (an unhashable key of a literal)
                     settings.unresolved[name] = f"not a literal: {ast.unparse(argument)}"
     return settings
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +33,30 @@ def lint(file: Path) -> list[str]:
         raise UserError(
             f"{file} is for {given.trainer}, which is not installed: pip install -e '.[peers]'"
         ) from None
+    for key in filter(reader.loss_keys.match, given.values):
+        if expected := _expected(given.values[key], defaults.get(key)):
+            raise UserError(f"{file}: {key}: {given.values[key]!r}; expected {expected}")
     settings = defaults | given.values | {key: defaults.get(key) for key in given.unresolved}
     try:
         subject, remarks = reader.subject(source, settings)
         sentences = [*remarks, *_lengths(subject), *_measured(subject)]
-    except (AttributeError, KeyError, TypeError, ValueError, AssertionError, NotImplementedError) as error:
+    except (
+        ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError,
+    ) as error:  # fmt: skip
         raise UserError(
             f"{file}: {source} refuses its loss settings ({type(error).__name__}: {error})"
         ) from None
     return [*sentences, *_not_read(file, source, given, defaults, reader)]
+
+
+def _expected(value: Any, default: Any) -> str:
+    """What a setting should have been, if its default is of another kind; a text may stand for other kinds, too."""
+    if isinstance(default, bool):
+        return "" if isinstance(value, bool) else "true or false"
+    if isinstance(default, int | float):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return "" if is_number and isfinite(value) else "a finite number"
+    return ""
 
 
 def _not_read(
@@ -58,7 +74,7 @@ def _not_read(
     if unchecked := len(unknown) - len(named):
         yield f"{file}: {unchecked} keys that do not look like the loss's were not checked."
     yield from (f"{file}: {remark}." for remark in given.remarks)
-    if given.program and given.program.split(".")[0] != given.trainer:
+    if given.trainer == "verl" and given.program.split(".")[0] not in ("", "verl"):
         yield (
             f"{file} starts {given.program}, which can replace {given.trainer}'s losses; the figures are for {source}'s own."
         )
@@ -71,15 +87,9 @@ def _lengths(subject: Subject) -> Iterator[str]:
     ones, silent = (
         batch_slopes(subject.loss, {**scene.inputs, "advantages": advantage * mask}) for advantage in (1, 0)
     )
+    slope = (ones - silent).flatten()
     weights = {"token-mean": mask, "seq-mean-token-mean": mask / mask.sum(-1, keepdim=True)}
-    mode = next(
-        (
-            name
-            for name, weight in weights.items()
-            if proportional((ones - silent).flatten(), weight.flatten())
-        ),
-        "",
-    )
+    mode = next((name for name, weight in weights.items() if proportional(slope, weight.flatten())), "")
     bias = next((result.bias for result in aggregation_study() if result.name == mode), 0.0)
     if mode == "token-mean":
         yield "Lengths: every token of a batch counts the same, whatever the length of its response."
@@ -88,7 +98,7 @@ def _lengths(subject: Subject) -> Iterator[str]:
             "Lengths: each token counts by 1/length of its response, which favours short right answers and long wrong ones; "
             f"the step is {bias:.1%} off for responses of up to 4 tokens."
         )
-    else:
+    elif slope.any():  # (a distillation that replaces the advantages has none)
         yield "Lengths: tokens count neither the same nor by 1/length of their response."
 
 

@@ -114,19 +114,24 @@ def _verl_more(source: str, beta: float) -> list[Subject]:
         for kind in ("k1", "k2", "k3")
     ]
     to_go = verl_subject("reinforce_plus_plus + use_kl_in_reward", source, beta, reward_kl="k1", to_go=True)
-    distilled = []
-    for kind, as_reward in (("k3", False), ("k3", True), ("k1", True), ("k2", False)):
-        name = f"distillation {kind}" + ", use_policy_gradient" * as_reward
-        subject = verl_subject(name, source, beta, kl=kind)
-        subject = replace(subject, rewarded=False, advantages=lambda world, _ref: 0.0 * world.mask)
-        if as_reward:
-            plain = verl_subject(name, source, 0.0)
-            bare, clipped = (
-                partial(_verl_distilled, loss, kind, beta) for loss in (plain.loss, plain.clipped) if loss
-            )
-            subject = replace(subject, loss=bare, clipped=clipped)
-        distilled.append(subject)
-    return [*in_reward, to_go, *distilled]
+    kinds = (("k3", False), ("k3", True), ("k1", True), ("k2", False))
+    return [*in_reward, to_go, *(verl_distillation(source, beta, *kind) for kind in kinds)]
+
+
+def verl_distillation(
+    source: str, beta: float, kind: str, as_reward: bool, mode: str = "token-mean"
+) -> Subject:
+    """verl's distillation loss without task rewards: its KL estimate as a loss, or as the reward of a policy loss."""
+    name = f"distillation {kind}" + ", use_policy_gradient" * as_reward
+    subject = verl_subject(name, source, beta, kl=kind, mode=mode)
+    subject = replace(subject, rewarded=False, advantages=lambda world, _ref: 0.0 * world.mask)
+    if not as_reward:
+        return subject
+    plain = verl_subject(name, source, 0.0, mode=mode)
+    bare, clipped = (
+        partial(_verl_distilled, loss, kind, beta) for loss in (plain.loss, plain.clipped) if loss
+    )
+    return replace(subject, loss=bare, clipped=clipped)
 
 
 def _verl_distilled(

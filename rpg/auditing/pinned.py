@@ -163,3 +163,8 @@ def trainers() -> list[Trainer]:
 def trainer(name: str) -> Trainer:
     """One of them by name."""
     return next(each for each in trainers() if each.name == name)
+
+
+def source(name: str) -> str:
+    """A trainer and the commit at which its losses were read."""
+    return f"{name} at {trainer(name).commit[:8]}"

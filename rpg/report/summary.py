@@ -56,6 +56,8 @@ class Summary(NamedTuple):
     """Which of `equal` tables show."""
 
 
+SHARES = ("accuracy", "pass_at_k", "maj_at_k", "unread")
+
 COLUMNS = (
     "variant",
     "label",
@@ -73,6 +75,7 @@ COLUMNS = (
     "best",  # mean over seeds of each run's best checkpoint: optimistic
     "pass_at_k",
     "maj_at_k",
+    "unread",  # share of the answers at `step` that could not be read, and count as wrong
     "difference",  # last minus the baseline's last, paired by seed and problem
     "difference_low",  # its 95 % interval, which holds for all differences of the table together
     "difference_high",
@@ -314,9 +317,7 @@ def _rows(
             parts = judged if benchmark == MEAN else [benchmark]
             # The mean's curve is averaged here, not taken from the database: `names` may pick benchmarks.
             each = own[own["benchmark"].isin(parts)].groupby(["run", "step"])
-            curve = (
-                each[["accuracy", "pass_at_k", "maj_at_k"]].mean()[each.size() == len(parts)].reset_index()
-            )
+            curve = each[list(SHARES)].mean()[each.size() == len(parts)].reset_index()
             last, first_step = curve[curve["step"] == step], curve["step"].min()
             found = [problems.array(name, verdicts.at_step(seeds, step)) for name in parts]
             arrays = [array for array in found if array is not None]
@@ -335,9 +336,8 @@ def _rows(
                 "best": float(curve.groupby("run")["accuracy"].max().mean()),
                 "seeds": len(last),
                 "k": min(samples, default=0),
-                "pass_at_k": float(last["pass_at_k"].mean()),
-                "maj_at_k": float(last["maj_at_k"].mean()),
             }
+            row |= {name: float(last[name].mean()) for name in SHARES if name != "accuracy"}
             rows.append(row | _last(arrays, last["accuracy"]))
     return rows
 

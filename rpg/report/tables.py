@@ -30,6 +30,7 @@ TEST_NOTE = (
     "about 5 % of sweeps at most; above 0.05 a difference is within noise. Intervals hold for all differences together, so "
     "that one may just include zero although its verdict is not within noise."
 )
+UNREAD_NOTE = "Unread answers could not be read, and count as wrong (docs/grading.md)."
 TOO_FEW_NOTE = "Verdicts need three seeds: two do not show how much seeds differ."
 BOLD_NOTE = (
     "Bold: better than every other variant by the same test; if nothing is bold, no variant is clearly best."
@@ -64,6 +65,9 @@ def main_table(summary: Summary) -> Grid:
     data = summary.table[summary.table["benchmark"] == name]
     steps = set(data["first_step"])
     header = ["Variant", "Seeds", f"Step {steps.pop()}" if len(steps) == 1 else "First", "Last", "Best"]
+    unread = bool((data["unread"] > 0).any())
+    if unread:
+        header += ["Unread"]
     compared = bool(data["verdict"].ne("").any())
     if compared:
         header += ["Last − baseline", "p", "Verdict"]
@@ -71,6 +75,7 @@ def main_table(summary: Summary) -> Grid:
     for row in data.itertuples():
         cells = [Cell(row.label), Cell(str(row.seeds)), Cell(number(row.first))]
         cells += [Cell(plus_minus(row.last, row.low, row.high), row.leads), Cell(number(row.best))]
+        cells += [Cell(f"{row.unread:.1%}" if row.unread >= 0 else "")] * unread
         rows.append(cells + _difference(summary, row, row.difference_low, row.difference_high) * compared)
     return Grid("Mean accuracy" if name == MEAN else f"Accuracy on {name}", header, rows)
 
@@ -174,6 +179,8 @@ def significant(summary: Summary) -> list[str]:
 
 def caption(summary: Summary) -> list[str]:
     lines = [BEST_NOTE, INTERVAL_NOTE]
+    if (summary.table["unread"] > 0).any():
+        lines.append(UNREAD_NOTE)
     if summary.table["verdict"].ne("").any():
         lines += [TEST_NOTE, BOLD_NOTE]
     if summary.look and (summary.look.number > 1 or summary.look.level < ERROR):

@@ -259,7 +259,7 @@ def scores(db: duckdb.DuckDBPyConnection, sweep: str, superseded: bool = False) 
     """Every evaluation of a sweep, `mean` included: run, variant, seed, benchmark, step and the scores."""
     return frame(
         db,
-        f"""SELECT run, variant, seed, benchmark, step, accuracy, pass_at_k, maj_at_k
+        f"""SELECT run, variant, seed, benchmark, step, accuracy, pass_at_k, maj_at_k, unread
            FROM {"every_score" if superseded else "scores"}
            WHERE sweep = ? AND variant IS NOT NULL ORDER BY variant, seed, run, benchmark, step""",
         [sweep],

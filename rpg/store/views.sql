@@ -14,11 +14,12 @@ FROM samples GROUP BY ALL;
 
 -- `scores` of current and superseded runs, each under its own variant
 CREATE OR REPLACE VIEW every_score AS
-SELECT r.variant, r.seed, e.sweep, e.run, e.benchmark, e.step, e.accuracy, e.pass_at_k, e.maj_at_k
+SELECT r.variant, r.seed, e.sweep, e.run, e.benchmark, e.step, e.accuracy, e.pass_at_k, e.maj_at_k,
+       e.unread
 FROM evals e JOIN runs r USING (sweep, run)
 UNION ALL
 SELECT any_value(r.variant), any_value(r.seed), e.sweep, e.run, 'mean', e.step, avg(e.accuracy),
-       avg(e.pass_at_k), avg(e.maj_at_k)
+       avg(e.pass_at_k), avg(e.maj_at_k), avg(e.unread)
 FROM evals e JOIN (SELECT * REPLACE (CASE WHEN imported IS NULL THEN benchmarks ELSE judged END AS benchmarks)
                    FROM runs LEFT JOIN (SELECT sweep, benchmarks AS judged FROM sweeps) USING (sweep)) r
      USING (sweep, run)

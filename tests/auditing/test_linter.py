@@ -77,6 +77,24 @@ def test_verl_by_setting(tmp_path, old, new, follows):
     assert old in GRPO and hit(said(tmp_path, GRPO.replace(old, new)), follows)
 
 
+@pytest.mark.parametrize(
+    ("settings", "follows"),
+    [
+        ("use_policy_gradient: false", "On-policy: − 0.3 of FKL's; nothing left over"),
+        ("use_policy_gradient: true", "On- and off-policy: 0.3 of FKL's − 0.3 of RKL's; nothing left over"),
+        ("use_policy_gradient: true, loss_mode: k1", "On- and off-policy: − 0.3 of RKL's; nothing left over"),
+        ("loss_mode: forward_kl_topk", "distillation by forward_kl_topk.* is not part of this measurement"),
+    ],
+)
+def test_distillation_of_verl(tmp_path, settings, follows):
+    """verl #7856: k3, which its page calls the reverse KL, follows the forward one, or the difference of both."""
+    loss = f"distillation_loss: {{use_task_rewards: false, {settings}}}"
+    sentences = said(
+        tmp_path, f"actor_rollout_ref: {{}}\ndistillation: {{enabled: true, {loss}}}\n", "distil.yaml"
+    )
+    assert hit(sentences, follows) and not hit(sentences, "Lengths: tokens count neither")
+
+
 def test_yaml_of_verl_and_of_trl(tmp_path):
     text = "defaults: [ppo_trainer]\nactor_rollout_ref: {actor: {use_kl_loss: true, kl_loss_coef: 1e-4, kl_loss_type: k3}}\n"
     sentences = said(tmp_path, text + "algorithm: {adv_estimator: '${mine}'}\n", "hydra.yaml")
@@ -112,6 +130,8 @@ PRIME = """
 max_steps = 20
 [orchestrator.algo]
 type = "grpo"
+[orchestrator.algo.length_penalty]
+num_turns_weight = 0.5
 [trainer.loss]
 type = "default"
 kl_tau = 0.0
@@ -126,6 +146,7 @@ def test_prime_rl(tmp_path):
     sentences = said(tmp_path, PRIME, "rl.toml")
     assert hit(sentences, "^prime-rl at [0-9a-f]{8}: algorithm grpo, loss default")
     assert hit(sentences, "On- and off-policy: 1 of the reward's gradient; nothing left over")
+    assert hit(sentences, r"length_penalty\.num_turns_weight \(0\.5\) is not part of this measurement")
     assert hit(sentences, r"no such keys: trainer\.loss\.kl_tua") and hit(
         sentences, "source 'math' is not part"
     )
@@ -155,7 +176,6 @@ python mason.py --cluster x --beta 9 -- source setup.sh \\&\\& python open_instr
         ),
         ("--kl_estimator 0", "It contains no KL"),
         ("--num_mini_batches 4 --loss_fn cispo", "There are 4 optimizer steps per rollout"),
-        ("--use_rho_correction False", "RKL was asked for; on-policy it follows FKL"),
         ("--beta 0.0", "There is no KL"),
         ("--beta $B", "beta could not be resolved .*default, 0.05"),
         ("--loss_fn mine --num_mini_batches 2", "REFUSED"),
@@ -166,7 +186,7 @@ def test_open_instruct(tmp_path, more, follows):
     if "--beta" in more:
         text = text.replace("--beta 0.05", "")
     if follows == "REFUSED":
-        with pytest.raises(UserError, match=r"refuses its loss settings \(KeyError"):
+        with pytest.raises(UserError, match="loss_fn 'mine'; accepted: dapo, cispo"):
             said(tmp_path, text)
     else:
         assert hit(said(tmp_path, text), follows)
@@ -193,6 +213,11 @@ def test_the_losses_released_with_the_paper(tmp_path):
         ("run.yaml", "!!python/object/apply:os.getcwd []", "could not be read"),
         ("run.py", "def (", "could not be read"),
         ("run.yaml", "loss_type: mine", "refuses its loss settings"),
+        ("run.yaml", "beta: abc", "beta: 'abc'; expected a finite number"),
+        ("run.yaml", "beta: .nan", "beta: nan; expected a finite number"),
+        ("run.yaml", "use_bias_correction_kl: 1", "expected true or false"),
+        ("run.yaml", "gradient_accumulation_steps: 0", "division by zero"),
+        ("run.toml", "trainer.loss.type = 'custom'", "'custom'; measured are default and ipo"),
         ("run.sh", "x actor_rollout_ref.actor.policy_loss.loss_mode=mine", "refuses its loss settings.*mine"),
     ],
 )

@@ -63,6 +63,21 @@ def shown(layout, width=140):
     return stream.getvalue()
 
 
+def test_the_main_table_says_how_many_answers_could_not_be_read(layout):
+    assert "Unread" not in shown(layout)
+    folder = layout.run("demo", "grpo-seed0")
+    samples = read_eval(folder, "easy", 8).to_pylist()
+    for sample in samples[:6]:
+        sample |= {"correct": False, "extracted": "?", "reason": "answer line: not read: unclear; read as ?"}
+    folder.eval_path("easy", 8).unlink()
+    write_eval(folder, "easy", 8, samples)
+    # 6 of 24 answers of one of three seeds, to one of two benchmarks
+    assert row(summary(layout), "grpo", "mean")["unread"] == pytest.approx(6 / 24 / 3 / 2)
+    assert row(summary(layout), "rpg-urkl", "mean")["unread"] == 0
+    text = shown(layout)
+    assert "Unread" in text and "4.2%" in text and tables.UNREAD_NOTE in " ".join(text.split())
+
+
 def test_last_first_and_best_by_hand(layout):
     found = row(summary(layout), "rpg-urkl", "easy")
     last = array(layout, "rpg-urkl", "easy", 8)
