@@ -33,14 +33,14 @@ def teacher_of(
         return None
     path = str(reference.path)
     model, tokenizer = load_pretrained(pretrained_folder(path, home, say), field=FIELD)
-    _check_tokens(path, tokenizer, student, model.get_output_embeddings())
+    _check_tokens(path, tokenizer, student, model.get_output_embeddings().weight.shape[0])
     return Policy(
         model.requires_grad_(False).to(spec.backend.device), tokenizer, bfloat16=bfloat16(spec.model)
     )
 
 
 def _check_tokens(
-    path: str, theirs: PreTrainedTokenizerBase, ours: PreTrainedTokenizerBase, output: nn.Module
+    path: str, theirs: PreTrainedTokenizerBase, ours: PreTrainedTokenizerBase, probabilities: int
 ) -> None:
     """Raises ModelError if a token of the student means something else to the teacher, or nothing.
 
@@ -59,9 +59,8 @@ def _check_tokens(
         )
     if theirs.eos_token_id != ours.eos_token_id:
         raise ModelError(f"{names} end with different tokens: {theirs.eos_token!r} and {ours.eos_token!r}")
-    size = int(output.weight.shape[0])
-    if size <= max(ours_of.values()):
-        raise ModelError(f"{names}: the teacher gives probabilities of {size} tokens only")
+    if probabilities <= max(ours_of.values()):
+        raise ModelError(f"{names}: the teacher gives probabilities of {probabilities} tokens only")
 
 
 def weights_digest(model: nn.Module) -> str:
@@ -69,5 +68,5 @@ def weights_digest(model: nn.Module) -> str:
     digest = hashlib.sha256()
     for name, value in sorted(model.named_parameters()):
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-        digest.update(value.detach().cpu().contiguous().view(torch.uint8).numpy())
+        digest.update(value.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()[:16]

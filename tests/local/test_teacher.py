@@ -61,7 +61,7 @@ def save_gpt2(folder, tokenizer, seed=3):
 
 def distilled(folder, algorithm=None, **changes):
     """A run whose only objective is the KL: the reward has weight 0."""
-    settings = {"name": "rpg-urkl", "beta": 1.0, "clip": None, "dynamic_sampling": False}
+    settings = {"name": "rpg-urkl", "beta": 1.0, "clip": None, "dynamic_sampling": False, "overlong": None}
     settings |= {"reference": {"type": "model", "path": str(folder)}, **(algorithm or {})}
     return make_spec(algorithm=settings, reward={"type": "correctness", "weight": 0.0}, **changes)
 

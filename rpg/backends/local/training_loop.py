@@ -138,7 +138,7 @@ def _reference(spec: RunSpec, policy: Policy, home: Path, say: Say) -> Reference
         halve_weights(teacher.model)
     reference = Reference(spec.algorithm, teacher)
     if teacher:
-        say(f"teacher: {spec.algorithm.reference.path}, SHA-256 of its weights {reference.digest}...")
+        say(f"teacher: {teacher.model.name_or_path}, SHA-256 of its weights {reference.digest}...")
     return reference
 
 
