@@ -6,6 +6,9 @@ EPSILON, as in verl and TRL. Groups need not be contiguous nor of equal size.
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -30,9 +33,12 @@ def advantages(
     rewards (B,): one per response. group (B,): integers, equal for responses to the same prompt.
     response_mask (B, T): non-zero where a token counts. old_log_prob and ref_log_prob (B, T) are read when
     `algo.kl` is of type reward (ref_log_prob=None only where the reference is `old`: that KL is zero); values (B,
-    T) by gae only. A group of one response, or of equal rewards, has advantage zero exactly. Raises
-    ValueError for wrong shapes, FloatingPointError for rewards that are not finite.
+    T) by gae only. A group of one response, or of equal rewards, has advantage zero exactly; a warning says so where
+    every group is one response. Raises TypeError for what is no tensor or no algorithm, ValueError for wrong shapes,
+    FloatingPointError for rewards that are not finite.
     """
+    given = {"old_log_prob": old_log_prob, "ref_log_prob": ref_log_prob, "values": values}
+    require_types(algo, {"rewards": rewards, "group": group, "response_mask": response_mask, **given})
     if algo.kl.type == "reward":
         require_reference(algo, ref_log_prob)
     mask = response_mask != 0
@@ -65,6 +71,19 @@ def advantages(
             if kind.type == "group_then_batch":
                 result = _whiten(result, mask, scale=True)
         return torch.where(mask, result, 0).to(dtype)
+
+
+def require_types(algo: object, tensors: Mapping[str, object]) -> None:
+    """Raises TypeError: `algo` is no algorithm, or one of the named values is neither a tensor nor None."""
+    if not isinstance(algo, Algorithm):
+        meant = f"rpg.algorithm({algo!r})" if isinstance(algo, str) else "what rpg.algorithm(...) returns"
+        raise TypeError(f"algo: {type(algo).__name__} {algo!r:.60}, accepted: {meant}")
+    for name, value in tensors.items():
+        if not isinstance(value, Tensor | None):
+            raise TypeError(
+                f"{name}: {type(value).__module__}.{type(value).__name__}, accepted: torch.Tensor, "
+                f"e.g. torch.as_tensor({name})"
+            )
 
 
 def require_reference(algo: Algorithm, ref_log_prob: Tensor | None) -> None:
@@ -101,6 +120,12 @@ def _per_response(kind: Advantage, reward: Tensor, group: Tensor) -> Tensor:
     ids, index = torch.unique(group, return_inverse=True)
     zeros = reward.new_zeros(len(ids))
     size = zeros.index_add(0, index, torch.ones_like(reward))
+    if len(reward) > 1 and len(ids) == len(reward):
+        warnings.warn(
+            f"group: each of the {len(reward)} responses is a group of its own, so that every advantage is 0 and nothing "
+            "is learned; give responses to the same prompt the same number",
+            stacklevel=3,
+        )
     mean = zeros.index_add(0, index, reward) / size
     centred = reward - mean[index]
     highest = zeros.scatter_reduce(0, index, reward, "amax", include_self=False)

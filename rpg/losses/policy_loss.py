@@ -7,6 +7,7 @@ to autograd in one piece. That is one pass without a graph of temporaries, and m
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -14,12 +15,13 @@ import torch
 from torch import Tensor
 
 from rpg.catalogue import Algorithm, ExactRatio, IgnoreSampler, RolloutCorrection, TruncatedWeights
-from rpg.losses.advantages import require_reference
+from rpg.losses.advantages import require_reference, require_types
 from rpg.losses.aggregation import Counts, token_weights
 from rpg.losses.kl_terms import bounded_exp, k3
 from rpg.losses.surrogates import Ratio, TokenInputs, token_loss
 
 LOG_PROB_FLOOR = -1e4  # log 0 = -inf becomes this, so that it can be multiplied by a weight of zero
+POSITIVE = 0.25  # log-probabilities are at most 0; bfloat16 rounds a difference of logits of 30 to eighths
 _CHUNK = 65_536  # tokens per pass on a CPU: the temporaries of a pass then stay in its cache
 
 
@@ -55,22 +57,24 @@ def policy_loss(
     of the whole mini-batch (default: this batch). optimizer_step: moves clip schedules.
 
     bfloat16 and float16 are computed in float32. Exponents are clamped to [-20, 20]; a log-probability of
-    -inf counts as -1e4. Inputs are not modified. Raises ValueError for wrong shapes or a missing
-    `ref_log_prob`, FloatingPointError if an unmasked NaN or infinity makes the loss meaningless.
+    -inf counts as -1e4. Inputs are not modified. Raises TypeError for what is no tensor or no algorithm, ValueError
+    for wrong shapes or a missing `ref_log_prob`, FloatingPointError if an unmasked NaN or infinity makes the loss
+    meaningless. Warns of log-probabilities above 0: of probabilities, or a wrong sign.
 
     Metrics are means over unmasked tokens (over responses for the ratio of a whole response): `loss`;
     `kl_p_to_q` (nats per token, estimates of KL(p || q) that are never negative); `ratio_mean`, `ratio_max`
     and `ess`, the effective sample size (sum w)^2 / (n sum w^2); `clip_fraction` of tokens without a
     gradient from the advantage, and its parts `_upper`, `_lower` and `_dual`.
     """
-    if algo.kl.type != "reward":  # that one is read by `advantages`
-        require_reference(algo, ref_log_prob)
     named = {
         "log_prob": log_prob,
         "old_log_prob": old_log_prob,
         "advantages": advantages,
         "ref_log_prob": ref_log_prob,
     }
+    require_types(algo, {**named, "response_mask": response_mask, "rollout_weights": rollout_weights})
+    if algo.kl.type != "reward":  # that one is read by `advantages`
+        require_reference(algo, ref_log_prob)
     inputs = {name: value for name, value in named.items() if value is not None}
     _check_shapes(inputs, response_mask, rollout_weights)
     dtype = torch.promote_types(log_prob.dtype, torch.float32)
@@ -83,19 +87,22 @@ def policy_loss(
         rows, tokens = mask.shape
         size = max(1, _CHUNK // max(1, tokens) if log_prob.device.type == "cpu" else rows)
         slope = torch.empty_like(weights)
-        sums, peaks = weights.new_zeros(len(_SUMS)), [weights.new_zeros(())]
+        sums, peaks = weights.new_zeros(len(_SUMS)), [weights.new_zeros(2)]
         for start in range(0, rows, size):
             part = slice(start, start + size)
-            x = _read({name: value[part] for name, value in inputs.items()}, mask[part], dtype)
+            x, highest = _read({name: value[part] for name, value in inputs.items()}, mask[part], dtype)
             value, part_slope, ratio = token_loss(algo, x, bounds)
             torch.mul(part_slope, weights[part], out=slope[part])
             part_sums, peak = _measure(x, ratio, (value * weights[part]).sum())
             sums += part_sums
-            peaks.append(peak)
-        *numbers, ratio_max = torch.cat([sums, torch.stack(peaks).max()[None]]).tolist()  # synchronises once
+            peaks.append(torch.stack([peak, highest]))
+        *numbers, ratio_max, highest_log_prob = torch.cat([sums, torch.stack(peaks).amax(0)]).tolist()
+    # The line above is the only one that waits for the device.
     measured = dict(zip(_SUMS, numbers, strict=True))
     if not abs(measured["loss"]) < float("inf"):
         raise _explain_not_finite(measured["loss"], inputs, mask)
+    if highest_log_prob > POSITIVE:
+        _warn_of_positive(inputs, mask)
     loss = cast(Tensor, _KnownSlope.apply(log_prob, sums[0], slope))  # type: ignore[no-untyped-call]
     return LossOutput(loss, _metrics(measured, ratio_max), measured["tokens"])
 
@@ -115,15 +122,18 @@ class _KnownSlope(torch.autograd.Function):
         return (slope * grad_output).to(ctx.dtype), None, None
 
 
-def _read(inputs: dict[str, Tensor], mask: Tensor, dtype: torch.dtype) -> TokenInputs:
-    """Zeros where masked, before any arithmetic: NaN times zero is NaN."""
+def _read(inputs: dict[str, Tensor], mask: Tensor, dtype: torch.dtype) -> tuple[TokenInputs, Tensor]:
+    """Zeros where masked, before any arithmetic: NaN times zero is NaN. Also the highest log-probability."""
     clean = {name: torch.where(mask, value, 0).to(dtype) for name, value in inputs.items()}
     advantages = clean.pop("advantages")
     log_prob, old, *ref = (value.clamp_(min=LOG_PROB_FLOOR) for value in clean.values())
+    highest = torch.stack(
+        [value.amax() if value.numel() else value.sum() for value in (log_prob, old, *ref)]
+    ).max()
     log_w = log_prob - old
     if not ref:
-        return TokenInputs(mask, log_prob, advantages, log_w, log_w, None)
-    return TokenInputs(mask, log_prob, advantages, log_w, log_prob - ref[0], ref[0] - old)
+        return TokenInputs(mask, log_prob, advantages, log_w, log_w, None), highest
+    return TokenInputs(mask, log_prob, advantages, log_w, log_prob - ref[0], ref[0] - old), highest
 
 
 # --- metrics -----------------------------------------------------------------------------------------
@@ -196,6 +206,24 @@ def _explain_not_finite(loss: float, inputs: dict[str, Tensor], mask: Tensor) ->
     return FloatingPointError(
         f"the loss is {loss}: advantages or rollout_weights are too large or not finite"
     )
+
+
+def _warn_of_positive(inputs: dict[str, Tensor], mask: Tensor) -> None:
+    """A warning and no error: only differences enter the loss, and a measure with a mass above 1 has positive ones."""
+    for name, value in inputs.items():
+        bad = (mask & (value > POSITIVE)).nonzero()
+        if name.endswith("log_prob") and len(bad):
+            row, token = bad[0].tolist()
+            likely = (
+                "are they probabilities? Pass their logarithm"
+                if value[mask].min() >= 0
+                else "is a sign wrong?"
+            )
+            warnings.warn(
+                f"{name}[{row}, {token}] is {value[row, token].item():.4g}, expected the natural logarithm of a "
+                f"probability, at most 0; {len(bad)} unmasked entries are above: {likely}",
+                stacklevel=3,
+            )
 
 
 def rollout_weights(

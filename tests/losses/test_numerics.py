@@ -1,5 +1,7 @@
 """Extreme, empty and hostile inputs: a defined result or a clear error, never a silent NaN."""
 
+import warnings
+
 import pytest
 import torch
 
@@ -199,3 +201,47 @@ def test_small_divergences_survive_float32():
     old = torch.zeros(1, 1000)
     out, _ = run("dapo", tensors(1, 1000, log_prob=old + 1e-4, old_log_prob=old, ref_log_prob=None))
     assert out.metrics["kl_old_to_policy"] == pytest.approx(5.00017e-9, rel=1e-2)
+
+
+# ------------------------------------------------- inputs that would train something else, or end in an AttributeError
+
+
+@pytest.mark.parametrize("which", ["log_prob", "old_log_prob", "ref_log_prob"])
+@pytest.mark.parametrize(
+    ("wrong", "likely"), [(torch.exp, "Pass their logarithm"), (torch.neg, "Pass their logarithm|sign")]
+)
+def test_probabilities_and_wrong_signs_are_named(which, wrong, likely):
+    data = tensors()
+    with pytest.warns(UserWarning, match=rf"{which}\[\d, \d\] is .*({likely})"):
+        run("rpg-urkl", data | {which: wrong(data[which])})
+
+
+@pytest.mark.filterwarnings("error")
+def test_no_warning_of_log_probabilities_nor_of_what_is_masked():
+    data = tensors()
+    data["response_mask"][:, 2:] = 0
+    data["log_prob"][:, 2:], data["log_prob"][0, 0] = 7.0, 0.01  # rounded
+    assert run("rpg-urkl", data)[0].loss.isfinite()
+
+
+@pytest.mark.parametrize("name", [*tensors(), "rollout_weights"])
+def test_arrays_are_named_and_what_would_be_accepted(name):
+    data = tensors(rollout_weights=torch.ones(3, 4))
+    with pytest.raises(TypeError, match=rf"^{name}: numpy.ndarray, accepted: torch.Tensor"):
+        rpg.policy_loss(make("rpg-urkl"), **data | {name: data[name].numpy()})
+
+
+def test_a_name_is_no_algorithm():
+    rewards = {"rewards": torch.rand(3), "group": torch.zeros(3), "response_mask": torch.ones(3, 4)}
+    for call, data in ((rpg.policy_loss, tensors()), (rpg.advantages, rewards)):
+        with pytest.raises(TypeError, match=r"algo: str 'grpo', accepted: rpg.algorithm\('grpo'\)"):
+            call("grpo", **data)
+
+
+def test_groups_of_one_response_are_said_to_teach_nothing():
+    given = {"rewards": torch.rand(4), "response_mask": torch.ones(4, 2)}
+    with pytest.warns(UserWarning, match="each of the 4 responses is a group of its own"):
+        assert not rpg.advantages(make("grpo"), group=torch.arange(4), **given).any()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert rpg.advantages(make("grpo"), group=torch.tensor([0, 0, 1, 2]), **given).any()
