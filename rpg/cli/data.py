@@ -98,7 +98,7 @@ def _print(digest: str, report: dict[str, Any]) -> None:
         dropped = ", ".join(f"{count:,} {reason}" for reason, count in part["dropped"].items())
         numbers = (f"{part['rows']:,}", f"{part['distinct']:,}", dropped or "-", f"{part['kept']:,}")
         table.add_row(part["name"], part["source"], *numbers, part["digest"])
-    if not report["sources"]:  # made by code, or files that have to be right as they are
+    if not report["sources"]:  # made by code, or prepared by an older version
         for name, count in report["problems"].items():
             table.add_row(name, ", ".join(report["files"]) or "made by code", "", "", "-", f"{count:,}", "")
     console.print(table, markup=False)

@@ -196,7 +196,10 @@ class FileTask(TaskSection):
     train: Annotated[Sources, BY_CONTENT]
     """A file, a mapping (a source, see below), or a list of these."""
     benchmarks: Annotated[dict[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")], OneSource], BY_CONTENT]
-    """Benchmark name -> file (or mapping) of held-out problems. Problems that also occur in `train` are an error."""
+    """Benchmark name -> file (or mapping) of held-out problems. Those that also occur in `train` are not trained on."""
+    strict: bool = False
+    """Repeated problems, problems with two answers and training problems that are in a benchmark are errors, instead of
+    being left out and listed."""
     columns: FileColumns = FileColumns()
     template: Template = "{prompt}"
     """The user's message; `{prompt}` stands for the problem."""

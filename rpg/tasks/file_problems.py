@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -14,6 +16,8 @@ from rpg.config.task import FileTask, RewardVerifier
 from rpg.tasks.checks import check_gold
 from rpg.tasks.problems import (
     DataError,
+    DatasetSummary,
+    Dropped,
     Problem,
     ProblemDemonstrations,
     Splits,
@@ -26,33 +30,83 @@ from rpg.tasks.rows import conversation, hub_rows, missing, read_rows, text_of, 
 
 _MAX_CHARACTERS = 1_000_000
 """Of one value: longer ones mean that this is the wrong file."""
+_LISTED = 20
+"""Rows of a kind that a message lists."""
 _MAX_REPEATED = 5_000_000
 """Problems in a pass over a mixture; more are a weight that is far off."""
 
 
 def read(task: FileTask) -> Splits:
-    """All files of a task, checked. Raises DataError: a file is missing, empty or unreadable; a column is missing; a
-    value is no text; a problem occurs twice in a file, or in a benchmark and in the training file. The message names
-    file, line and field.
+    """All files of a task, checked. A problem that repeats one of its file, and a training problem that is in a benchmark
+    too, is left out (`Splits.dropped`); of problems with two answers none is kept. With `task.strict` these are errors.
+
+    Raises DataError: a file is missing, empty or unreadable; a column is missing; a value is no text. The message names
+    file, line and field, of the first 20 rows that are so.
     """
     parts = [_read_source(task, source, "train", number) for number, source in enumerate(task.train)]
-    notes = [
-        note for part, source in zip(parts, task.train, strict=True) for note in _gold(task, part, source)
+    tests = {name: _read_source(task, source, name) for name, source in task.benchmarks.items()}
+    held_out = {problem.text: problem.id for part in tests.values() for problem in part.problems}
+    for part in parts:
+        part.drop("leaked", {text: f"also in a benchmark: {name}" for text, name in held_out.items()})
+    everything = [
+        *zip(parts, task.train, strict=True),
+        *zip(tests.values(), task.benchmarks.values(), strict=True),
     ]
-    seen = {problem.text: problem for part in parts for problem in part}
-    benchmarks = {}
-    for name, source in task.benchmarks.items():
-        benchmarks[name] = _read_source(task, source, name)
-        notes += _gold(task, benchmarks[name], source)
-        for line, problem in enumerate(benchmarks[name], 1):
-            if problem.text in seen:
-                same = seen[problem.text].id
-                trained = ", ".join(source.called() for source in task.train)
-                raise DataError(
-                    f"{source.called()}: problem {line}: field prompt: {shortened(problem.text)} is also in the training "
-                    f"file {trained} ({same}): a benchmark must be held out"
-                )
-    return Splits(_mixed(parts, [source.weight for source in task.train]), benchmarks, tuple(notes))
+    notes, summaries, dropped = list[str](), list[DatasetSummary](), list[Dropped]()
+    for (part, source), name in zip(everything, ["train"] * len(parts) + [*tests], strict=True):
+        if task.strict and part.dropped:
+            left_out = [f"{source.called()}: {d.reason}: {d.problem}: {d.detail}" for d in part.dropped]
+            raise DataError(_listed(left_out, "problems that task.strict refuses"))
+        if not part.problems:
+            raise DataError(
+                f"{source.called()}: of {part.rows} problems none is left: {part.left_out()}"
+                if part.rows
+                else f"{source.called()}: the file holds no problem; expected at least one row with prompt and answer"
+            )
+        notes += _gold(task, part.problems, source)
+        if part.dropped:
+            notes.append(f"{source.called()}: left out of {part.rows:,} problems: {part.left_out()}")
+        dropped += part.dropped
+        summaries.append(part.summary(name, source.called()))
+    mixed = _mixed([part.problems for part in parts], [source.weight for source in task.train])
+    benchmarks = {name: part.problems for name, part in tests.items()}
+    return Splits(mixed, benchmarks, tuple(notes), tuple(summaries), tuple(dropped))
+
+
+@dataclass
+class _Part:
+    """The problems of one source that are kept, and those left out."""
+
+    problems: list[Problem]
+    rows: int
+    dropped: list[Dropped]
+
+    def drop(self, reason: str, why: Mapping[str, str]) -> None:
+        """Leave out the problems whose text is in `why` (text -> detail)."""
+        out = [problem for problem in self.problems if problem.text in why]
+        self.problems = [problem for problem in self.problems if problem.text not in why]
+        self.dropped += [Dropped(problem.id, reason, why[problem.text], problem.text) for problem in out]
+
+    def left_out(self) -> str:
+        """`2 repeated, 1 leaked`."""
+        counts = Counter(drop.reason for drop in self.dropped)
+        return ", ".join(f"{count:,} {reason}" for reason, count in counts.items())
+
+    def summary(self, name: str, source: str) -> DatasetSummary:
+        kept = hashlib.sha256("\n".join(f"{p.text}\t{p.answer}" for p in self.problems).encode()).hexdigest()[
+            :16
+        ]
+        distinct = len({*(p.text for p in self.problems), *(drop.text for drop in self.dropped)})
+        counts = dict(Counter(drop.reason for drop in self.dropped))
+        return DatasetSummary(name, source, self.rows, distinct, counts, len(self.problems), kept)
+
+
+def _listed(lines: Sequence[str], what: str) -> str:
+    """The lines as they are if there is one; else the first of them, and how many there are."""
+    if len(lines) == 1:
+        return lines[0]
+    more = [f"... and {len(lines) - _LISTED} more"] if len(lines) > _LISTED else []
+    return "\n".join([f"{len(lines):,} {what}:", *lines[:_LISTED], *more])
 
 
 def _gold(task: FileTask, problems: list[Problem], source: DataSource) -> list[str]:
@@ -75,30 +129,40 @@ def _mixed(parts: list[list[Problem]], weights: list[float]) -> list[Problem]:
     return [part[i % len(part)] for part, count in zip(parts, counts, strict=True) for i in range(count)]
 
 
-def _read_source(task: FileTask, source: DataSource, group: str, number: int = 0) -> list[Problem]:
+def _read_source(task: FileTask, source: DataSource, group: str, number: int = 0) -> _Part:
     columns = source.columns or task.columns
-    problems: list[Problem] = []
-    first: dict[str, str] = {}
+    part = _Part([], 0, [])
+    first: dict[str, tuple[str, str]] = {}
+    torn: dict[str, str] = {}
+    bad: list[DataError] = []
     name = f"{group}-{number + 1}" if len(task.train) > 1 and group == "train" else group
-    for where, row in _rows(source):
-        problem = _problem(task, columns, f"{name}-{len(problems) + 1:05d}", group, row, where)
-        key = problem.text
-        if key in first:
-            raise DataError(f"{where}: field prompt: {shortened(key)} is the same problem as {first[key]}")
-        first[key] = where.rpartition(": ")[2]
-        problems.append(problem)
-        if len(problems) == source.limit:
+    for where, row in _rows(source, bad):
+        try:
+            problem = _problem(task, columns, f"{name}-{len(part.problems) + 1:05d}", group, row, where)
+        except DataError as error:
+            bad.append(error)
+            continue
+        line = where.rpartition(": ")[2]
+        part.rows += 1
+        if problem.text not in first:
+            first[problem.text] = line, problem.answer
+            part.problems.append(problem)
+        else:
+            same, answer = first[problem.text]
+            if problem.answer != answer:
+                torn[problem.text] = f"{answer!r} in {same}, {problem.answer!r} in {line}"
+            part.dropped.append(Dropped(line, "repeated", f"the same problem as {same}", problem.text))
+        if len(part.problems) == source.limit:
             break
-    if not problems:
-        raise DataError(
-            f"{source.called()}: the file holds no problem; expected at least one row with prompt and answer"
-        )
-    return problems
+    if bad:
+        raise DataError(_listed([str(error) for error in bad], "rows cannot be used"))
+    part.drop("two answers", torn)
+    return part
 
 
-def _rows(source: DataSource) -> Iterator[tuple[str, dict[str, Any]]]:
+def _rows(source: DataSource, bad: list[DataError] | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
     if source.path is not None:
-        return read_rows(source.path)
+        return read_rows(source.path, bad=bad)
     assert source.hub is not None
     return hub_rows("task.train", source.hub, (source.config,), source.split, source.revision)
 

@@ -34,10 +34,13 @@ _parsed = lru_cache(maxsize=256)(parsed_column)
 _BEFORE, _AFTER = RECIPE_TEMPLATE.split("{prompt}")
 
 
-def read_rows(path: Path, columns: dict[str, bool] | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
+def read_rows(
+    path: Path, columns: dict[str, bool] | None = None, bad: list[DataError] | None = None
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """(where, row) for each row of a JSON-lines, Parquet or CSV file (by its ending); `where` is `file: line 3` for people.
 
-    Of a Parquet file only `columns` (name -> whether it must be there) are read; all where it is None.
+    Of a Parquet file only `columns` (name -> whether it must be there) are read; all where it is None. With a list
+    `bad`, a line that is no row of JSON is added to it instead of ending the reading.
 
     Raises:
         DataError: the file cannot be read or parsed.
@@ -48,12 +51,12 @@ def read_rows(path: Path, columns: dict[str, bool] | None = None) -> Iterator[tu
         if magic == b"PAR1":
             yield from _parquet_rows(path, columns)
         else:
-            yield from _csv_rows(path) if path.suffix.lower() in (".csv", ".tsv") else _json_rows(path)
+            yield from _csv_rows(path) if path.suffix.lower() in (".csv", ".tsv") else _json_rows(path, bad)
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-def _json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def _json_rows(path: Path, bad: list[DataError] | None) -> Iterator[tuple[str, dict[str, Any]]]:
     with open(path, "rb") as handle:
         lines = iter(lambda: handle.readline(MAX_LINE_MIB * 2**20 + 1), b"")
         for number, raw in enumerate(lines, 1):
@@ -63,17 +66,25 @@ def _json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             if not raw.strip():
                 continue
             try:
-                row = json.loads(raw.decode("utf-8-sig" if number == 1 else "utf-8"))
-            except UnicodeDecodeError as error:
-                raise DataError(f"{where}: not UTF-8 text ({error.reason} at byte {error.start})") from error
-            except (ValueError, RecursionError) as error:
-                raise DataError(
-                    f"{where}: not JSON ({error}); expected one object per line, e.g. "
-                    '{"prompt": "1+1", "answer": "2"}'
-                ) from error
-            if not isinstance(row, dict):
-                raise DataError(f"{where}: expected a JSON object, found a {type(row).__name__}")
-            yield where, row
+                yield where, _json_row(raw, where, "utf-8-sig" if number == 1 else "utf-8")
+            except DataError as error:
+                if bad is None:
+                    raise
+                bad.append(error)
+
+
+def _json_row(raw: bytes, where: str, encoding: str) -> dict[str, Any]:
+    try:
+        row = json.loads(raw.decode(encoding))
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where}: not UTF-8 text ({error.reason} at byte {error.start})") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(
+            f'{where}: not JSON ({error}); expected one object per line, e.g. {{"prompt": "1+1", "answer": "2"}}'
+        ) from error
+    if not isinstance(row, dict):
+        raise DataError(f"{where}: expected a JSON object, found a {type(row).__name__}")
+    return row
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

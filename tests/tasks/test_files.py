@@ -65,7 +65,6 @@ def test_a_byte_order_mark_and_empty_lines_are_no_problem(tmp_path):
         ([GOOD[0], '{"prompt": "1+1", "answer": 1' + "0" * 5_000 + "}"], r"line 2: not JSON .*4300 digits"),
         ([GOOD[0], '{"prompt": "' + "1" * 2**24], r"line 2: longer than 16 MiB; expected one JSON object per line"),
         ([{"prompt": " ", "answer": "2"}], r"line 1: field prompt: the text is empty"),
-        ([GOOD[0], {"prompt": "1+1", "answer": "3"}], r"line 2: field prompt: '1\+1' is the same problem as line 1"),
         ([GOOD[0], "{broken"], r"line 2: not JSON .*expected one object per line"),
         (["[1, 2]"], r"line 1: expected a JSON object, found a list"),
         (['{"prompt": "\\ud800", "answer": "2"}'], r"line 1: field prompt: not valid Unicode"),
@@ -77,10 +76,68 @@ def test_mistakes_name_file_line_and_field(tmp_path, rows, message):
         load_problems(task(tmp_path, rows))
 
 
-def test_a_leaked_problem_is_an_error(tmp_path):
-    also = r"held.jsonl: problem 1: field prompt: '2\+2' is also in .*train-00002"
-    with pytest.raises(DataError, match=also):
-        load_problems(task(tmp_path, test=[GOOD[1]]))
+ORDINARY = [
+    *GOOD,
+    GOOD[0],
+    {"prompt": "3+3", "answer": "6"},
+    {"prompt": "5+5", "answer": "10"},
+    {"prompt": "5+5", "answer": "11"},
+    {"prompt": "7+7", "answer": "14"},
+]
+
+
+def test_repeats_overlaps_and_two_answers_are_left_out_and_listed(tmp_path):
+    held = (
+        {"prompt": "3+3", "answer": "6"},
+        {"prompt": "8+8", "answer": "16"},
+        {"prompt": "8+8", "answer": "16"},
+    )
+    files = task(tmp_path, ORDINARY, held)
+    splits = load_problems(files)
+    assert [problem.text for problem in splits.train] == ["1+1", "2+2", "7+7"]
+    assert [problem.text for problem in splits.benchmarks["held"]] == ["3+3", "8+8"]
+    train, test = splits.summaries
+    assert (train.rows, train.distinct, train.kept) == (7, 5, 3)
+    assert train.dropped == {"repeated": 2, "two answers": 1, "leaked": 1} and test.dropped == {"repeated": 1}
+    spec = resolve({"task": files.model_dump(mode="json")}, "x")
+    prepared = prepare_data(spec, tmp_path / "home")
+    lines = (prepared.train.parent / "dropped.jsonl").read_text().splitlines()
+    dropped = [(row["problem"], row["reason"], row["detail"]) for row in map(json.loads, lines)]
+    assert ("line 3", "repeated", "the same problem as line 1") in dropped and len(dropped) == 5
+    assert ("train-00004", "two answers", "'10' in line 5, '11' in line 6") in dropped
+    notes = "; ".join(data_notes(prepared))
+    assert "left out of 7 problems: 2 repeated, 1 two answers, 1 leaked" in notes
+
+
+def test_strict_refuses_what_would_be_left_out(tmp_path):
+    with pytest.raises(
+        DataError, match=r"(?s)4 problems that task.strict refuses:.*line 3.*two answers.*held-00001"
+    ):
+        load_problems(task(tmp_path, ORDINARY, strict=True))
+    assert load_problems(task(tmp_path, strict=True)).train == load_problems(task(tmp_path)).train
+
+
+def test_nothing_left_is_an_error(tmp_path):
+    with pytest.raises(DataError, match=r"train.jsonl: of 2 problems none is left: 2 leaked"):
+        load_problems(task(tmp_path, test=GOOD))
+
+
+def test_all_bad_rows_are_in_one_message(tmp_path):
+    bad = [
+        '{"prompt": "1", "answer": NaN}',
+        "{broken",
+        {"prompt": "x"},
+        *({"prompt": "y"} for _ in range(30)),
+    ]
+    with pytest.raises(DataError) as caught:
+        load_problems(task(tmp_path, [GOOD[0], *bad]))
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "33 rows cannot be used:" and lines[-1] == "... and 13 more" and len(lines) == 22
+    assert (
+        "line 2: field answer" in lines[1]
+        and "line 3: not JSON" in lines[2]
+        and "line 4: field answer" in lines[3]
+    )
 
 
 def test_unreadable_files(tmp_path):
