@@ -95,6 +95,8 @@ def read(
     if kind == "trl":
         functions = (re.fullmatch(r"rewards/(.+)/mean", name) for name in names)
         columns |= {f"reward_{match[1]}": match[0] for match in functions if match}
+        # What rpg.integrations.trl.RPGTrainer logs is measured by our loss, under our names.
+        columns |= {name.removeprefix("rpg/"): name for name in names if name.startswith("rpg/")}
     if (name := min(_COUNTED & set(mapping or {}), default=None)) is not None:
         advice = f"give the column another name, e.g. their_{name}"
         raise LogError(f"--map {name}: this name is reserved; {advice}")
@@ -105,7 +107,7 @@ def read(
         raise LogError(f"{path}: say which column holds what: --map reward=COLUMN. There are: {shown}")
     steps: dict[int, Row] = {}
     for row in rows:
-        values = {ours: row[theirs] for ours, theirs in columns.items() if _is_number(row.get(theirs))}
+        values = {ours: row[theirs] for ours, theirs in columns.items() if _is_logged(row.get(theirs))}
         if values:
             steps.setdefault(row["step"], {"step": row["step"]}).update(values)
     ascending = [steps[step] for step in sorted(steps)]
@@ -164,7 +166,14 @@ def _rollouts(steps: list[Row], updates: int) -> list[Row]:
     def merged(name: str, values: list[float]) -> float:
         if name == "optimizer_step":
             return max(values)
-        total = values[0] if len(values) == 1 else math.fsum(values)
+        # fsum refuses inf - inf
+        total = (
+            values[0]
+            if len(values) == 1
+            else math.fsum(values)
+            if all(map(math.isfinite, values))
+            else sum(values)
+        )
         return total if name == "seconds_step" else total / len(values)
 
     rollouts: dict[int, dict[str, list[float]]] = {}
@@ -279,5 +288,10 @@ def _is_step(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
 
 
+def _is_logged(value: Any) -> bool:
+    """Whether it is a measurement; NaN and infinities are, so that a diverged run shows as one."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return _is_logged(value) and math.isfinite(value)

@@ -75,6 +75,29 @@ def test_optimizer_steps_become_rollouts(tmp_path):
     ]
 
 
+def test_what_our_loss_logs_inside_trl_keeps_its_name(tmp_path):
+    row = {"step": 1, "reward": 0.5, "loss": 7.0, "rpg/loss": 0.25, "rpg/clip_fraction": 0.5, "rpg/ess": 0.75}
+    log = read("trl", written(tmp_path, "ours.json", {"log_history": [row]}))
+    [step] = log.steps
+    assert (step["loss"], step["clip_fraction"], step["ess"]) == (0.25, 0.5, 0.75)
+    assert log.others == ["loss"]  # TRL's own beside it
+
+
+def test_a_step_that_diverged_stays(tmp_path):
+    rows = [
+        {"step": 1, "loss": 1.0},
+        {"step": 2, "loss": math.nan},
+        {"step": 3, "loss": math.inf},
+        {"step": 4, "loss": -math.inf},
+    ]
+    path = written(tmp_path, "diverged.json", {"log_history": rows})
+    log = read("trl", path)
+    assert [row["step"] for row in log.steps] == [1, 2, 3, 4]
+    assert math.isnan(log.steps[1]["loss"]) and log.steps[2]["loss"] == math.inf
+    first, second = read("trl", path, updates=2).steps
+    assert math.isnan(first["loss"]) and math.isnan(second["loss"])
+
+
 def test_verl_by_its_console_and_by_its_file(tmp_path):
     """What verl writes to its file it prints as well, among other things."""
     name = "val-core/chain-medium/acc/mean@4"
@@ -95,9 +118,8 @@ def test_verl_by_its_console_and_by_its_file(tmp_path):
     cut = written(tmp_path, "killed.jsonl", VERL_FILE.read_text()[:-40])
     assert read("verl", cut).steps == by_file.steps[:-1]
     odd = "{'actor': 1}\n(TaskRunner pid=7) step:2 - actor/entropy:nan - critic/rewards/mean:-0.5 - actor/lr:1e-06 - a:b\n"
-    assert read("verl", written(tmp_path, "odd.log", odd)).steps == [
-        {"step": 2, "reward": -0.5, "learning_rate": 1e-6}
-    ]
+    [step] = read("verl", written(tmp_path, "odd.log", odd)).steps
+    assert math.isnan(step.pop("entropy")) and step == {"step": 2, "reward": -0.5, "learning_rate": 1e-6}
 
 
 def test_wandb_by_its_page_and_by_its_history(tmp_path):
