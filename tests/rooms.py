@@ -67,11 +67,11 @@ ROOMS = (
     ),
     _room(
         "rpg.planning", "what a run needs: counts, measured time, memory and GPUs by arithmetic",
-        "rpg.stats rpg.config rpg.store rpg.tasks", "numpy psutil",
+        "rpg.stats rpg.catalogue rpg.config rpg.store rpg.tasks", "numpy psutil",
     ),
     _room(
         "rpg.models", "language models: loading, sampling, log-probabilities, warm starts",
-        "rpg.errors rpg.config rpg.rewards rpg.tasks",
+        "rpg.errors rpg.catalogue rpg.config rpg.rewards rpg.tasks",
         "torch transformers tokenizers safetensors huggingface_hub gguf jinja2 peft liger_kernel pip",
     ),
     _room(

@@ -16,6 +16,7 @@ from rpg.catalogue.components import KLAbove as KLAbove
 from rpg.catalogue.components import LeaveOneOut as LeaveOneOut
 from rpg.catalogue.components import LossKL as LossKL
 from rpg.catalogue.components import MaskedWeights as MaskedWeights
+from rpg.catalogue.components import ModelReference as ModelReference
 from rpg.catalogue.components import NoKL as NoKL
 from rpg.catalogue.components import ObjectiveKL as ObjectiveKL
 from rpg.catalogue.components import OldReference as OldReference

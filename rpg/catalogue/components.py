@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -154,8 +155,22 @@ class FixedReference(Frozen):
     type: Literal["fixed"] = "fixed"
 
 
+class ModelReference(Frozen):
+    """Another model with the same vocabulary, a teacher: never renewed, and of any size or architecture.
+
+    With a reward of weight 0 the KL alone trains the policy on its own samples: on-policy distillation (Agarwal et al.,
+    GKD, arXiv 2306.13649; Gu et al., MiniLLM, arXiv 2306.08543).
+    """
+
+    type: Literal["model"] = "model"
+    path: Path
+    """As `model.path`: a folder, a hub id, or the name of a model that `rpg model` lists."""
+
+
 Reference = Annotated[
-    OldReference | EveryK | KLAbove | FixedReference, Field(discriminator="type"), BeforeValidator(named)
+    OldReference | EveryK | KLAbove | FixedReference | ModelReference,
+    Field(discriminator="type"),
+    BeforeValidator(named),
 ]
 
 
@@ -260,7 +275,7 @@ RolloutCorrection = Annotated[
 
 _UNIONS: dict[str, tuple[type[BaseModel], ...]] = {
     "kl": (NoKL, ObjectiveKL, LossKL, RewardKL),
-    "reference": (OldReference, EveryK, KLAbove, FixedReference),
+    "reference": (OldReference, EveryK, KLAbove, FixedReference, ModelReference),
     "advantage": (GroupAdvantage, LeaveOneOut, BatchAdvantage, GroupThenBatch, GAE, RawReward),
     "rollout_correction": (ExactRatio, IgnoreSampler, TruncatedWeights, MaskedWeights),
 }

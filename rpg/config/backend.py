@@ -34,6 +34,9 @@ class BackendSection(Section):
     corrects_sampler: ClassVar[bool] = False
     """The loss can be corrected for samples from a policy other than the trained one (vLLM's, which rounds differently)."""
 
+    has_teacher: ClassVar[bool] = False
+    """The reference of the KL can be another model (`algorithm.reference: {type: model}`)."""
+
     truncates: ClassVar[bool] = False
     """Sampling can be restricted to part of the vocabulary, with the log-probabilities of that distribution."""
 
@@ -103,6 +106,7 @@ class LocalBackend(BackendSection):
     needs: ClassVar[tuple[str, ...]] = ("transformers", "tokenizers", "safetensors", "schedulefree")
     may_be_stale: ClassVar[bool] = True
     rounds_sampler: ClassVar[bool] = True
+    has_teacher: ClassVar[bool] = True
     truncates: ClassVar[bool] = True
     corrects_sampler: ClassVar[bool] = True
     trains_adapters: ClassVar[bool] = True

@@ -50,15 +50,18 @@ def reached(model: type[BaseModel], field: str, value: Any) -> Iterator[tuple[st
         return
     models: list[type[BaseModel]] = [model]
     declared: Capability | None = None
+    marked = False
     for part in parts:
         fields = [each.model_fields[part] for each in models if part in each.model_fields]
         if fields:  # else the name of an entry, or a field that does not exist
             marks = [_mark(each.metadata) for each in fields]
             reach = [mark or capability(each.annotation) for mark, each in zip(marks, fields, strict=True)]
-            declared = max(reach, key=_ASCENDING.index)
+            furthest = max(reach, key=_ASCENDING.index)
             models = [inner for each in fields for inner in models_in(each.annotation)]
-            if any(marks):
-                break  # a mark holds for everything below it
+            if not marked:
+                declared, marked = furthest, any(marks)
+            elif furthest is PATH:  # a mark holds for everything below it, but a path stays one
+                declared = max(declared, PATH, key=_ASCENDING.index)
     if isinstance(value, dict | list | tuple):
         for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
             yield from reached(model, f"{field}.{name}" if field else str(name), inner)

@@ -77,6 +77,11 @@ class RunSpec(Section):
                 )
         self._check_sampler()
         self._check_truncation()
+        if self.algorithm.reference.type == "model" and not self.backend.has_teacher:
+            raise ValueError(
+                f"algorithm.reference model: backend {self.backend.type} computes the reference from a copy of the policy's "
+                "own model and cannot load a teacher; accepted: old, every_k, kl_above, fixed, or backend.type local"
+            )
         self._check_verifier()
         if lora_of(self.model) is not None:
             self.backend.check_adapters()

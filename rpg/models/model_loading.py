@@ -69,15 +69,15 @@ def build_tiny(model: TinyModel, tokenizer: PreTrainedTokenizerBase, seed: int) 
 
 
 def load_pretrained(
-    path: str | Path, revision: str | None = None
+    path: str | Path, revision: str | None = None, field: str = "model.path"
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Model (float32, in eval mode) and tokenizer from a local folder or a hub id. Raises ModelError: neither a usable
-    folder nor an id the hub knows.
+    folder nor an id the hub knows; it names `field`.
     """
     local = Path(path).expanduser()
     source = str(local) if local.exists() else str(path)
     if local.exists() and not (local / "config.json").is_file():
-        raise ModelError(f"model.path: {source} is not a Hugging Face model: config.json is missing")
+        raise ModelError(f"{field}: {source} is not a Hugging Face model: config.json is missing")
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, revision=revision, trust_remote_code=False)
         model = AutoModelForCausalLM.from_pretrained(
@@ -85,14 +85,14 @@ def load_pretrained(
         )
     except Exception as error:  # the hub's client and the loaders raise many kinds
         problem = "cannot be loaded" if local.exists() else "is neither a local folder nor a model on the hub"
-        raise ModelError(f"model.path: {source!r} {problem} ({_first_line(error)})") from error
+        raise ModelError(f"{field}: {source!r} {problem} ({_first_line(error)})") from error
     # Without any file of a tokenizer, transformers invents one of special tokens only.
     if len(tokenizer) <= len(set(tokenizer.all_special_ids)):
         raise ModelError(
-            f"model.path: {source!r} has no tokenizer; save one there: tokenizer.save_pretrained(...)"
+            f"{field}: {source!r} has no tokenizer; save one there: tokenizer.save_pretrained(...)"
         )
     if tokenizer.eos_token_id is None:
-        raise ModelError(f"model.path: {source!r} has a tokenizer without an end-of-sequence token")
+        raise ModelError(f"{field}: {source!r} has a tokenizer without an end-of-sequence token")
     return model.eval(), tokenizer
 
 

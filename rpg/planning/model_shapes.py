@@ -81,7 +81,12 @@ def shape_of(model: object) -> Shape | None:
     """Sizes of a pretrained model; None if only the hub knows them."""
     if not isinstance(model, PretrainedModel):
         return None
-    return KNOWN.get(model.path) or _from_config(Path(model.path) / "config.json")
+    return shape_at(model.path)
+
+
+def shape_at(path: str) -> Shape | None:
+    """Sizes of the model that a path or a name in a configuration means; None if only the hub knows them."""
+    return KNOWN.get(path) or _from_config(Path(path).expanduser() / "config.json")
 
 
 def _from_config(path: Path) -> Shape | None:

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
+from rpg.catalogue import ModelReference
 from rpg.config.model import KNOWN_MODELS, PretrainedModel, located, lora_of
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import ChainTask, FileTask, MathTask, is_name
@@ -30,7 +31,7 @@ _HUB = re.compile(r"[\w.-]+/[\w.-]+")
 
 def wrong_paths(specs: Sequence[RunSpec], layout: Layout) -> list[str]:
     """Files and models on this machine that the runs name, but that are missing or empty."""
-    return list(dict.fromkeys(line for spec in specs for line in (*_files(spec), *_model(spec, layout))))
+    return list(dict.fromkeys(line for spec in specs for line in (*_files(spec), *_models(spec, layout))))
 
 
 def preflight(specs: Sequence[RunSpec], layout: Layout) -> list[str]:
@@ -85,27 +86,35 @@ def _files(spec: RunSpec) -> list[str]:
     return lines
 
 
-def _model(spec: RunSpec, layout: Layout) -> list[str]:
-    if not isinstance(spec.model, PretrainedModel):
-        return []
+def _models(spec: RunSpec, layout: Layout) -> list[str]:
+    reference = spec.algorithm.reference
+    lines = (
+        _model(spec, layout, "model.path", spec.model.path) if isinstance(spec.model, PretrainedModel) else []
+    )
+    if isinstance(reference, ModelReference) and spec.algorithm.needs_reference:
+        lines += _model(spec, layout, "algorithm.reference.path", str(reference.path))
+    return lines
+
+
+def _model(spec: RunSpec, layout: Layout, field: str, named: str) -> list[str]:
     if spec.backend.type == "verl" and spec.backend.ray.type == "job":
         return []  # the path is one of the cluster's file system
-    path = located(spec.model.path, layout.home) or Path(spec.model.path).expanduser()
+    path = located(named, layout.home) or Path(named).expanduser()
     if path.is_dir():
         needed = {"config.json": "config.json", "*.safetensors": "*.safetensors", "tokenizer*": "a tokenizer"}
         lacks = ", ".join(name for pattern, name in needed.items() if not any(path.glob(pattern)))
-        return [f"model.path: {path} is not a Hugging Face model: it lacks {lacks}"] if lacks else []
+        return [f"{field}: {path} is not a Hugging Face model: it lacks {lacks}"] if lacks else []
     if path.suffix == ".gguf" and path.is_file():
         advice = f"convert it first: rpg model {path}, then name it {path.stem.lower()}"
-        return [f"model.path: {path} is a GGUF file; {advice}"]
+        return [f"{field}: {path} is a GGUF file; {advice}"]
     if path.exists():
-        return [f"model.path: {path} is a file; expected the folder of a Hugging Face model"]
-    if spec.model.path in KNOWN_MODELS:
+        return [f"{field}: {path} is a file; expected the folder of a Hugging Face model"]
+    if named in KNOWN_MODELS:
         return []  # fetched when it is first needed
-    if _HUB.fullmatch(spec.model.path) and not spec.model.path.startswith("."):
+    if _HUB.fullmatch(named) and not named.startswith("."):
         return []  # may be on the hub, which is not contacted here
     return [
-        f"model.path: {path}: no such folder; expected one, a known or stored model ({', '.join(KNOWN_MODELS)}; see "
+        f"{field}: {path}: no such folder; expected one, a known or stored model ({', '.join(KNOWN_MODELS)}; see "
         "rpg model), or an id of the hub such as Qwen/Qwen3-0.6B"
     ]
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rpg.catalogue import ModelReference
 from rpg.config.backend import LocalBackend, VerlBackend
 from rpg.config.model import TinyModel, bfloat16, lora_of
 from rpg.config.run_spec import RunSpec
-from rpg.planning.model_shapes import Shape, shape_of, tiny_shape
+from rpg.planning.model_shapes import Shape, shape_at, shape_of, tiny_shape
 
 FLOAT = 4
 """Bytes of a trained weight: both back ends keep updated weights and moments in float32, whatever they compute in."""
@@ -135,16 +136,19 @@ def memory(spec: RunSpec) -> Memory | None:
     if not isinstance(backend, LocalBackend) or shape is None:
         return None
     t, r = spec.training, spec.rollout
-    reference = spec.algorithm.needs_reference and spec.algorithm.reference.type != "old"
+    reference = spec.algorithm.reference if spec.algorithm.needs_reference else None
+    teacher = shape_at(str(reference.path)) if isinstance(reference, ModelReference) else None
+    copies = (reference is not None and teacher is None) + r.staleness
     rounded = r.sampler.dtype != "same"
     weight_bytes = HALF if spec.half_weights() else FLOAT  # bytes of a weight in computations
     trained = FLOAT * (1 + MOMENTS) + weight_bytes  # gradient and moments with it
     trained += FLOAT * spec.half_weights()  # the master
-    trained += weight_bytes * (reference + r.staleness)
+    trained += weight_bytes * copies
     if lora := lora_of(model):  # fixed weights; while sampling, also a copy with the adapters merged
         held = shape.parameters * weight_bytes * (2 + rounded) + shape.adapter_parameters(lora) * trained
     else:
         held = shape.parameters * (trained + weight_bytes * rounded)
+    held += weight_bytes * teacher.parameters if teacher else 0
     response, prompt = RESPONSE_SHARE * r.max_response_tokens, PROMPT_TOKENS * r.max_prompt_tokens
     rows = t.prompts_per_step * r.group_size
     cache = shape.cache_bytes_per_token * (1 if bfloat16(spec.model) else 2)

@@ -152,7 +152,8 @@ def references(db: duckdb.DuckDBPyConnection, names: Sequence[str]) -> dict[tupl
     for sweep, variant, text, initial, old in rows.fetchall():
         schedule = {"k": "?", "kappa": "?", **(json.loads(text or "null") or {})}
         renewed = schedules.get(str(schedule.get("type")), "renewed now and then").format_map(schedule)
-        settled = "the initial model" if initial else "the old policy" if old else renewed
+        first = "the teacher" if schedule.get("type") == "model" else "the initial model"
+        settled = first if initial else "the old policy" if old else renewed
         references[sweep, variant] = "unknown" if initial is None else settled
     return references
 

@@ -69,7 +69,7 @@ def test_overrides_accept_models():
         ("grpo", {"kl": {"type": "objective", "divergence": "ufkl", "Z": 2.0}}, "algorithm", "kl.Z"),
         ("dapo", {"kl": "loss"}, "beta", "Accepted: a number above 0."),
         ("grpo", {"reference": {"type": "every_k", "kk": 2}}, "reference.kk", "did you mean 'k'?"),
-        ("grpo", {"reference": "odl"}, "reference.type", "did you mean 'old'?"),
+        ("grpo", {"reference": "olld"}, "reference.type", "did you mean 'old'?"),
         ("grpo", {"advantage": {"std": "maybe"}}, "advantage.std", "valid boolean"),
         ("dapo", {"overlong": {"factr": 1}}, "overlong.factr", "did you mean 'factor'?"),
         ("reinforce", {"clip": {"low": 0.1}}, "algorithm", "no ratio to clip"),

@@ -56,6 +56,8 @@ def test_the_kinds_of_a_section_are_taken_at_their_worst():
     assert [reach for _, reach, _ in reached(RunSpec, "track", [{"type": "wandb", "entity": "me"}])] == [
         ADDRESS
     ] * 2
+    teacher = {"name": "rpg-urkl", "reference": {"type": "model", "path": "/etc"}}
+    assert [reach for _, reach, _ in reached(RunSpec, "algorithm", [teacher])] == [NAME, NAME, PATH]
     assert next(reached(RunSpec, "no.such.field", "x"))[1] is None
     assert capability(dict[str, float]) is NUMBER and capability(str | None) is None
 

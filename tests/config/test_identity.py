@@ -59,6 +59,7 @@ RUNS = {
     ]},
     "rpg": {"algorithm": {"name": "rpg-urkl", "reference": {"type": "every_k", "k": 4}}},
     "kl-above": {"algorithm": {"name": "rpg-ufkl", "reference": {"type": "kl_above"}}},
+    "teacher": {"algorithm": {"name": "rpg-urkl", "reference": {"type": "model", "path": "x"}}},
     "dapo": {"algorithm": "dapo"},
     "reinforce-pp": {"algorithm": "reinforce-pp"},
     "ppo": {"algorithm": "ppo"},

@@ -7,6 +7,7 @@ import pandas
 
 from benchmarks.synthetic import Shape, write_sweep
 from rpg.backends.local.training_loop import train
+from rpg.models.initial_policy import initial_policy
 from rpg.report import curves
 from rpg.store import Layout, queries
 from rpg.store.database import build, connect
@@ -47,6 +48,7 @@ ALGORITHMS = {
     "grpo": "the initial model",
     "rpg-urkl": "the old policy",
     "renewed": "renewed every 3 optimizer steps",
+    "taught": "the teacher",
     "without": "the old policy",
 }
 
@@ -59,6 +61,11 @@ def test_the_reference_is_the_one_that_the_run_measured_against(tmp_path):
         "renewed": {"name": "rpg-urkl", "beta": 0.1, "reference": {"type": "every_k", "k": 3}},
         "without": {"name": "grpo", "beta": 0, "reference": "fixed"},
     }
+    folder = tmp_path / "teacher"
+    teacher = initial_policy(make_spec(seed=1), tmp_path)
+    teacher.model.save_pretrained(folder)
+    teacher.tokenizer.save_pretrained(folder)
+    settings["taught"] = {"name": "rpg-urkl", "reference": {"type": "model", "path": str(folder)}}
     for name in ALGORITHMS:
         train(make_run(tmp_path, name, make_spec(algorithm=settings.get(name, name))), tmp_path, print)
     layout = Layout.at(tmp_path)

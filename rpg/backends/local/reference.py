@@ -12,7 +12,9 @@ from rpg.backends.optimizer_steps import ReferenceSchedule
 from rpg.catalogue import Algorithm
 from rpg.models.decoding import Batch
 from rpg.models.lora import adapted, adapters
+from rpg.models.model_loading import ModelError
 from rpg.models.policy import Policy
+from rpg.models.teacher import weights_digest
 
 
 class Reference(ReferenceSchedule):
@@ -20,11 +22,13 @@ class Reference(ReferenceSchedule):
 
     Attributes:
         policy: a copy with the reference's weights; None while the reference is the policy that the next rollout updates.
+        digest: of a teacher's weights (rpg.models.teacher), which every checkpoint names.
     """
 
-    def __init__(self, algorithm: Algorithm):
+    def __init__(self, algorithm: Algorithm, teacher: Policy | None = None):
+        """`teacher`: the model of a reference of type `model`, if there is one that the loss reads."""
         super().__init__(algorithm)
-        self.policy: Policy | None = None
+        self.policy, self.digest = teacher, teacher and weights_digest(teacher.model)
 
     def begin_rollout(self, optimizer_step: int) -> None:
         """Renew the reference if that is due: until :meth:`begin_updates` it is then the policy itself."""
@@ -43,8 +47,10 @@ class Reference(ReferenceSchedule):
             self.policy = policy.frozen_copy(share=True)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor] | None]:
-        """(numbers, weights) for a checkpoint; the initial policy's weights are in the cache, so they are left out."""
+        """(numbers, weights) for a checkpoint; weights of a teacher or the initial policy have their own files."""
         numbers: dict[str, Any] = {"renewed_at": self.renewed_at, "average": self.average}
+        if self.digest:
+            return numbers | {"weights": "teacher", "digest": self.digest}, None
         if self.policy is None:
             return numbers | {"weights": "policy"}, None
         if self.renewed_at == 0:
@@ -62,8 +68,17 @@ class Reference(ReferenceSchedule):
         sampler: Policy,
         initial: Callable[[], Policy],
     ) -> None:
-        """Back to a :meth:`state`; `initial` makes the initial policy, if it is needed."""
+        """Back to a :meth:`state`; `initial` makes the initial policy, if it is needed.
+
+        Raises:
+            ModelError: the teacher is another one than that of the run so far.
+        """
         self.renewed_at, self.average = numbers["renewed_at"], numbers["average"]
+        if numbers.get("digest") != self.digest:
+            raise ModelError(
+                f"algorithm.reference.path: the weights of the teacher (SHA-256 {self.digest}...) are not those that this "
+                f"run began with ({numbers.get('digest')}...); restore them, or start another run with another path"
+            )
         if numbers["weights"] == "initial":
             self.policy = initial().frozen_copy()
         elif numbers["weights"] == "own":

@@ -23,6 +23,7 @@ from rpg.models.device import configure_device
 from rpg.models.initial_policy import starting_policy
 from rpg.models.model_loading import ModelError, load_pretrained
 from rpg.models.policy import Policy
+from rpg.models.teacher import teacher_of
 from rpg.processes import give_memory_back, keep_memory
 from rpg.store import run_provenance
 from rpg.store.live_status import TRAINING
@@ -82,7 +83,8 @@ def _begin(folder: RunFolder, spec: RunSpec, home: Path, say: Say) -> tuple[Trai
     newest = checkpoints.resumable({step for _, step in pending_evaluations(folder)}, say)
     if newest is None:
         policy = starting_policy(spec, home, say)
-        trainer = Trainer(spec, policy, _optimizer(spec, policy), Reference(spec.algorithm), roller)
+        optimizer = _optimizer(spec, policy)
+        trainer = Trainer(spec, policy, optimizer, _reference(spec, policy, home, say), roller)
         _save(checkpoints, 0, trainer)
         return trainer, checkpoints, 0
     trainer, done = _resumed(spec, newest, home, roller, say)
@@ -100,8 +102,9 @@ def resume(spec: RunSpec, checkpoint: Path, home: Path, say: Say) -> Trainer:
     if (checkpoint / "training" / "state.json").exists():
         return _resumed(spec, checkpoint, home, roller, say)[0]
     policy = _policy(spec, checkpoint, home, say)
-    reference = Reference(spec.algorithm)
-    if reference.needed:  # without the state only `fixed` is known; it stands in for the other schedules
+    reference = _reference(spec, policy, home, say)
+    # Without the state only `fixed` and a teacher are known; the initial model stands in for the other schedules.
+    if reference.needed and reference.policy is None:
         reference.policy = _initial(spec, home, say).frozen_copy()
     return Trainer(spec, policy, _optimizer(spec, policy), reference, roller)
 
@@ -112,7 +115,7 @@ def _resumed(spec: RunSpec, checkpoint: Path, home: Path, roller: Roller, say: S
     policy = _policy(spec, checkpoint, home, say)
     optimizer = _optimizer(spec, policy)
     optimizer.load(tensors, state["optimizer"])
-    reference = Reference(spec.algorithm)
+    reference = _reference(spec, policy, home, say)
     reference.restore(state["reference"], weights, policy, lambda: _initial(spec, home, say))
     sampler, device = Sampler(spec.rollout), spec.backend.device
     past = files.load_past(checkpoint)
@@ -126,6 +129,17 @@ def _optimizer(spec: RunSpec, policy: Policy) -> Optimizer:
     """The optimizer of a policy, which from here on computes with the weights it is trained with."""
     training = spec.training
     return Optimizer(policy.model, training.optimizer, training.optimizer_steps, spec.half_weights())
+
+
+def _reference(spec: RunSpec, policy: Policy, home: Path, say: Say) -> Reference:
+    """The reference of a run that begins, with its teacher if it has one."""
+    teacher = teacher_of(spec, policy.tokenizer, home, say)
+    if teacher and spec.half_weights():
+        halve_weights(teacher.model)
+    reference = Reference(spec.algorithm, teacher)
+    if teacher:
+        say(f"teacher: {teacher.model.name_or_path}, SHA-256 of its weights {reference.digest}...")
+    return reference
 
 
 def _initial(spec: RunSpec, home: Path, say: Say) -> Policy:

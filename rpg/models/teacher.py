@@ -1,0 +1,72 @@
+"""The teacher of a run whose KL refers to another model (`algorithm.reference: {type: model, path: ...}`)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import nn
+from transformers import PreTrainedTokenizerBase
+
+from rpg.catalogue import ModelReference
+from rpg.config.model import bfloat16
+from rpg.config.run_spec import RunSpec
+from rpg.models.model_cache import pretrained_folder
+from rpg.models.model_loading import ModelError, load_pretrained
+from rpg.models.policy import Policy
+
+FIELD = "algorithm.reference.path"
+
+
+def teacher_of(
+    spec: RunSpec, student: PreTrainedTokenizerBase, home: Path, say: Callable[[str], None] = print
+) -> Policy | None:
+    """The teacher on the run's device, in the precision of its arithmetic; None if its loss reads none.
+
+    Raises:
+        ModelError: it cannot be loaded, or its tokens are not the student's.
+    """
+    reference = spec.algorithm.reference
+    if not isinstance(reference, ModelReference) or not spec.algorithm.needs_reference:
+        return None
+    path = str(reference.path)
+    model, tokenizer = load_pretrained(pretrained_folder(path, home, say), field=FIELD)
+    _check_tokens(path, tokenizer, student, model.get_output_embeddings().weight.shape[0])
+    return Policy(
+        model.requires_grad_(False).to(spec.backend.device), tokenizer, bfloat16=bfloat16(spec.model)
+    )
+
+
+def _check_tokens(
+    path: str, theirs: PreTrainedTokenizerBase, ours: PreTrainedTokenizerBase, probabilities: int
+) -> None:
+    """Raises ModelError if a token of the student means something else to the teacher, or nothing.
+
+    The teacher scores the student's tokens, so only what a number stands for has to agree: not how text is split, nor
+    chat templates.
+    """
+    theirs_of, ours_of = theirs.get_vocab(), ours.get_vocab()
+    names = (
+        f"{FIELD}: {path!r} and the tokenizer of the model that is trained ({ours.name_or_path or 'tiny'!r})"
+    )
+    if theirs_of != ours_of:
+        differ = sorted({token for token, _ in theirs_of.items() ^ ours_of.items()})
+        raise ModelError(
+            f"{names} differ in {len(differ)} of their {len(theirs_of)} and {len(ours_of)} tokens, e.g. {differ[0]!r}; "
+            "a teacher needs the same tokens with the same numbers"
+        )
+    if theirs.eos_token_id != ours.eos_token_id:
+        raise ModelError(f"{names} end with different tokens: {theirs.eos_token!r} and {ours.eos_token!r}")
+    if probabilities <= max(ours_of.values()):
+        raise ModelError(f"{names}: the teacher gives probabilities of {probabilities} tokens only")
+
+
+def weights_digest(model: nn.Module) -> str:
+    """The first 16 digits of the SHA-256 of all parameters, with their names, types and shapes."""
+    digest = hashlib.sha256()
+    for name, value in sorted(model.named_parameters()):
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        digest.update(value.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]

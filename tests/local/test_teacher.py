@@ -1,0 +1,192 @@
+"""A KL to another model: what it trains, exactly; what is refused; that a killed training goes on to the same bits."""
+
+import itertools
+import shutil
+
+import pytest
+import torch
+from pydantic import ValidationError
+from transformers import GPT2Config, GPT2LMHeadModel
+
+import rpg
+from rpg.backends.local.micro_batches import Limits
+from rpg.backends.local.reference import Reference
+from rpg.backends.local.training_loop import train
+from rpg.losses.advantages import advantages
+from rpg.models.decoding import Batch
+from rpg.models.initial_policy import initial_policy
+from rpg.models.model_loading import ModelError
+from rpg.models.policy import Policy
+from rpg.models.teacher import teacher_of
+from rpg.models.tokenizer import build_tokenizer
+from rpg.planning.model_shapes import shape_at
+from rpg.planning.space import memory
+from tests.tiny import Killed, killed_in, make_run, make_spec, make_trainer, numbers
+
+LIMITS = Limits(rows=2000, tokens=10**9, tokens_of_long=10**9)
+
+
+def quiet(line):
+    pass
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def student(home):
+    return initial_policy(make_spec(), home, quiet)
+
+
+@pytest.fixture(scope="module")
+def teacher(home, student):
+    """The folder of a GPT-2 of random weights with the tiny models' tokens."""
+    return save_gpt2(home / "teacher", student.tokenizer)
+
+
+def save_gpt2(folder, tokenizer, seed=3):
+    torch.manual_seed(seed)
+    sizes = {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 64, "initializer_range": 0.5}
+    ends = {
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
+        "bos_token_id": None,
+    }
+    GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), **sizes, **ends)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def distilled(folder, algorithm=None, **changes):
+    """A run whose only objective is the KL: the reward has weight 0."""
+    settings = {"name": "rpg-urkl", "beta": 1.0, "clip": None, "dynamic_sampling": False, "overlong": None}
+    settings |= {"reference": {"type": "model", "path": str(folder)}, **(algorithm or {})}
+    return make_spec(algorithm=settings, reward={"type": "correctness", "weight": 0.0}, **changes)
+
+
+# --- the gradient, by enumeration of all responses
+
+
+def every_response(size):
+    """All responses of two tokens to one prompt; nothing ends one early."""
+    tokens = torch.tensor(list(itertools.product(range(size), repeat=2)))
+    none = torch.zeros(len(tokens), dtype=torch.long)
+    return Batch([[4, 7, 5]], none, tokens, none + 2)
+
+
+def sequence_log_probs(model, batch):
+    """(N,) log-probabilities of whole responses, from the model's own forward pass."""
+    ids = torch.cat([torch.tensor(batch.prompts).expand(len(batch), -1), batch.tokens], dim=1)
+    logits = model(ids).logits[:, -3:-1].double()
+    return logits.log_softmax(-1).gather(-1, batch.tokens[..., None]).sum((-1, -2))
+
+
+def gradient(value, model):
+    return torch.cat(
+        [g.flatten() for g in torch.autograd.grad(value, list(model.parameters()), retain_graph=True)]
+    )
+
+
+def perturbed(policy, size):
+    copy = policy.frozen_copy()
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for value in copy.model.parameters():
+            value += size * torch.randn_like(value)
+    return copy
+
+
+@pytest.mark.parametrize("moved", [False, True])
+@pytest.mark.parametrize("name", ["rpg-rkl", "rpg-fkl", "rpg-reinforce-rkl", "rpg-reinforce-fkl", "reward"])
+def test_the_gradient_is_that_of_the_kl_to_the_teacher(home, student, teacher, name, moved):
+    """E over the sampler's responses of the loss's gradient, against autograd through the KL of the two models' joint
+    distributions over all responses, with the reward's weight zero."""
+    if name == "reward" and moved:
+        pytest.skip("a policy gradient without a ratio is on-policy only")
+    spec = distilled(teacher)
+    sampler, model = perturbed(student, 0.05 * moved), student.frozen_copy().model.requires_grad_(True)
+    policy, batch = Policy(model, student.tokenizer), every_response(len(student.tokenizer))
+    reference = Reference(spec.algorithm, teacher_of(spec, student.tokenizer, home, quiet))
+    ref = reference.log_probs(batch, 1.0, LIMITS)
+    with torch.no_grad():
+        old = sampler.log_probs(batch, 1.0)
+    p_old, mask = old.double().sum(-1).exp(), torch.ones(len(batch), 2, dtype=torch.bool)
+    assert float(p_old.sum()) == pytest.approx(1, abs=1e-4)
+    common = {"beta": 1.0, "loss_agg_mode": "seq-mean-token-sum", "reference": spec.algorithm.reference}
+    if name == "reward":
+        algo = rpg.algorithm("rloo", advantage="none", **common)
+    else:
+        algo = rpg.algorithm(name, clip=None, ratio="sequence", dynamic_sampling=False, **common)
+    rows = {"old_log_prob": old, "ref_log_prob": ref, "response_mask": mask}
+    group = torch.zeros(len(batch), dtype=torch.long)
+    given = advantages(algo, rewards=torch.zeros(len(batch)), group=group, **rows)
+    weights = (len(batch) * p_old[:, None]).float()  # turns the mean over rows into an expectation
+    log_prob = policy.log_probs(batch, 1.0)
+    out = rpg.policy_loss(algo, log_prob=log_prob, advantages=given, rollout_weights=weights, **rows)
+    found = gradient(out.loss, model)
+
+    now = sequence_log_probs(model, batch)
+    theirs = sequence_log_probs(reference.policy.model, batch).detach()
+    reverse, forward = (now.exp() * (now - theirs)).sum(), (theirs.exp() * (theirs - now)).sum()
+    meant, other = (forward, reverse) if name.endswith("fkl") else (reverse, forward)
+    meant, other = gradient(meant, model), gradient(other, model)
+    assert (found - meant).norm() < 1e-3 * meant.norm() and meant.norm() > 1e-3
+    assert (found - other).norm() > 0.1 * other.norm(), "the two directions have to differ here"
+
+
+# --- runs
+
+
+def test_without_a_reward_the_policy_comes_closer_to_its_teacher(home, teacher):
+    spec = distilled(teacher, training={"steps": 6, "optimizer": {"learning_rate": 3e-3}})
+    trainer = make_trainer(spec, home)
+    trainer.reference = Reference(spec.algorithm, teacher_of(spec, trainer.policy.tokenizer, home, quiet))
+    rows = [trainer.step(step) for step in range(1, 7)]
+    assert all(row["reward"] == 0 for row in rows)
+    assert rows[-1]["kl_policy_to_ref"] < 0.8 * rows[0]["kl_policy_to_ref"]
+
+
+def test_a_killed_distillation_goes_on_to_the_same_bits_and_refuses_another_teacher(home, student, teacher):
+    own = shutil.copytree(teacher, home / "own")
+    spec = distilled(own, training={"steps": 4}, evaluation={"every": 4})
+    whole, parts = make_run(home, "whole", spec), make_run(home, "parts", spec)
+    train(whole, home, quiet)
+    with pytest.raises(Killed):
+        train(parts, home, killed_in(2))
+    save_gpt2(own, student.tokenizer, seed=4)
+    with pytest.raises(
+        ModelError, match=r"algorithm.reference.path: the weights of the teacher .* began with"
+    ):
+        train(parts, home, quiet)
+    shutil.rmtree(own)
+    shutil.copytree(teacher, own)
+    train(parts, home, quiet)
+    assert numbers(parts) == numbers(whole) and len(numbers(whole)) == 4
+
+
+# --- what is refused, and what it costs
+
+
+def test_a_teacher_with_other_tokens_is_refused_by_both_names(home, student):
+    folder = save_gpt2(home / "other", build_tokenizer("abcdefghijklmnopqrstuvwxyz?!"))
+    with pytest.raises(ModelError, match=r"algorithm.reference.path: .*other' and .* differ in \d+ of their"):
+        teacher_of(distilled(folder), student.tokenizer, home, quiet)
+    with pytest.raises(ModelError, match=r"algorithm.reference.path: .* config.json is missing"):
+        teacher_of(distilled(home), student.tokenizer, home, quiet)
+
+
+def test_verl_refuses_a_teacher_before_anything_starts(teacher):
+    with pytest.raises(
+        ValidationError, match=r"algorithm.reference model: backend verl .* cannot load a teacher"
+    ):
+        distilled(teacher, backend={"type": "verl"})
+
+
+def test_the_teacher_counts_as_memory_where_it_is_read(home, student):
+    folder = home / "qwen"
+    student.model.save_pretrained(folder)
+    without = memory(distilled(folder, algorithm={"reference": {"type": "old"}}))
+    assert memory(distilled(folder)).fixed - without.fixed == 4 * shape_at(str(folder)).parameters > 0
+    assert memory(distilled(folder, algorithm={"beta": 0.0})).fixed == without.fixed
