@@ -102,6 +102,11 @@ ROOMS = (
         "torch transformers numpy pydantic ray vllm",
     ),
     _room(
+        "rpg.bench", "what a training step costs on this machine: beside bare products, and beside TRL",
+        "rpg.errors rpg.provenance rpg.store rpg.config rpg.rewards rpg.tasks rpg.models rpg.backends.local",
+        "torch transformers trl datasets",
+    ),
+    _room(
         "rpg.integrations", "our losses inside other trainers, with one import; graded samples as logs of Inspect AI",
         "rpg.catalogue rpg.losses rpg.store rpg.config rpg.evaluation", "torch trl verl inspect_ai",
     ),
@@ -167,8 +172,8 @@ ROOMS = (
     _room(
         "rpg.cli", "the command line",
         "rpg.errors rpg.processes rpg.stats rpg.catalogue rpg.auditing rpg.store rpg.next_steps rpg.config rpg.tasks "
-        "rpg.planning rpg.models rpg.backends.local rpg.backends.verl rpg.evaluation rpg.integrations rpg.tracking "
-        "rpg.importing rpg.report rpg.study rpg.paper flows.monitor flows.machine flows.prefect flows.sweep "
+        "rpg.planning rpg.models rpg.backends.local rpg.backends.verl rpg.evaluation rpg.bench rpg.integrations "
+        "rpg.tracking rpg.importing rpg.report rpg.study rpg.paper flows.monitor flows.machine flows.prefect flows.sweep "
         "flows.study flows.other_code flows.nightly flows.serve",
         "typer rich duckdb yaml huggingface_hub httpx",
     ),
