@@ -145,7 +145,7 @@ class Recording:
         """Append one step's metrics. Names of ours, of TRL and of verl get their meaning here (docs/importing.md); any other
         number keeps its name. More values for the step last logged are added to it.
 
-        step: the trainer's own, from 0; with `updates`, so many of them are one step here. None stands for NaN, which is
+        step: the trainer's own, from 0; with `updates`, that number of them is one step here. None stands for NaN, which is
         what TRL makes of it. What is no number is left out, with a warning.
         Raises LogError: the step is no whole number. StoreError: the file cannot be written.
         """
