@@ -97,7 +97,7 @@ def trials(
     steps: int,
     say: Callable[[str], None],
 ) -> Iterator[dict[str, Any]]:
-    """TRL with the model and the prompts of `work`, measured with passes of `sizes`, or of those that fit into `room` GiB."""
+    """TRL with the model and the prompts of `work`, with passes of `sizes`, or of those that fit into `room` GiB."""
     clip, training, rollout = spec.algorithm.clip, spec.training, spec.rollout
     if clip is None:
         raise BenchError("algorithm.clip: TRL's loss has one; leave it as it is")
