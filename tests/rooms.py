@@ -72,7 +72,7 @@ ROOMS = (
     _room(
         "rpg.models", "language models: loading, sampling, log-probabilities, warm starts",
         "rpg.errors rpg.catalogue rpg.config rpg.rewards rpg.tasks",
-        "torch transformers tokenizers safetensors huggingface_hub gguf jinja2 peft liger_kernel pip",
+        "torch numpy transformers tokenizers safetensors huggingface_hub gguf jinja2 peft liger_kernel pip",
     ),
     _room(
         "rpg.backends", "shared by both back ends: manifest, prompts, optimizer steps, processes",
