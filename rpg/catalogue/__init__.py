@@ -7,9 +7,11 @@ from rpg.catalogue.components import AggregationMode as AggregationMode
 from rpg.catalogue.components import BatchAdvantage as BatchAdvantage
 from rpg.catalogue.components import Clip as Clip
 from rpg.catalogue.components import DistributionKL as DistributionKL
+from rpg.catalogue.components import EMAReference as EMAReference
 from rpg.catalogue.components import EveryK as EveryK
 from rpg.catalogue.components import ExactRatio as ExactRatio
 from rpg.catalogue.components import FixedReference as FixedReference
+from rpg.catalogue.components import Gate as Gate
 from rpg.catalogue.components import GroupAdvantage as GroupAdvantage
 from rpg.catalogue.components import GroupThenBatch as GroupThenBatch
 from rpg.catalogue.components import IgnoreSampler as IgnoreSampler

@@ -150,6 +150,15 @@ class Clip(Frozen):
         return now(self.low), now(self.high), None if self.c is None else now(self.c)
 
 
+class Gate(Frozen):
+    """SAPO's soft clip: 4 / tau * sigmoid(tau (w - 1)) in place of the ratio w, `positive` where the advantage is, else
+    `negative` (Gao et al., arXiv 2511.20347).
+    """
+
+    positive: float = Field(default=1.0, gt=0)
+    negative: float = Field(default=1.05, gt=0)
+
+
 # --- reference policy, advantage, overlong penalty --------------------------------------------------
 
 
@@ -174,6 +183,15 @@ class KLAbove(Frozen):
     decay: float = Field(default=0.9, ge=0, lt=1)
 
 
+class EMAReference(Frozen):
+    """A moving average of the policy: after every rollout step decay * reference + (1 - decay) * policy (the soft update of
+    TR-DPO, Gorbatovski et al., arXiv 2404.09656, with alpha = 1 - decay).
+    """
+
+    type: Literal["ema"] = "ema"
+    decay: float = Field(default=0.95, gt=0, lt=1)
+
+
 class FixedReference(Frozen):
     """The initial model."""
 
@@ -193,7 +211,7 @@ class ModelReference(Frozen):
 
 
 Reference = Annotated[
-    OldReference | EveryK | KLAbove | FixedReference | ModelReference,
+    OldReference | EveryK | KLAbove | EMAReference | FixedReference | ModelReference,
     Field(discriminator="type"),
     BeforeValidator(named),
 ]
@@ -202,12 +220,14 @@ Reference = Annotated[
 class GroupAdvantage(Frozen):
     """Reward minus the mean of its group, divided by the group's standard deviation if `std`.
 
-    `rescale` multiplies by (responses / responses in groups whose rewards differ), GPG's alpha.
+    `rescale` multiplies by (responses / responses in groups whose rewards differ), GPG's alpha. `by_length`: the mean is
+    weighted by the lengths of the responses, which is OPO's baseline.
     """
 
     type: Literal["group"] = "group"
     std: bool = True
     rescale: bool = False
+    by_length: bool = False
 
 
 class LeaveOneOut(Frozen):
@@ -313,12 +333,12 @@ RolloutCorrection = Annotated[
 
 _UNIONS: dict[str, tuple[type[BaseModel], ...]] = {
     "kl": (NoKL, ObjectiveKL, LossKL, RewardKL, DistributionKL),
-    "reference": (OldReference, EveryK, KLAbove, FixedReference, ModelReference),
+    "reference": (OldReference, EveryK, KLAbove, EMAReference, FixedReference, ModelReference),
     "advantage": (GroupAdvantage, LeaveOneOut, BatchAdvantage, GroupThenBatch, GAE, RawReward),
     "rollout_correction": (ExactRatio, IgnoreSampler, TruncatedWeights, MaskedWeights),
 }
 # place of a component in a config -> the component, for messages that list its fields
 MODELS: dict[str, type[BaseModel]] = {
     **{f"{at}.{m.model_fields['type'].default}": m for at, union in _UNIONS.items() for m in union},
-    **{"clip": Clip, "overlong": Overlong},
+    **{"clip": Clip, "gate": Gate, "overlong": Overlong},
 }

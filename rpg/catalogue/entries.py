@@ -14,6 +14,7 @@ from rpg.catalogue.components import (
     Clip,
     DistributionKL,
     FixedReference,
+    Gate,
     GroupAdvantage,
     GroupThenBatch,
     LeaveOneOut,
@@ -278,6 +279,39 @@ def _more() -> Iterator[Algorithm]:
         objective="E_π[R], ratio truncated",
         surrogate="cispo",
         clip=Clip(low=1.0, high=0.28, c=None),
+    )
+    yield Algorithm(
+        name="gmpo",
+        display_name="GMPO",
+        description="The geometric mean of a response's ratios, each clipped by itself (bounds of log w).",
+        citation="Zhao et al., GMPO, arXiv 2507.20673",
+        formula="−sA, s = (Π clip(w))^(1/length)",
+        objective="E_π[R], on-policy",
+        surrogate="gmpo",
+        clip=Clip(low=0.4, high=0.4, c=None),
+        ratio="sequence",
+        loss_agg_mode="seq-mean-token-mean",
+    )
+    yield Algorithm(
+        name="sapo",
+        display_name="SAPO",
+        description="A sigmoid of the ratio instead of a clip: tokens lose their gradient gradually.",
+        citation="Gao et al., SAPO, arXiv 2511.20347",
+        formula="−(4/τ) σ(τ(w − 1)) A",
+        objective="E_π[R], on-policy",
+        surrogate="sapo",
+        gate=Gate(),
+        loss_agg_mode="seq-mean-token-mean",
+    )
+    yield Algorithm(
+        name="opo",
+        display_name="OPO",
+        description="Plain policy gradient; the baseline is the group's mean weighted by length.",
+        citation="Hao et al., OPO, arXiv 2505.23585",
+        formula="−(R − Σ length R / Σ length) log π",
+        objective="E_π[R], on-policy",
+        surrogate="policy_gradient",
+        advantage=GroupAdvantage(std=False, by_length=True),
     )
     yield Algorithm(
         name="reinforce",

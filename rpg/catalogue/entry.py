@@ -18,6 +18,7 @@ from rpg.catalogue.components import (
     Clip,
     ExactRatio,
     Frozen,
+    Gate,
     GroupAdvantage,
     NoKL,
     ObjectiveKL,
@@ -61,10 +62,11 @@ class Algorithm(Frozen):
     paper_rows: tuple[str, ...] = ()
     preset: Literal["paper", "released"] | None = None
 
-    surrogate: Literal["rpg", "ppo_clip", "gspo", "cispo", "policy_gradient"]
+    surrogate: Literal["rpg", "ppo_clip", "gspo", "gmpo", "cispo", "sapo", "policy_gradient"]
     kl: KL = NoKL()
     beta: float = Field(default=0.0, ge=0)
     clip: Clip | None = None
+    gate: Gate | None = None
     ratio: RatioLevel = "token"
     loss_agg_mode: AggregationMode = "token-mean"
     reference: Reference = OldReference()
@@ -81,7 +83,7 @@ class Algorithm(Frozen):
     def _belongs_together(self) -> Algorithm:
         rpg, kl = self.surrogate == "rpg", self.kl
         differentiable = rpg and isinstance(kl, ObjectiveKL) and kl.style == "differentiable"
-        level = {"gspo": "sequence"}.get(self.surrogate, "token")
+        level = {"gspo": "sequence", "gmpo": "sequence"}.get(self.surrogate, "token")
         rules = {
             "surrogate rpg accepts kl of type objective, distribution or none": not rpg
             or kl.type in ("none", "objective", "distribution"),
@@ -102,7 +104,10 @@ class Algorithm(Frozen):
             "kl.Z scales the whole loss of surrogate rpg; other surrogates do not use it": rpg
             or not isinstance(kl, ObjectiveKL)
             or kl.Z == 1.0,
-            "policy_gradient has no ratio to clip": self.surrogate != "policy_gradient" or self.clip is None,
+            f"{self.surrogate} has no ratio to clip": self.surrogate not in ("policy_gradient", "sapo")
+            or self.clip is None,
+            "gate is the soft clip of surrogate sapo, which needs one": (self.surrogate == "sapo")
+            == (self.gate is not None),
             "clip.gradient only applies to the differentiable RPG losses": differentiable
             or self.clip is None
             or self.clip.gradient == "exact",

@@ -44,7 +44,7 @@ CLAIMS = {
     # k1 in the loss: its gradient averages to nothing
     "reinforce-pp (released)": ([], [TOKEN, RESPONSE]),
     "reinforce-pp-baseline (released)": ([], [TOKEN, RESPONSE]),
-    **{name: ([], [TOKEN, RESPONSE]) for name in ("gpg", "gspo", "reinforce")},
+    **{name: ([], [TOKEN, RESPONSE]) for name in ("gpg", "gspo", "gmpo", "sapo", "opo", "reinforce")},
     # distillation, without the reward; a JSD is none of the objectives
     **{name: ([TOKEN_RKL],) * 2 for name in ("opd", "opd-rkl")},
     "opd-fkl": ([TOKEN_FKL],) * 2,
