@@ -11,6 +11,7 @@ from rpg.catalogue.components import EMAReference as EMAReference
 from rpg.catalogue.components import EveryK as EveryK
 from rpg.catalogue.components import ExactRatio as ExactRatio
 from rpg.catalogue.components import FixedReference as FixedReference
+from rpg.catalogue.components import GammaGate as GammaGate
 from rpg.catalogue.components import Gate as Gate
 from rpg.catalogue.components import GroupAdvantage as GroupAdvantage
 from rpg.catalogue.components import GroupThenBatch as GroupThenBatch
@@ -18,6 +19,7 @@ from rpg.catalogue.components import IgnoreSampler as IgnoreSampler
 from rpg.catalogue.components import KLAbove as KLAbove
 from rpg.catalogue.components import LeaveOneOut as LeaveOneOut
 from rpg.catalogue.components import LossKL as LossKL
+from rpg.catalogue.components import Mask as Mask
 from rpg.catalogue.components import MaskedWeights as MaskedWeights
 from rpg.catalogue.components import ModelReference as ModelReference
 from rpg.catalogue.components import NoKL as NoKL
@@ -27,6 +29,7 @@ from rpg.catalogue.components import Overlong as Overlong
 from rpg.catalogue.components import RatioLevel as RatioLevel
 from rpg.catalogue.components import RawReward as RawReward
 from rpg.catalogue.components import Reference as Reference
+from rpg.catalogue.components import RejectedSamples as RejectedSamples
 from rpg.catalogue.components import RewardKL as RewardKL
 from rpg.catalogue.components import RolloutCorrection as RolloutCorrection
 from rpg.catalogue.components import Schedule as Schedule

@@ -168,10 +168,17 @@ def _per_response(kind: Advantage, reward: Tensor, group: Tensor, lengths: Tenso
     highest = zeros.scatter_reduce(0, index, reward, "amax", include_self=False)
     lowest = zeros.scatter_reduce(0, index, reward, "amin", include_self=False)
     differs = (highest > lowest)[index]
+    if kind.type == "best_of_group":
+        best = reward == highest[index]
+        others = zeros.scatter_reduce(
+            0, index, torch.where(best, lowest[index], reward), "amax", include_self=False
+        )
+        alone = zeros.index_add(0, index, best.to(reward))[index] == 1
+        centred = torch.where(best & alone, highest[index] - others[index], 0)
     if kind.type == "leave_one_out":
         result = centred * (size / (size - 1).clamp(min=1))[index]
-    elif kind.type == "group" and kind.std:
-        variance = zeros.index_add(0, index, centred * centred) / (size - 1).clamp(min=1)
+    elif kind.type in ("group", "best_of_group") and kind.std:
+        variance = zeros.index_add(0, index, (reward - mean[index]) ** 2) / (size - 1).clamp(min=1)
         result = centred / (variance.sqrt() + EPSILON)[index]
     else:
         result = centred
