@@ -339,7 +339,8 @@ def _more() -> Iterator[Algorithm]:
         gate=GammaGate(),
         ratio="sequence",
     )
-    for by, measure in (("tv", "probability"), ("kl", "two-outcome KL")):
+    measures: dict[Any, str] = {"tv": "probability", "kl": "two-outcome KL"}
+    for by, measure in measures.items():
         yield Algorithm(
             name=f"dppo-{by}",
             display_name=f"DPPO-{by.upper()}",
