@@ -63,12 +63,12 @@ def override(base: Algorithm, **overrides: Any) -> Algorithm:
         raise _explain(error) from None
 
 
-_UNIONS = ("kl", "reference", "advantage", "rollout_correction")
+_UNIONS = ("kl", "reference", "advantage", "rollout_correction", "gate")
 
 
 def _merge(default: Any, value: Any, field: str) -> Any:
     if field in _UNIONS:
-        value = named(value)
+        value, default = named(value), default or {"type": None}
         same = isinstance(value, Mapping) and value.get("type", default["type"]) == default["type"]
         return {**default, **value} if same else value  # another type shares no fields with the default one
     if isinstance(default, Mapping) and isinstance(value, Mapping):

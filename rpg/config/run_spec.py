@@ -98,6 +98,11 @@ class RunSpec(Section):
                 f"algorithm.reference model: backend {backend.type} computes the reference from a copy of the policy's "
                 "own model and cannot load a teacher; accepted: old, every_k, kl_above, fixed, or backend.type local"
             )
+        if reference.type == "ema" and (not backend.has_teacher or self.half_weights()):
+            raise ValueError(
+                "algorithm.reference ema: averaged by the embedded trainer (backend local), in float32; accepted: old, "
+                "every_k, kl_above, fixed"
+            )
         if reference.type == "model" and reference.path is None and algo.needs_reference:
             raise ValueError(
                 f"algorithm.reference.path: {algo.name} needs a teacher: a folder, a checkpoint of a run for example, or "

@@ -15,10 +15,17 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from rpg.catalogue import Algorithm, ExactRatio, IgnoreSampler, RolloutCorrection, TruncatedWeights
+from rpg.catalogue import (
+    Algorithm,
+    ExactRatio,
+    IgnoreSampler,
+    RejectedSamples,
+    RolloutCorrection,
+    TruncatedWeights,
+)
 from rpg.losses.advantages import require_reference, require_types
 from rpg.losses.aggregation import Counts, aggregate, token_weights
-from rpg.losses.kl_terms import bounded_exp, k3
+from rpg.losses.kl_terms import bounded_exp, estimator, k3
 from rpg.losses.surrogates import Ratio, TokenInputs, token_loss
 
 LOG_PROB_FLOOR = -1e4  # log 0 = -inf becomes this, so that it can be multiplied by a weight of zero
@@ -256,13 +263,30 @@ def rollout_weights(
     if isinstance(setting, ExactRatio | IgnoreSampler):
         return None
     with torch.no_grad():
-        log_ratio = torch.where(response_mask != 0, old_log_prob - sampler_log_prob, 0)
+        mask = response_mask != 0
+        log_ratio = torch.where(mask, old_log_prob - sampler_log_prob, 0)
+        if isinstance(setting, RejectedSamples):
+            return _kept(setting, log_ratio, mask).to(log_ratio.dtype)
         if setting.level == "sequence":
             log_ratio = log_ratio.sum(-1, keepdim=True)
         ratio = bounded_exp(log_ratio)
         if isinstance(setting, TruncatedWeights):
             return ratio.clamp(max=setting.cap)
         return torch.where((ratio >= setting.low) & (ratio <= setting.high), ratio, 0)
+
+
+def _kept(setting: RejectedSamples, log_ratio: Tensor, mask: Tensor) -> Tensor:
+    """What is not rejected: (B, T) bool of tokens, or (B, 1) of responses."""
+    measure = log_ratio if setting.by == "k1" else torch.where(mask, estimator(setting.by, -log_ratio)[0], 0)
+    if setting.level in ("sum", "mean"):
+        length = mask.sum(-1, keepdim=True).clamp(min=1) if setting.level == "mean" else 1
+        measure = measure.sum(-1, keepdim=True) / length
+    if setting.by == "k1":
+        ratio = bounded_exp(measure)
+        kept = (ratio >= setting.low) & (ratio <= setting.high)
+    else:
+        kept = measure <= setting.high
+    return (kept | ~mask).all(-1, keepdim=True) if setting.level == "all" else kept
 
 
 def weight_metrics(setting: RolloutCorrection, weights: Tensor, response_mask: Tensor) -> dict[str, float]:

@@ -148,6 +148,7 @@ class Trainer:
             self.optimizer.update_mode()
             metrics |= self._update(step, experience)
             self.optimizer.rollout_mode()
+            self.reference.end_updates(self.policy)
             log_prob, update = scored - start, time.perf_counter() - scored
         self.progress.begin("", 0, "")
         total = time.perf_counter() - began
