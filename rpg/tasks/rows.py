@@ -58,7 +58,10 @@ def read_rows(
 
 def _json_rows(path: Path, bad: list[DataError] | None) -> Iterator[tuple[str, dict[str, Any]]]:
     with open(path, "rb") as handle:
-        lines = iter(lambda: handle.readline(MAX_LINE_MIB * 2**20 + 1), b"")
+        read = iter(lambda: handle.readline(MAX_LINE_MIB * 2**20 + 1), b"")
+        lines = (
+            part for line in read for part in line.rstrip(b"\r\n").split(b"\r")
+        )  # JSON escapes it in text
         for number, raw in enumerate(lines, 1):
             where = f"{path}: line {number}"
             if len(raw) > MAX_LINE_MIB * 2**20:
