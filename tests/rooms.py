@@ -59,11 +59,12 @@ ROOMS = (
     ),
     _room(
         "rpg.rewards", "verifiers, graders and their processes, rewards",
-        "rpg.errors rpg.processes rpg.config rpg.answers", "psutil regex",
+        "rpg.errors rpg.processes rpg.config rpg.answers", "psutil reasoning_gym regex sympy",
     ),
     _room(
         "rpg.tasks", "problems: task types, training sets, benchmarks, leaks, preparation",
-        "rpg.errors rpg.config rpg.store rpg.answers", "datasets huggingface_hub pyarrow pydantic",
+        "rpg.errors rpg.processes rpg.config rpg.store rpg.answers",
+        "datasets huggingface_hub pyarrow pydantic reasoning_gym",
     ),
     _room(
         "rpg.planning", "what a run needs: counts, measured time, memory and GPUs by arithmetic",
@@ -137,7 +138,7 @@ ROOMS = (
         "flows.monitor", "the live table: what a sweep is doing, read from its files", "rpg.store rpg.report", "rich"
     ),
     _room(
-        "flows.machine", "slots, child processes, Ray clusters and disk space of this machine",
+        "flows.machine", "slots, child processes, Ray clusters, Slurm jobs and disk space",
         "rpg.errors rpg.processes rpg.provenance rpg.fork_server rpg.store rpg.config rpg.planning", "pydantic",
         starts="rpg.backends rpg.backends.local rpg.backends.verl rpg.evaluation rpg.tracking",
     ),
