@@ -32,13 +32,14 @@ def adopt(
     ] = True,
     home: Home = None,
 ) -> None:
-    """Propose task, columns, verifier, split and settings for data or a script of yours, as commented YAML.
+    """Propose task, columns, template, verifier, split and settings for data or a script of yours, as commented YAML.
 
-    Scripts are read as text, never executed; the functions that give rewards are copied out of them. Rows that cannot be
-    used are listed in unusable.txt; repeats and overlaps are left out by the training, and said here.
+    Scripts are read as text: the functions that give rewards are copied out of them, with what they name, for training to
+    run; nothing else of them ever is. left-out.txt lists the rows that cannot be used, repeats and overlaps.
     """
     from rpg.adopting import propose, read_source
     from rpg.config.sweep_spec import load_file
+    from rpg.errors import UserError
     from rpg.next_steps import command
     from rpg.tasks import load_problems
     from rpg.tasks.preparation import data_digest
@@ -50,19 +51,35 @@ def adopt(
     chosen, unusable = propose(origin, folder, model)
     spec = load_file(folder / "sweep.yaml", {}, data_digest).runs[0].spec
     splits = load_problems(spec.task)
-    say(
-        f"{folder}: {len(splits.train):,} problems to train on, {len(splits.benchmarks['held-out']):,} held out\n{chosen}"
-    )
-    left_out = [f"{drop.reason}: {drop.problem}, {drop.detail}" for drop in splits.dropped]
-    for what, lines in (("cannot be used", unusable), ("left out", left_out)):
-        say(f"{len(lines):,} rows {what}", "yellow" if lines else None)
+    held_out = len(splits.benchmarks["held-out"])
+    say(f"{folder}: {len(splits.train):,} problems to train on, {held_out:,} held out\n{chosen}")
+    dropped = [
+        f"{drop.reason}: {drop.problem}, {drop.detail}: {drop.text[-60:]!r}" for drop in splits.dropped
+    ]
+    (folder / "left-out.txt").write_text("".join(f"{line}\n" for line in unusable + dropped), "utf-8")
+    for what, lines in (
+        ("cannot be used", unusable),
+        (f"left out (lines of the files in {folder})", dropped),
+    ):
+        say(f"{len(lines):,} rows {what}" + (":" if lines else ""), "yellow" if lines else None)
         for line in lines[:_SHOWN]:
             say(f"  {line}", "dim")
+        if len(lines) > _SHOWN:
+            say(f"  ... and {len(lines) - _SHOWN:,} more, in left-out.txt", "dim")
     for remark in origin.remarks:
         say(f"! {remark}", "yellow")
+    if origin.rewards:
+        file = folder / "adopted_rewards.py"
+        say(
+            f"! {file}: {', '.join(origin.rewards)} and what they name; sampling and training run it",
+            "yellow",
+        )
     if samples:
         from rpg.adopting.first_samples import first_samples
 
-        for line in first_samples(spec, layout.home, complain):
-            say(line)
+        try:
+            for line in first_samples(spec, layout.home, complain):
+                say(line)
+        except UserError as error:
+            say(f"no samples before training: {error}", "yellow")
     say(f"next: {command('sweep', str(folder / 'sweep.yaml'), layout=layout)}")
