@@ -118,6 +118,10 @@ ROOMS = (
         "torch transformers trl verl inspect_ai",
     ),
     _room(
+        "rpg.adopting", "somebody's data, TRL script or verl command as files to train with",
+        "rpg.errors rpg.auditing rpg.config rpg.rewards rpg.tasks rpg.models rpg.evaluation", "yaml",
+    ),
+    _room(
         "rpg.tracking", "metrics sent to TensorBoard, Weights & Biases, MLflow",
         "rpg.errors rpg.processes rpg.config rpg.store", "torch wandb mlflow pydantic",
     ),
@@ -176,7 +180,7 @@ ROOMS = (
         "rpg.cli", "the command line",
         "rpg.errors rpg.processes rpg.stats rpg.catalogue rpg.auditing rpg.store rpg.next_steps rpg.config rpg.tasks "
         "rpg.planning rpg.models rpg.backends.local rpg.backends.verl rpg.evaluation rpg.bench rpg.integrations "
-        "rpg.tracking rpg.importing rpg.report rpg.study rpg.paper flows.monitor flows.machine flows.prefect flows.sweep "
+        "rpg.tracking rpg.importing rpg.adopting rpg.report rpg.study rpg.paper flows.monitor flows.machine flows.prefect flows.sweep "
         "flows.study flows.other_code flows.nightly flows.serve",
         "typer rich duckdb yaml huggingface_hub httpx",
     ),

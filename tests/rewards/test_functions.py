@@ -17,8 +17,14 @@ from rpg.rewards.scoring import Answered, Scorer
 from tests.operations.serving import words_of
 from tests.specs import load_run
 
-BATCH = Batch(["a?", "b?"], ["yes", "no!"], [3, 2], {"answer": ["yes", "yes"], "level": [1, 2]})
-CHAT = Batch([[{"role": "user", "content": "a?"}]], ["yes"], [3], {"answer": ["yes"]})
+BATCH = Batch(
+    ["a?", "b?"],
+    ["yes", "no!"],
+    [3, 2],
+    {"answer": ["yes", "yes"], "level": [1, 2]},
+    ["#### yes", "#### yes"],
+)
+CHAT = Batch([[{"role": "user", "content": "a?"}]], ["yes"], [3], {"answer": ["yes"]}, ["yes"])
 
 
 def returns(value):
