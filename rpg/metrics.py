@@ -81,6 +81,27 @@ _DECLARED = (
         shown=True,
         nightly=Band(0.25, 0.02),
     ),
+    Metric(
+        "tool_calls",
+        "calls of an environment's tools per response",
+        "Calls of tools",
+        "Rewards",
+        unit="per response",
+    ),
+    Metric(
+        "failed_calls",
+        "share of the calls that could not be read or failed",
+        "Failed calls",
+        "Rewards",
+        unit="share",
+    ),
+    Metric(
+        "environment_tokens",
+        "tokens per response that an environment wrote: context, never in a loss",
+        "Tokens of the environment",
+        "Work",
+        unit="per response",
+    ),
     Metric("loss", "policy loss, mean over the step's updates", "Loss", "Updates"),
     Metric(
         "kl_old_to_policy",

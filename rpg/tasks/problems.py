@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from rpg.config.data_source import Chat
 from rpg.config.model import SupervisedStart, WarmStart
-from rpg.config.task import Verifier
+from rpg.config.task import EnvironmentTask, Verifier
 from rpg.errors import UserError
 
 
@@ -148,10 +149,12 @@ class Demonstrations(Protocol):
     def longest_response(self) -> int:
         """Characters of the longest full response."""
 
-    def ability(self, rng: random.Random) -> tuple[Given, str]:
-        """(prompt, response) with a full, right response."""
+    def ability(self, rng: random.Random) -> tuple[Given, str | Sequence[str]]:
+        """(prompt, response) with a full, right response; of a conversation the turns, every second one a tool's."""
 
-    def behaviour(self, rng: random.Random, warm: WarmStart | SupervisedStart) -> tuple[Given, str]:
+    def behaviour(
+        self, rng: random.Random, warm: WarmStart | SupervisedStart
+    ) -> tuple[Given, str | Sequence[str]]:
         """(prompt, response) in the style of the initial policy."""
 
 
@@ -190,15 +193,29 @@ class ProblemDemonstrations:
     def longest_response(self) -> int:
         return max(len(problem.demonstration or "") for problem in self.held_out + self._shown)
 
-    def ability(self, rng: random.Random) -> tuple[Given, str]:
+    def ability(self, rng: random.Random) -> tuple[Given, Any]:
         problem = rng.choice(self._shown)
         return problem.given(), problem.demonstration or ""
 
-    def behaviour(self, rng: random.Random, warm: WarmStart | SupervisedStart) -> tuple[Given, str]:
+    def behaviour(self, rng: random.Random, warm: WarmStart | SupervisedStart) -> tuple[Given, Any]:
         problem = rng.choice(self._shown)
         # There is no general way to corrupt a step of a demonstration.
         full = rng.random() < warm.scratchpad_fraction
         return problem.given(), problem.demonstration or "" if full else self.verifier.written(problem.answer)
+
+
+def demonstrated(task: EnvironmentTask, *turns: Mapping[str, Mapping[str, object]] | str) -> str:
+    """A conversation for :attr:`Problem.demonstration`: texts, and calls {tool: {parameter: value}} as the task has them
+    written."""
+    texts = []
+    for turn in turns:
+        if isinstance(turn, str):
+            texts.append(turn)
+            continue
+        ((tool, arguments),) = turn.items()
+        body = json.dumps({"name": tool, "arguments": arguments}) if task.call == "json" else None
+        texts.append(task.markers[0] + (body or str(*arguments.values())) + task.markers[1])
+    return json.dumps(texts)
 
 
 def problem_characters(splits: Splits) -> set[str]:
