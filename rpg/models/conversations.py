@@ -148,7 +148,7 @@ class Conversations:
         talk.turns.append(tokenizer.decode(ids, skip_special_tokens=True))
         talk.truncated = bool(samples.truncated[at]) or size < int(samples.batch.lengths[at])
         begin, end = map(re.escape, self.task.markers)
-        asked = re.findall(f"{begin}(.*?){end}", tokenizer.decode(ids), re.DOTALL)
+        asked = re.findall(f"{begin}(.*?){end}", talk.turns[-1], re.DOTALL)
         if talk.truncated or not asked or talk.calls >= self.task.calls:
             return False
         replies = [self.environments.call(row, text) for text in asked]

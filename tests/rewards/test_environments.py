@@ -90,7 +90,10 @@ def made(tmp_path):
     (tmp_path / "counting.py").write_text(MODULE)
 
     def make(name="Counter", **fields):
-        files = {"train": str(tmp_path / "train.jsonl"), "benchmarks": {"held-out": str(tmp_path / "held-out.jsonl")}}
+        files = {
+            "train": str(tmp_path / "train.jsonl"),
+            "benchmarks": {"held-out": str(tmp_path / "held-out.jsonl")},
+        }
         task = EnvironmentTask.model_validate(
             {"type": "environment", "factory": f"counting:{name}", "seconds": 1, **files, **fields}
         ).model_copy(update={"beside": tmp_path})
@@ -129,7 +132,9 @@ def test_a_tool_that_misbehaves_costs_one_reply_and_nobody_else_notices(made):
             assert environments.begin(row, {"start": 10 * row}, f"key {row}") == "Count!"
         for number, (text, words) in enumerate(FAILURES.values(), 1):
             reply = environments.call(0, text)
-            assert reply.failed and words in reply.text and len(reply.text) < 300 and "\n" not in reply.text, reply
+            assert (
+                reply.failed and words in reply.text and len(reply.text) < 300 and "\n" not in reply.text
+            ), reply
             assert environments.call(1, call("add", amount=1)) == (str(10 + number), False)
         assert environments.call(0, call("later")) == ("later", False)
         assert (environments.reward(0), environments.reward(1)) == (0.0, 10.0 + len(FAILURES))
@@ -165,9 +170,15 @@ def test_the_network_is_there_for_a_task_that_allows_it(made):
 
 
 def test_a_class_that_cannot_be_used_ends_the_run_with_a_sentence(made):
-    with made("Broken") as environments, pytest.raises(EnvironmentFault, match="counting:Broken: reset: KeyError"):
+    with (
+        made("Broken") as environments,
+        pytest.raises(EnvironmentFault, match="counting:Broken: reset: KeyError"),
+    ):
         environments.begin(0, {}, "key")
-    with made(call="text") as environments, pytest.raises(EnvironmentFault, match="text needs one tool with one param"):
+    with (
+        made(call="text") as environments,
+        pytest.raises(EnvironmentFault, match="text needs one tool with one param"),
+    ):
         environments.begin(0, {}, "key")
 
 
@@ -177,7 +188,9 @@ def test_tools_and_their_schemas_are_those_of_trl(made):
         schemas = environments.schemas()
     functions = {schema["function"]["name"]: schema["function"] for schema in schemas}
     assert sorted(functions) == ["add", "dice", "fail", "later"]
-    assert functions["add"]["parameters"]["properties"] == {"amount": {"type": "integer", "description": "How much."}}
+    assert functions["add"]["parameters"]["properties"] == {
+        "amount": {"type": "integer", "description": "How much."}
+    }
 
     class Inherits:
         def reset(self):
