@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import product
 
 import torch
@@ -21,7 +22,7 @@ from rpg.auditing.subjects import ratio_levels
 from rpg.auditing.worlds import World
 from rpg.catalogue import algorithm
 from rpg.losses.aggregation import Counts
-from rpg.losses.policy_loss import LossOutput, policy_loss
+from rpg.losses.policy_loss import policy_loss
 
 BETA, DRIFTS, SEEDS = 0.3, (0.0, 0.4), (0, 1)
 SYMBOLS = 3
@@ -68,7 +69,7 @@ def step(loss: LossFunction, world: World, drift: float, leak: bool) -> Tensor:
     view, logits = leaky(world) if leak else world, world.policy(drift)
     inputs = batches_of(view, logits, world.ref, world.rewards[:, None] * view.mask)
     slopes = batch_slopes(loss, inputs(torch.arange(len(world.tokens))))
-    return moments(view, logits, slopes, world.probabilities(world.old)).mean
+    return moments(view, logits, slopes, weights=world.probabilities(world.old)).mean
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class TurnRow:
     loss: str
     environment: str
     exact: tuple[str, ...]
-    """Objectives whose gradient the masked loss has, whatever the drift, of E[R] − β D at the levels of objectives.LEVELS."""
+    """Objectives whose gradient the masked loss has, whatever the drift."""
     masked: float
     """Bias against the objective it is named for (the worst over drifts and seeds); of an aggregation, after scaling."""
     leaked: float
@@ -114,12 +115,7 @@ def _aggregations(kind: str) -> list[TurnRow]:
             mask = leaky(world).mask if leak else world.mask
             tokens = float(world.probabilities(world.old) @ mask.sum(-1).double()) * len(mask)
             counts = Counts(tokens, len(mask), mask.shape[1])  # of a large batch
-
-            def loss(
-                ref_log_prob: Tensor | None = None, algo=algo, counts=counts, **inputs: Tensor
-            ) -> LossOutput:  # type: ignore[no-untyped-def]  # noqa: ARG001, E501
-                return policy_loss(algo, counts=counts, **inputs)
-
+            loss = partial(policy_loss, algo, counts=counts)
             moved = step(loss, world, 0.0, leak)
             scale = moved @ exact / (exact @ exact)
             errors.append(float((moved - scale * exact).norm() / (scale * exact).norm()))
