@@ -8,6 +8,7 @@ it has to be; `leaked` the same loss with that token taken for one of the policy
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import product
@@ -19,15 +20,14 @@ from rpg.auditing.measure import EXACT
 from rpg.auditing.moments import LossFunction, batch_slopes, batches_of, moments, relative
 from rpg.auditing.objectives import LEVELS, Objective, gradient
 from rpg.auditing.subjects import ratio_levels
-from rpg.auditing.worlds import World
+from rpg.auditing.worlds import World, of_responses
 from rpg.catalogue import algorithm
 from rpg.losses.aggregation import Counts
 from rpg.losses.policy_loss import policy_loss
 
 BETA, DRIFTS, SEEDS = 0.3, (0.0, 0.4), (0, 1)
-SYMBOLS = 3
-_NEVER = -1e9
-"""Logarithm of the probability of an answer that a deterministic environment does not give."""
+SYMBOLS, LENGTH, SAID = 3, 4, 1
+"""Of the language; of a response; the place of the environment's token."""
 
 
 def turn_world(kind: str, seed: int = 0) -> World:
@@ -35,37 +35,23 @@ def turn_world(kind: str, seed: int = 0) -> World:
     g = torch.Generator().manual_seed(seed)
     chances = torch.randn(SYMBOLS, SYMBOLS, generator=g, dtype=torch.float64).log_softmax(-1)
     if kind == "deterministic":
-        best = chances.argmax(-1, keepdim=True)
-        chances = torch.full_like(chances, _NEVER).scatter(1, best, 0.0)
-    whole = list(product(range(SYMBOLS), repeat=4))
-    responses = sorted(
-        {r[:2] if kind == "ends" and r[1] == 0 else r for r in whole if chances[r[0], r[1]] > _NEVER}
-    )
-    index: dict[tuple[int, ...], int] = {}
-    for response in responses:
-        for t in range(len(response)):
-            index.setdefault(response[:t], len(index))
-    shape = len(responses), 4
-    tokens, states = torch.zeros(shape, dtype=torch.long), torch.zeros(shape, dtype=torch.long)
-    within, said = torch.zeros(shape, dtype=torch.bool), torch.zeros(shape, dtype=torch.float64)
-    for n, response in enumerate(responses):
-        for t, token in enumerate(response):
-            tokens[n, t], states[n, t], within[n, t] = token, index[response[:t]], True
-        said[n, 1] = chances[response[0], response[1]]
-    old, apart, direction = torch.randn(3, len(index), SYMBOLS, generator=g, dtype=torch.float64)
-    rewards = torch.randn(len(responses), generator=g, dtype=torch.float64)
-    mask = within & (torch.arange(4) != 1)
-    made = World(tokens, states, mask, rewards, old, old + 0.7 * apart, direction, said)
-    return replace(made, rewards=rewards - made.probabilities(old) @ rewards)
+        chances = torch.where(chances == chances.amax(-1, keepdim=True), 0.0, -torch.inf)
+    possible = [r for r in product(range(SYMBOLS), repeat=LENGTH) if chances[r[0], r[SAID]].isfinite()]
+    ended = {r[: SAID + 1] if kind == "ends" and r[SAID] == 0 else r for r in possible}
+    base = of_responses(sorted(ended), SYMBOLS, LENGTH, seed)
+    said = torch.zeros(base.mask.shape, dtype=torch.float64)
+    said[:, SAID] = chances[base.tokens[:, 0], base.tokens[:, SAID]]
+    world = replace(base, mask=base.mask & (torch.arange(LENGTH) != SAID), environment=said)
+    return replace(world, rewards=world.rewards - world.probabilities(world.old) @ world.rewards)
 
 
 def leaky(world: World) -> World:
     """The world as a loss sees it that takes the environment's tokens for the policy's."""
-    return replace(world, mask=world.mask | (world.environment != 0), environment=None)
+    return replace(world, mask=world.mask | (torch.arange(LENGTH) == SAID), environment=None)
 
 
-def step(loss: LossFunction, world: World, drift: float, leak: bool) -> Tensor:
-    """E[step] of a sum over responses, (S * V,), under the sampling policy and the true environment."""
+def expected_step(loss: LossFunction, world: World, drift: float, leak: bool) -> Tensor:
+    """The average step (S * V,), of a sum over responses, under the sampling policy and the true environment."""
     view, logits = leaky(world) if leak else world, world.policy(drift)
     inputs = batches_of(view, logits, world.ref, world.rewards[:, None] * view.mask)
     slopes = batch_slopes(loss, inputs(torch.arange(len(world.tokens))))
@@ -81,7 +67,7 @@ class TurnRow:
     exact: tuple[str, ...]
     """Objectives whose gradient the masked loss has, whatever the drift."""
     masked: float
-    """Bias against the objective it is named for (the worst over drifts and seeds); of an aggregation, after scaling."""
+    """Bias against the objective it is named for, the worst over drifts and seeds; of an aggregation, up to its scale."""
     leaked: float
     """The same with a leak."""
 
@@ -89,38 +75,35 @@ class TurnRow:
 def _levels(kind: str) -> list[TurnRow]:
     rows = []
     for subject in ratio_levels(BETA):
-        bias: dict[tuple[str, bool], float] = {}
-        for seed, drift, level, leak in product(SEEDS, DRIFTS, LEVELS, (False, True)):
+        bias = {(level, leak): 0.0 for level in LEVELS for leak in (False, True)}
+        for seed, drift, leak in product(SEEDS, DRIFTS, (False, True)):
             world = turn_world(kind, seed)
-            exact = gradient(
-                Objective(level, subject.divergence), world, world.policy(drift), world.ref, BETA
-            )
-            error = relative(step(subject.loss, world, drift, leak), exact)
-            bias[level, leak] = max(bias.get((level, leak), 0.0), error)
-        named = "token" if subject.name.endswith("token") else "sequence"
-        is_exact = tuple(
-            Objective(level, subject.divergence).short for level in LEVELS if bias[level, False] <= EXACT
-        )
-        rows.append(TurnRow(subject.name, kind, is_exact, bias[named, False], bias[named, True]))
+            moved = expected_step(subject.loss, world, drift, leak)
+            for level in LEVELS:
+                objective = Objective(level, subject.divergence)
+                exact = gradient(objective, world, world.policy(drift), world.ref, BETA)
+                bias[level, leak] = max(bias[level, leak], relative(moved, exact))
+        level = "token" if subject.name.endswith("token") else "sequence"
+        exact_for = [x for x in LEVELS if bias[x, False] <= EXACT]
+        names = tuple(Objective(x, subject.divergence).short for x in exact_for)
+        rows.append(TurnRow(subject.name, kind, names, bias[level, False], bias[level, True]))
     return rows
 
 
 def _aggregations(kind: str) -> list[TurnRow]:
     """Against E[R], on-policy."""
-    world, rows = turn_world(kind), []
-    exact = gradient(Objective("sequence", "none"), world, world.old, world.ref, 0.0)
+    world, rows, target = turn_world(kind), [], Objective("sequence", "none")
+    exact = gradient(target, world, world.old, world.ref, 0.0)
     for mode in ("seq-mean-token-sum", "seq-mean-token-sum-norm", "token-mean", "seq-mean-token-mean"):
         algo, errors = algorithm("reinforce", loss_agg_mode=mode), []
         for leak in (False, True):
             mask = leaky(world).mask if leak else world.mask
             tokens = float(world.probabilities(world.old) @ mask.sum(-1).double()) * len(mask)
-            counts = Counts(tokens, len(mask), mask.shape[1])  # of a large batch
-            loss = partial(policy_loss, algo, counts=counts)
-            moved = step(loss, world, 0.0, leak)
+            loss = partial(policy_loss, algo, counts=Counts(tokens, len(mask), LENGTH))  # of a large batch
+            moved = expected_step(loss, world, 0.0, leak)
             scale = moved @ exact / (exact @ exact)
-            errors.append(float((moved - scale * exact).norm() / (scale * exact).norm()))
-        is_exact = (Objective("sequence", "none").short,) if errors[0] <= EXACT else ()
-        rows.append(TurnRow(mode, kind, is_exact, *errors))
+            errors.append(relative(moved, scale * exact))
+        rows.append(TurnRow(mode, kind, (target.short,) if errors[0] <= EXACT else (), *errors))
     return rows
 
 
@@ -130,7 +113,7 @@ def audit_turns() -> list[TurnRow]:
     return rows + [row for kind in ("random", "ends") for row in _aggregations(kind)]
 
 
-def as_markdown(rows: list[TurnRow]) -> str:
+def as_markdown(rows: Sequence[TurnRow]) -> str:
     """A table of them."""
     lines = [
         "| loss | environment | masked: exact for | masked: bias | leaked: bias |",
@@ -139,11 +122,11 @@ def as_markdown(rows: list[TurnRow]) -> str:
     for row in rows:
         biases = ["0" if bias <= EXACT else f"{bias:.0%}" for bias in (row.masked, row.leaked)]
         lines.append(
-            f"| {row.loss} | {row.environment} | {', '.join(row.exact) or 'none'} | {biases[0]} | {biases[1]} |"
+            f"| {row.loss} | {row.environment} | {', '.join(row.exact) or 'none'} | {' | '.join(biases)} |"
         )
     return "\n".join(lines)
 
 
-def as_json(rows: list[TurnRow]) -> str:
+def as_json(rows: Sequence[TurnRow]) -> str:
     """All rows."""
     return json.dumps([asdict(row) for row in rows], ensure_ascii=False)

@@ -5,6 +5,7 @@ Shapes: N responses (all there are), T tokens, S states (prefixes), V vocabulary
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
@@ -70,6 +71,11 @@ def world(vocabulary: int = 3, length: int = 3, seed: int = 0, eos: bool = False
     if eos:
         ended = {tuple(r[: r.index(0) + 1]) if 0 in r else r for r in responses}
         responses = sorted(ended, key=lambda r: (len(r), r))
+    return of_responses(responses, vocabulary, length, seed)
+
+
+def of_responses(responses: Sequence[tuple[int, ...]], vocabulary: int, length: int, seed: int) -> World:
+    """A world of these responses, with random logits and rewards."""
     index: dict[tuple[int, ...], int] = {}
     for response in responses:
         for t in range(len(response)):

@@ -83,7 +83,7 @@ def locate(data: dict[str, Any], file: Path) -> dict[str, Any]:
 def _named(spec: RunSpec) -> dict[str, Coded]:
     """The sections of a run that name code, by their keys in a manifest."""
     named: dict[str, Coded] = {part.called(): part for part in spec.reward if isinstance(part, PythonReward)}
-    if isinstance(spec.task, EnvironmentTask) and spec.task.factory:
+    if isinstance(spec.task, EnvironmentTask):
         named[FACTORY] = spec.task
     return named
 

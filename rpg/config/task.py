@@ -188,6 +188,7 @@ def _shown(source: DataSource) -> Any:
 OneSource = Annotated[DataSource, BeforeValidator(_source), PlainSerializer(_shown)]
 Sources = Annotated[
     tuple[DataSource, ...],
+    Field(min_length=1),
     BeforeValidator(_sources),
     PlainSerializer(
         lambda sources: _shown(sources[0]) if len(sources) == 1 else [_shown(source) for source in sources]
@@ -203,7 +204,7 @@ class FileTask(TaskSection):
     """
 
     type: Literal["file"]
-    train: Annotated[Sources, Field(min_length=1), BY_CONTENT]
+    train: Annotated[Sources, BY_CONTENT]
     """A file, a mapping (a source, see below), or a list of these."""
     benchmarks: Annotated[dict[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")], OneSource], BY_CONTENT]
     """Benchmark name -> file (or mapping) of held-out problems. Those that also occur in `train` are not trained on."""
@@ -246,35 +247,24 @@ class FileTask(TaskSection):
         return {**raw, **named, **_chat_paths(raw, at)}
 
 
-class EnvironmentTask(FileTask):
-    """Problems that the model works on in turns with an environment, whose class is as TRL's GRPOTrainer takes it.
+Marker = Annotated[str, NAME, Field(min_length=1)]
 
-    What the environment says is part of the response that the model sees, and no part of any loss (docs/turns.md).
+
+class EnvironmentTask(FileTask):
+    """Your own problems, as of type file, on which the model works in turns with an environment (docs/turns.md).
+
+    What the environment says is part of the response that the model sees, and no part of any loss.
     """
 
     type: Literal["environment"]  # type: ignore[assignment]
-    environment: Literal["python", "calculator", "encyclopedia", "guess"] = "python"
-    """`python`: a class of yours, with problems from files. The others ship, with problems that are made by code."""
-    factory: Annotated[Annotated[str, AfterValidator(module_function)] | None, CODE] = None
-    """`module:Class`, in a file beside the YAML file or in an installed package; or a function that returns an instance."""
-    train: Annotated[Sources, BY_CONTENT] = ()
-    """As of type file. The environment's `reset` is called with all columns of a problem's row."""
-    benchmarks: Annotated[
-        dict[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")], OneSource], BY_CONTENT
-    ] = {}  # noqa: RUF012
-    train_problems: Positive = 2_000
-    """Of an environment that ships."""
-    benchmark_problems: Positive = 64
-    data_seed: int = 0
-    """Seed of the problems. The run's `seed` never changes the data."""
+    factory: Annotated[str, CODE, AfterValidator(module_function)]
+    """`module:Class`, as TRL's GRPOTrainer takes it, in a file beside the YAML file or in an installed package; or a
+    function that returns an instance. Its `reset` gets all columns of a problem's row."""
     calls: Positive = 4
-    """Calls in a response. What the model calls after that gets no reply, and the response ends."""
+    """Calls in a response that are answered."""
     call: Literal["json", "text"] = "json"
     """What stands between the markers: {"name": ..., "arguments": {...}}, or the argument of the only tool as text."""
-    markers: tuple[Annotated[str, NAME, Field(min_length=1)], Annotated[str, NAME, Field(min_length=1)]] = (
-        "<tool_call>",
-        "</tool_call>",
-    )
+    markers: tuple[Marker, Marker] = ("<tool_call>", "</tool_call>")
     reply: Annotated[str | None, NAME] = None
     """What follows a call, with `{reply}` for what the tool returns; the call's end marker then ends the turn. null: as the
     model's chat template writes a tool's message, and the turn ends with an end token."""
@@ -285,7 +275,7 @@ class EnvironmentTask(FileTask):
     seconds: Annotated[float, Field(gt=0), OPERATES] = 10.0
     """A call without an answer after this time has failed."""
     memory_gib: Annotated[float, Field(gt=0), OPERATES] = 2.0
-    digest: Annotated[str | None, CODE, Field(pattern=r"^[0-9a-f]{16}$")] = None
+    digest: Annotated[str, CODE, Field(pattern=r"^[0-9a-f]{16}$")] | None = None
     """Digest of the source, filled in when the file is read: a changed class makes another run."""
     beside: Annotated[Path | None, CODE, Field(exclude=True, repr=False)] = None
     """Folder that is searched for the module first. Default: the folder of the file that names the class."""
@@ -293,22 +283,13 @@ class EnvironmentTask(FileTask):
     @property
     def function(self) -> str:
         """What is executed."""
-        return self.factory or ""
+        return self.factory
 
     @model_validator(mode="after")
-    def _has_benchmarks(self) -> EnvironmentTask:
-        yours = self.environment == "python"
-        given = {"factory": self.factory, "train": self.train, "benchmarks": self.benchmarks}
-        wrong = [name for name, value in given.items() if bool(value) != yours]
-        if wrong:
-            says = "needs a class and files: give" if yours else "has its own class and problems: leave out"
-            raise ValueError(f"environment {self.environment} {says} {', '.join(wrong)}")
+    def _has_place(self) -> EnvironmentTask:
         if self.reply is not None and "{reply}" not in self.reply:
             raise ValueError("reply must contain {reply}, the place of what the tool returns")
         return self
-
-    def benchmark_names(self) -> tuple[str, ...]:
-        return tuple(self.benchmarks) or (self.environment,)
 
 
 def _chat_paths(raw: dict[str, Any], at: Callable[[Any], Any]) -> dict[str, Any]:

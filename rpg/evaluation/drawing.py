@@ -19,7 +19,6 @@ from rpg.evaluation.engines.protocol import Engine, Sampling
 from rpg.models.truncated_sampling import evaluation_restriction
 from rpg.store.checkpoints import model_files_digest
 from rpg.store.draws import Draws
-from rpg.tasks.environments import settings_of
 
 Say = Callable[[str], None]
 
@@ -34,7 +33,7 @@ class Drawing(NamedTuple):
     device: str
     bfloat16: bool
     environment: Mapping[str, Any] | None = None
-    """Of a task with turns: rpg.tasks.environments.settings_of."""
+    """Of a task with turns: what they depend on."""
 
     @classmethod
     def of(cls, spec: RunSpec) -> Drawing:
@@ -42,7 +41,9 @@ class Drawing(NamedTuple):
         rollout, e = spec.rollout, spec.evaluation
         lengths = rollout.max_prompt_tokens, rollout.max_response_tokens
         sampling = Sampling(e.temperature, *lengths, evaluation_restriction(spec))
-        turns = settings_of(spec.task) if isinstance(spec.task, EnvironmentTask) else None
+        names = {"factory", "digest", "calls", "call", "markers", "reply", "reply_characters", "network"}
+        talks = isinstance(spec.task, EnvironmentTask)
+        turns = spec.task.model_dump(mode="json", include=names) if talks else None
         return cls(e.engine, e.place, sampling, spec.seed, spec.backend.device, bfloat16(spec.model), turns)
 
     def start(self, say: Say) -> Engine:

@@ -25,7 +25,7 @@ from rpg.models.tokenizer import encode_prompts
 from rpg.models.truncated_sampling import WHOLE, Restriction
 from rpg.rewards.environment_process import Environments
 from rpg.tasks import DataError
-from rpg.tasks.environments import factory_of, sources_of
+from rpg.tasks.environments import sources_of
 from rpg.tasks.problems import Given
 
 Kept = Mapping[str, Sequence[Mapping[str, str]]]
@@ -48,23 +48,13 @@ class Talk:
     entropy: list[float] = field(default_factory=list)
     truncated: bool = False
 
-    def add(self, ids: Sequence[int], log_prob: Sequence[float], entropy: Sequence[float]) -> None:
-        """Tokens of the policy."""
+    def add(self, ids: Sequence[int], log_prob: Sequence[float] = (), entropy: Sequence[float] = ()) -> None:
+        """Tokens of the policy, or without log-probabilities of the environment."""
+        zeros = [0.0] * len(ids)
         self.tokens += ids
-        self.heard += [False] * len(ids)
-        self.log_prob += log_prob
-        self.entropy += entropy
-
-    def own(self) -> list[int]:
-        """The policy's tokens alone."""
-        return [token for token, heard in zip(self.tokens, self.heard, strict=True) if not heard]
-
-    def hear(self, ids: Sequence[int]) -> None:
-        """Tokens of the environment."""
-        self.tokens += ids
-        self.heard += [True] * len(ids)
-        self.log_prob += [0.0] * len(ids)
-        self.entropy += [0.0] * len(ids)
+        self.heard += [not log_prob] * len(ids)
+        self.log_prob += log_prob or zeros
+        self.entropy += entropy or zeros
 
 
 class Conversations:
@@ -73,7 +63,7 @@ class Conversations:
     def __init__(self, task: EnvironmentTask, kept: Kept | None = None):
         """`kept` are the sources in a run's manifest; outside a run None, for those on disk."""
         self.task = task
-        self.environments = Environments(task, factory_of(task), sources_of(task, kept))
+        self.environments = Environments(task, sources_of(task, kept))
         self._schemas: list[Any] | None = None
 
     def encode(
@@ -158,7 +148,7 @@ class Conversations:
         if len(talk.tokens) + len(said) >= limit:
             talk.truncated = True
             return False
-        talk.hear(said)
+        talk.add(said)
         talk.turns.append(tokenizer.decode(said, skip_special_tokens=True))
         return True
 

@@ -35,10 +35,10 @@ class Environments(AbstractContextManager["Environments"]):
     by then is told to a new process, so that they go on as if nothing had happened.
     """
 
-    def __init__(self, task: EnvironmentTask, factory: str, sources: Sequence[Mapping[str, str]]):
-        self.task, self.factory = task, factory
+    def __init__(self, task: EnvironmentTask, sources: Sequence[Mapping[str, str]]):
+        self.task = task
         begin = {
-            "function": factory, "sources": list(sources), "memory_gib": task.memory_gib, "form": task.call,
+            "function": task.factory, "sources": list(sources), "memory_gib": task.memory_gib, "form": task.call,
             "characters": task.reply_characters, "network": task.network,
         }  # fmt: skip
         self._process = UserProcess("rpg.rewards.environment_worker", begin, task.memory_gib)
@@ -75,7 +75,7 @@ class Environments(AbstractContextManager["Environments"]):
         try:
             self._tell(row)
         except _Failed as failure:
-            raise EnvironmentFault(f"task.factory: {self.factory}: {failure}") from None
+            raise EnvironmentFault(f"task.factory: {self.task.factory}: {failure}") from None
         value: float | None = self._required({**self._events[row][0], "what": "reward"}, "get_reward")
         return value
 
@@ -105,7 +105,7 @@ class Environments(AbstractContextManager["Environments"]):
         try:
             return self._ask(event, seconds)
         except _Failed as failure:
-            raise EnvironmentFault(f"task.factory: {self.factory}: {what}: {failure}") from None
+            raise EnvironmentFault(f"task.factory: {self.task.factory}: {what}: {failure}") from None
 
     def _ask(self, event: Mapping[str, Any], seconds: float = 0.0) -> Any:
         """What an event comes to. Raises _Failed; EnvironmentFault: the class cannot be imported or made."""

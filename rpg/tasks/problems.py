@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +11,7 @@ from typing import Any, Protocol
 
 from rpg.config.data_source import Chat
 from rpg.config.model import SupervisedStart, WarmStart
-from rpg.config.task import EnvironmentTask, Verifier
+from rpg.config.task import Verifier
 from rpg.errors import UserError
 
 
@@ -202,20 +201,6 @@ class ProblemDemonstrations:
         # There is no general way to corrupt a step of a demonstration.
         full = rng.random() < warm.scratchpad_fraction
         return problem.given(), problem.demonstration or "" if full else self.verifier.written(problem.answer)
-
-
-def demonstrated(task: EnvironmentTask, *turns: Mapping[str, Mapping[str, object]] | str) -> str:
-    """A conversation for :attr:`Problem.demonstration`: texts, and calls {tool: {parameter: value}} as the task has them
-    written."""
-    texts = []
-    for turn in turns:
-        if isinstance(turn, str):
-            texts.append(turn)
-            continue
-        ((tool, arguments),) = turn.items()
-        body = json.dumps({"name": tool, "arguments": arguments}) if task.call == "json" else None
-        texts.append(task.markers[0] + (body or str(*arguments.values())) + task.markers[1])
-    return json.dumps(texts)
 
 
 def problem_characters(splits: Splits) -> set[str]:

@@ -97,7 +97,7 @@ def made(tmp_path):
         task = EnvironmentTask.model_validate(
             {"type": "environment", "factory": f"counting:{name}", "seconds": 1, **files, **fields}
         ).model_copy(update={"beside": tmp_path})
-        return Environments(task, task.factory, kept_source(task))
+        return Environments(task, kept_source(task))
 
     return make
 

@@ -86,9 +86,12 @@ class LocalEngine:
         if self.keeps_samples:
             self._samples.append(samples)
         if talks:
+            own = [
+                [t for t, heard in zip(talk.tokens, talk.heard, strict=True) if not heard] for talk in talks
+            ]
             return [
-                Completion("".join(talk.turns), tuple(talk.own()), talk.truncated, talk.turns, talk.earned)
-                for talk in talks
+                Completion("".join(talk.turns), tuple(ids), talk.truncated, talk.turns, talk.earned)
+                for ids, talk in zip(own, talks, strict=True)
             ]
         lengths, cut = samples.batch.lengths.tolist(), samples.truncated.tolist()
         return [
