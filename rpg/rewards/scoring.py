@@ -103,7 +103,10 @@ class Scorer(AbstractContextManager["Scorer"]):
         """
         answered = [a._replace(response=self.turn(a.response)) for a in answered]
         grades = self._grader.grade(
-            [Item(a.response if a.last is None else a.last, a.answer, a.truncated, a.columns) for a in answered]
+            [
+                Item(a.response if a.last is None else a.last, a.answer, a.truncated, a.columns)
+                for a in answered
+            ]
         )
         totals = [0.0] * len(answered)
         parts: list[dict[str, float | None]] = [

@@ -149,7 +149,7 @@ def inputs(seed=0):
     within = torch.arange(TOKENS) < lengths[:, None]
     heard = torch.zeros_like(within)
     heard[torch.arange(RESPONSES) % 4 != 0, 2:4] = True
-    names = ("log_prob", "old_log_prob", "ref_log_prob", "sampler_log_prob")
+    names = ("log_prob", "old_log_prob", "ref_log_prob", "sampler_log_prob", "values", "token_kl")
     values = {name: torch.rand(RESPONSES, TOKENS, generator=g).add(0.1).log() for name in names}
     return values, within, within & ~heard, torch.randn(RESPONSES, generator=g)
 
@@ -165,10 +165,18 @@ def slopes(algo, values, mask, rewards, leak=""):
     values = dict(values)
     group = torch.arange(RESPONSES) // 4
     given = {"old_log_prob": values["old_log_prob"], "ref_log_prob": values["ref_log_prob"]}
+    whole = {"token_kl": values["token_kl"]} if algo.kl.type == "distribution" else {}
     masks = dict.fromkeys(("advantages", "weights", "loss", "counts"), mask) | (
         {leak: values["within"]} if leak else {}
     )
-    a = advantages(algo, rewards=rewards, group=group, response_mask=masks["advantages"], **given)
+    a = advantages(
+        algo,
+        rewards=rewards,
+        group=group,
+        response_mask=masks["advantages"],
+        values=values["values"],
+        **given,
+    )
     weights = rollout_weights(
         algo.rollout_correction, old_log_prob=values["old_log_prob"], sampler_log_prob=values["sampler_log_prob"],
         response_mask=masks["weights"],
@@ -183,6 +191,7 @@ def slopes(algo, values, mask, rewards, leak=""):
         rollout_weights=weights,
         counts=counts,
         **given,
+        **whole,
     )
     out.loss.backward()
     return log_prob.grad, out
@@ -191,9 +200,9 @@ def slopes(algo, values, mask, rewards, leak=""):
 def cases():
     correction = {"type": "truncate", "level": "sequence", "cap": 2.0}
     for name, algo in algorithms().items():
-        if algo.advantage.type != "gae":
-            yield name, algo
-            yield f"{name} corrected", override(algo, rollout_correction=correction)
+        yield name, algo
+        yield f"{name} corrected", override(algo, rollout_correction=correction)
+    yield "ppo with a critic", override(algorithms()["ppo"], advantage={"type": "gae"})
     for divergence in ("fkl", "rkl", "ufkl", "urkl"):
         for level in LEVELS:
             for mode in MODES:

@@ -186,7 +186,7 @@ class Trainer:
             values = self.critic.score(batch, limits)
             targets = value_targets(algorithm, values=values, **given)
         advantages = advantages_of(algorithm, values=values, **given)
-        kl = float(torch.where(mask, k3(current - drawn), 0).sum() / batch.lengths.sum())
+        kl = float(torch.where(mask, k3(current - drawn), 0).sum() / mask.sum())
         return Experience(batch, old, reference, advantages, sampled, weights, values, targets), kl
 
     def _update(self, step: int, experience: Experience) -> dict[str, float]:
