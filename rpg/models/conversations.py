@@ -23,7 +23,7 @@ from rpg.models.decoding import Batch, Samples, ignore_progress
 from rpg.models.policy import Policy
 from rpg.models.tokenizer import encode_prompts
 from rpg.models.truncated_sampling import WHOLE, Restriction
-from rpg.rewards.environment_process import Environments
+from rpg.rewards.environment_process import EnvironmentFault, Environments
 from rpg.tasks import DataError
 from rpg.tasks.environments import sources_of
 from rpg.tasks.problems import Given
@@ -66,24 +66,14 @@ class Conversations:
         self.environments = Environments(task, sources_of(task, kept))
         self._schemas: list[Any] | None = None
 
-    def encode(
-        self, tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Given], limit: int
-    ) -> list[list[int]]:
-        """:func:`rpg.models.tokenizer.encode_prompts`, with descriptions of the tools if the chat template has a place for
-        them and writes the replies, too.
-        """
-        if self._schemas is None:
-            described = self.task.reply is None and "tools" in (tokenizer.chat_template or "")
-            self._schemas = self.environments.schemas() if described else []
-        return encode_prompts(tokenizer, prompts, limit, self._schemas)
-
     def sample(
         self,
         policy: Policy,
-        prompts: Sequence[Sequence[int]],
+        prompts: Sequence[Given],
         columns: Sequence[Mapping[str, Any]],
         keys: Sequence[str],
         *,
+        max_prompt_tokens: int,
         group_size: int,
         max_new_tokens: int,
         uniforms: Tensor | None,
@@ -95,19 +85,19 @@ class Conversations:
 
         columns: of each prompt's problem, for `reset`. keys: one per response, from which everything follows that its
         environment draws at random. `max_new_tokens` counts the environment's tokens, too; a reply that leaves no room for
-        another token of the policy ends the response. Raises EnvironmentFault.
+        another token of the policy ends the response. Raises EnvironmentFault; DataError: a prompt is too long.
         """
         task, environments = self.task, self.environments
         if task.reply is not None:
             restriction = replace(restriction, stop=(*restriction.stop, task.markers[1]))
         talks = [Talk() for _ in keys]
-        for row, key in enumerate(keys):
-            environments.begin(row, columns[row // group_size], key)
+        said = [environments.begin(row, columns[row // group_size], key) for row, key in enumerate(keys)]
+        ids = self._encoded(policy.tokenizer, prompts, said, max_prompt_tokens)
         active, size = list(range(len(talks))), group_size
         positions = getattr(policy.model.config, "max_position_embeddings", None) or 1 << 30
         while active:
             before = [talks[row].tokens for row in active]
-            so_far = [[*prompts[row // group_size], *own] for row, own in zip(active, before, strict=True)]
+            so_far = [[*ids[row // group_size], *own] for row, own in zip(active, before, strict=True)]
             given = so_far[::size]  # at first one for a whole group
             room = min(max_new_tokens - min(map(len, before)), positions - max(map(len, given)))
             drawn = None
@@ -126,7 +116,30 @@ class Conversations:
         for row, talk in enumerate(talks):
             talk.earned = environments.reward(row)
         environments.forget()
-        return _samples(prompts, talks, group_size, samples.log_prob.device), talks
+        return _samples(ids, talks, group_size, samples.log_prob.device), talks
+
+    def _encoded(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        prompts: Sequence[Given],
+        said: Sequence[str | None],
+        limit: int,
+    ) -> list[list[int]]:
+        """Prompts as token ids, each with what `reset` said (one text per response) at the end of its last user message;
+        with descriptions of the tools if the chat template has a place for them and writes the replies, too.
+        """
+        if self._schemas is None:
+            described = self.task.reply is None and "tools" in (tokenizer.chat_template or "")
+            self._schemas = self.environments.schemas() if described else []
+        size = len(said) // len(prompts)
+        groups = [said[start : start + size] for start in range(0, len(said), size)]
+        if any(len(set(texts)) > 1 for texts in groups):
+            raise EnvironmentFault(
+                f"task.factory: {self.task.factory}: reset returned different texts for one problem; responses that are "
+                "compared need the same prompt, so accepted: a text that follows from the row's columns"
+            )
+        whole = [_with_text(prompt, texts[0]) for prompt, texts in zip(prompts, groups, strict=True)]
+        return encode_prompts(tokenizer, whole, limit, self._schemas)
 
     def _goes_on(
         self, tokenizer: PreTrainedTokenizerBase, talk: Talk, samples: Samples, at: int, row: int, limit: int
@@ -155,6 +168,17 @@ class Conversations:
     def close(self) -> None:
         """End the environments' process."""
         self.environments.close()
+
+
+def _with_text(prompt: Given, text: str | None) -> Given:
+    """A prompt whose last user message goes on with `text`."""
+    if not text:
+        return prompt
+    if isinstance(prompt, str):
+        return prompt + text
+    last = max((at for at, message in enumerate(prompt) if message["role"] == "user"), default=0)
+    longer = {**prompt[last], "content": prompt[last]["content"] + text}
+    return (*prompt[:last], longer, *prompt[last + 1 :])
 
 
 def reply_tokens(

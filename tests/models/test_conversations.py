@@ -20,6 +20,7 @@ from rpg.models.decoding import Batch
 from rpg.models.policy import Policy
 from rpg.models.seeds import uniforms
 from rpg.models.tokenizer import build_tokenizer
+from rpg.rewards.environment_process import EnvironmentFault
 from tests.models.expected import expected_log_probs, gpt2
 from tests.models.test_lean import model
 
@@ -68,10 +69,9 @@ def conversations(folder, kind="qwen3", lean=True):
     policy = Policy(lm, tokenizer, lean=lean)
     policy.stop = []  # random responses end too soon for two calls
     talking = Conversations(task_of(folder))
-    prompts = talking.encode(tokenizer, ["0-2:", "0:"], 16)
     keys = [f"row {row}" for row in range(2 * GROUP)]
     samples, talks = talking.sample(
-        policy, prompts, [{}, {}], keys, group_size=GROUP, max_new_tokens=limit,
+        policy, ["0-2:", "0:"], [{}, {}], keys, max_prompt_tokens=16, group_size=GROUP, max_new_tokens=limit,
         uniforms=uniforms(2 * GROUP, limit, "talk"), temperature=TEMPERATURE,
     )  # fmt: skip
     talking.close()
@@ -267,6 +267,13 @@ def test_a_reply_is_written_by_the_chat_template_and_cannot_speak_for_the_model(
     plain = reply_tokens(tokenizer, task_of(folder), ["a<pad>b", "c"])
     assert tokenizer.decode(plain) == "[ab][c]"
     talking = Conversations(task)
-    (prompt,) = talking.encode(tokenizer, ["hi"], 64)
+    hello = ({"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"})
+    for prompt, words in (
+        ("hi", "[echo](user)hi you<eos>"),
+        (hello, "[echo](user)hi you<eos>\n(assistant)ho<eos>"),
+    ):
+        (ids,) = talking._encoded(tokenizer, [prompt], [" you"] * 2, 64)
+        assert tokenizer.decode(ids).startswith(words)
+    with pytest.raises(EnvironmentFault, match="reset returned different texts for one problem"):
+        talking._encoded(tokenizer, ["hi"], ["a", "b"], 64)
     talking.close()
-    assert tokenizer.decode(prompt).startswith("[echo](user)hi<eos>")

@@ -156,9 +156,8 @@ class Roller:
         spec, rollout = self.spec, self.spec.rollout
         began = time.perf_counter()
         problems = [self.problems[i] for i in numbers]
-        encode = self.conversations.encode if self.conversations else encode_prompts
-        prompts = encode(policy.tokenizer, [p.given() for p in problems], rollout.max_prompt_tokens)
-        rows = len(prompts) * rollout.group_size
+        given = [p.given() for p in problems]
+        rows = len(given) * rollout.group_size
         progress, limit = self.progress, rollout.max_response_tokens
         progress.begin("rollout", rows, "responses")
 
@@ -176,11 +175,14 @@ class Roller:
         }
         talks: list[Talk] = []
         if self.conversations is None:
+            prompts = encode_prompts(policy.tokenizer, given, rollout.max_prompt_tokens)
             samples = policy.sample(prompts, **how)
         else:
             keys = [f"{spec.seed} rollout {step} {round_} {row}" for row in range(rows)]
             columns = [p.columns for p in problems]
-            samples, talks = self.conversations.sample(policy, prompts, columns, keys, **how)
+            samples, talks = self.conversations.sample(
+                policy, given, columns, keys, max_prompt_tokens=rollout.max_prompt_tokens, **how
+            )
         sampled = time.perf_counter()
         progress.begin("reward", rows, "responses")
         graded = self._grade(policy, samples, problems, talks)

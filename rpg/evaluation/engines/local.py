@@ -64,11 +64,8 @@ class LocalEngine:
         groups = [list(group) for _, group in groupby(requests, key=lambda r: (r.prompt, r.columns))]
         if len({len(group) for group in groups}) > 1:  # some samples of a problem exist already
             groups = [[request] for request in requests]
-        talking = self.conversations
-        encode = talking.encode if talking else encode_prompts
-        prompts = encode(
-            policy.tokenizer, [group[0].prompt for group in groups], self.sampling.max_prompt_tokens
-        )
+        talking, longest = self.conversations, self.sampling.max_prompt_tokens
+        given = [group[0].prompt for group in groups]
         drawn = torch.cat([seeds.uniforms(1, limit, *r.key) for r in requests]) if temperature else None
         how: dict[str, Any] = {
             "group_size": len(groups[0]),
@@ -79,10 +76,10 @@ class LocalEngine:
         }
         talks: list[Talk] = []
         if talking is None:
-            samples = policy.sample(prompts, **how)
+            samples = policy.sample(encode_prompts(policy.tokenizer, given, longest), **how)
         else:
             columns, keys = [group[0].columns for group in groups], [str(r.key) for r in requests]
-            samples, talks = talking.sample(policy, prompts, columns, keys, **how)
+            samples, talks = talking.sample(policy, given, columns, keys, max_prompt_tokens=longest, **how)
         if self.keeps_samples:
             self._samples.append(samples)
         if talks:
