@@ -58,8 +58,8 @@ ROOMS = (
         outside="mpmath math_verify sympy",
     ),
     _room(
-        "rpg.rewards", "verifiers, graders and their processes, rewards",
-        "rpg.errors rpg.processes rpg.config rpg.answers", "psutil reasoning_gym regex sympy",
+        "rpg.rewards", "verifiers, graders and their processes, rewards, environments",
+        "rpg.errors rpg.processes rpg.config rpg.answers", "psutil reasoning_gym regex sympy transformers",
     ),
     _room(
         "rpg.tasks", "problems: task types, training sets, benchmarks, leaks, preparation",

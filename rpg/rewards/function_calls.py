@@ -104,10 +104,10 @@ def _by_form(function: Callable[..., Any], batch: Batch) -> Any:
     by_name = {
         name: values for name, values in arguments.items() if name in accepted and name not in by_place
     }
-    return _awaited(function(*(arguments[name] for name in by_place if name in arguments), **by_name))
+    return awaited(function(*(arguments[name] for name in by_place if name in arguments), **by_name))
 
 
-def _awaited(result: Any) -> Any:
+def awaited(result: Any) -> Any:
     """What a function returns, or what a coroutine function returns in the end."""
 
     async def end() -> Any:
@@ -128,7 +128,7 @@ def _one_by_one(function: Callable[..., Any], batch: Batch) -> list[Any]:
             "ground_truth": columns.get("answer", ""),
             "extra_info": {**columns, "prompt": batch.prompts[number]},
         }
-        rows.append(_awaited(function(**{name: value for name, value in given.items() if name in names})))
+        rows.append(awaited(function(**{name: value for name, value in given.items() if name in names})))
     return [row["score"] if isinstance(row, Mapping) and "score" in row else row for row in rows]
 
 

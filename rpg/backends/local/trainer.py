@@ -187,7 +187,7 @@ class Trainer:
             values = self.critic.score(batch, limits)
             targets = value_targets(algorithm, values=values, **given)
         advantages = advantages_of(algorithm, values=values, **given)
-        kl = float(torch.where(mask, k3(current - drawn), 0).sum() / batch.lengths.sum())
+        kl = float(torch.where(mask, k3(current - drawn), 0).sum() / mask.sum())
         return Experience(batch, old, reference, advantages, sampled, weights, values, targets), kl
 
     def _update(self, step: int, experience: Experience) -> dict[str, float]:
@@ -231,11 +231,11 @@ class Trainer:
         """Gradients of one mini-batch, one micro-batch at a time; returns its mean KL(policy || reference)."""
         self.optimizer.zero_grad()
         spec = self.spec
-        lengths = mini.batch.lengths
-        counts = Counts(int(lengths.sum()), len(lengths), spec.rollout.max_response_tokens)
+        responses = len(mini.batch)
+        counts = Counts(int(mini.batch.mask.sum()), responses, spec.rollout.max_response_tokens)
         token_kl = 0.0
         for rows in micro_batches(mini.batch, mini.advantages, Limits.of(spec.training, self.policy)):
-            micro = mini if len(rows) == len(lengths) else mini.rows(rows)
+            micro = mini if len(rows) == responses else mini.rows(rows)
             inputs: dict[str, Any] = {
                 "old_log_prob": micro.old,
                 "advantages": micro.advantages,
@@ -289,7 +289,7 @@ class Trainer:
         bonus = divergence = None
         if scored.entropy is not None:
             bonus = coefficient * aggregate(scored.entropy, batch.mask, algorithm.loss_agg_mode, counts)
-            metrics["policy_entropy"] = float(scored.entropy.detach().sum() / batch.lengths.sum())
+            metrics["policy_entropy"] = float(scored.entropy.detach().sum() / batch.mask.sum())
         if whole:
             divergence, measured = self.reference.token_kl(self.policy, scored, batch, temperature)
             metrics |= measured
@@ -309,7 +309,7 @@ class Trainer:
 def _rollout_metrics(rollout: Rollout, group_size: int) -> dict[str, float]:
     """Metrics of the first round's groups, except for the counts of groups."""
     graded, samples = rollout.first, rollout.first.samples
-    lengths = samples.batch.lengths
+    lengths = samples.batch.written
     entropy, right = samples.entropy.sum(-1), graded.correct
     by_answer = {
         name: float(entropy[rows].sum() / lengths[rows].sum())
@@ -326,4 +326,5 @@ def _rollout_metrics(rollout: Rollout, group_size: int) -> dict[str, float]:
         "groups_sampled": rollout.groups_sampled,
         "groups_kept": len(rollout.kept) // group_size if rollout.kept is not None else 0,
         **graded.part_means(),
+        **graded.talk,
     }
