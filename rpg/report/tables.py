@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rpg.errors import visible
+from rpg.report.conclusion import conclusion
 from rpg.report.spending import SPENT, Equal
 from rpg.report.summary import MEAN, Summary
 from rpg.report.verdicts import TOO_FEW
@@ -214,12 +215,13 @@ def terminal(summary: Summary, width: int = WIDE) -> RenderableType:
     """Both tables and the notes for a rich console of `width` columns."""
     parts: list[RenderableType] = []
     if summary.table.empty:
-        parts.append(Text(f"{summary.sweep}: no checkpoint has been evaluated on all benchmarks yet"))
+        parts.append(Text(f"{summary.sweep}: {conclusion(summary)[0].lower()}{conclusion(summary)[1:]}"))
     else:
+        parts.append(Text(visible(conclusion(summary)), style="bold"))
         for grid in grids(summary):
             narrow = _without(grid, ("Seeds", "p")) if width < WIDE and "p" in grid.header else grid
             parts.append(_rich(narrow, summary.sweep))
-            if summary.spending and grid.header[-1] == "Verdict" and len(parts) == 1:
+            if summary.spending and grid.header[-1] == "Verdict" and len(parts) == 2:
                 parts.append(Text(summary.spending, style="yellow"))
         parts += [Text(line, style="dim") for line in caption(summary)]
     parts += [Text(visible(f"! {note}"), style="yellow") for note in summary.notes]
@@ -274,7 +276,7 @@ def _style(cell: Cell) -> str:
 
 def markdown(summary: Summary) -> str:
     """Both tables, captions and notes as Markdown; names are escaped."""
-    lines = [f"# {_md(summary.sweep)}", ""]
+    lines = [f"# {_md(summary.sweep)}", "", *answer(summary), ""]
     for place, grid in enumerate(grids(summary)):
         lines += [f"## {_md(grid.title)}", ""]
         lines += [_md(summary.spending), ""] if summary.spending and not place else []
@@ -282,6 +284,12 @@ def markdown(summary: Summary) -> str:
     lines += caption(summary)
     lines += ["", *(f"- {_md(note)}" for note in summary.notes)] if summary.notes else []
     return "\n".join(lines) + "\n"
+
+
+def answer(summary: Summary) -> list[str]:
+    """What the sweep asks, and what it has found, as lines of Markdown."""
+    question = [_md(summary.question), ""] if summary.question else []
+    return [*question, f"> {_md(conclusion(summary))}"]
 
 
 def markdown_grid(grid: Grid) -> list[str]:

@@ -20,6 +20,7 @@ from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Graded, Roller, Rollout
 from rpg.backends.local.sampler import Sampler
+from rpg.backends.local.token_recorder import Recorder
 from rpg.backends.optimizer_steps import Meter
 from rpg.backends.progress_reporter import Progress
 from rpg.config.run_spec import RunSpec
@@ -48,6 +49,8 @@ class Experience:
     advantages: Tensor
     drawn: Tensor
     """Log-probabilities under the policy that sampled: `old`, unless the loss corrects for another one."""
+    row: Tensor
+    """(N,) numbers of the responses within the rollout."""
     weights: Tensor | None = None
     """(N, T) or (N, 1): importance weights for a sampler that is not `old`."""
 
@@ -56,7 +59,8 @@ class Experience:
         part = (index, slice(batch.tokens.shape[1]))
         reference = None if self.reference is None else self.reference[part]
         weights = None if self.weights is None else self.weights[part]
-        return Experience(batch, self.old[part], reference, self.advantages[part], self.drawn[part], weights)
+        old, drawn = self.old[part], self.drawn[part]
+        return Experience(batch, old, reference, self.advantages[part], drawn, self.row[index], weights)
 
 
 class Trainer:
@@ -69,6 +73,8 @@ class Trainer:
     """
 
     place: Path | None = None
+    recorder: Recorder | None = None
+    """What the last step recorded of its tokens, if it was to (`training.token_records`)."""
 
     def __init__(
         self,
@@ -128,9 +134,13 @@ class Trainer:
         metrics = _rollout_metrics(rollout, self.spec.rollout.group_size)
         metrics["reference_age"] = self.reference.age(self.optimizer_step)
         log_prob = update = 0.0
+        self.recorder, every = None, self.spec.training.token_records.every
         if rollout.kept is not None:
             start = time.perf_counter()
             experience, kl = self._score(rollout.kept, sampler)
+            if every and step % every == 0:
+                arguments = self.spec.training.token_records, rollout.kept, self.spec.rollout.group_size
+                self.recorder = Recorder(self.spec.algorithm, *arguments, self.policy.tokenizer.decode)
             if not self.sampler.is_policy:
                 metrics["sampler_age"] = age
                 metrics["kl_sampler_to_policy"] = kl
@@ -175,7 +185,8 @@ class Trainer:
             ref_log_prob=reference,
         )
         kl = float(torch.where(mask, k3(current - drawn), 0).sum() / batch.lengths.sum())
-        return Experience(batch, old, reference, advantages, sampled, weights), kl
+        row = torch.arange(len(batch), device=old.device)
+        return Experience(batch, old, reference, advantages, sampled, row, weights), kl
 
     def _update(self, step: int, experience: Experience) -> dict[str, float]:
         """All epochs and mini-batches of one rollout."""
@@ -235,6 +246,8 @@ class Trainer:
             elif slope.any():  # one of zero adds nothing: groups without a signal, everything clipped
                 torch.autograd.backward(log_prob, slope)
             del log_prob, bonus  # and with them what was kept for the backward pass
+            if self.recorder is not None:
+                self.recorder.add(micro.row, leaf.detach(), slope, micro.drawn, inputs)
             meter.add(out.metrics | entropy, out.weight)
             token_kl += out.metrics["kl_policy_to_ref"] * out.weight / counts.tokens
             self.progress.done += len(rows)
