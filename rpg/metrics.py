@@ -114,6 +114,13 @@ _DECLARED = (
         of_reference=True,
     ),
     Metric(
+        "ref_mass_left_out",
+        "the reference's probability of tokens beyond its top k, which the KL of whole distributions takes as one",
+        "Reference's mass beyond top k",
+        "Divergence",
+        of_reference=True,
+    ),
+    Metric(
         "kl_policy_to_ref",
         "KL(policy || reference), nats per token",
         "KL(policy || reference)",

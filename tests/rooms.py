@@ -102,16 +102,18 @@ ROOMS = (
         "torch transformers numpy pydantic ray vllm",
     ),
     _room(
-        "rpg.integrations", "our losses inside other trainers, with one import; graded samples as logs of Inspect AI",
-        "rpg.catalogue rpg.losses rpg.store rpg.config rpg.evaluation", "torch trl verl inspect_ai",
+        "rpg.importing", "runs from elsewhere, as run folders, live too: of other trainers, of other data folders",
+        "rpg.errors rpg.config rpg.store",
+    ),
+    _room(
+        "rpg.integrations",
+        "our losses inside other trainers, and their runs recorded here; graded samples as logs of Inspect AI",
+        "rpg.errors rpg.catalogue rpg.losses rpg.store rpg.config rpg.evaluation rpg.importing",
+        "torch transformers trl verl inspect_ai",
     ),
     _room(
         "rpg.tracking", "metrics sent to TensorBoard, Weights & Biases, MLflow",
         "rpg.errors rpg.processes rpg.config rpg.store", "torch wandb mlflow pydantic",
-    ),
-    _room(
-        "rpg.importing", "runs from elsewhere, as run folders: of other trainers, of other data folders",
-        "rpg.errors rpg.config rpg.store",
     ),
     _room(
         "rpg.report", "tables, figures and nightly bands from stored results", "rpg.errors rpg.stats rpg.metrics rpg.store",

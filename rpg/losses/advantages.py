@@ -53,7 +53,7 @@ def advantages(
         raise FloatingPointError(f"rewards[{row}] is {rewards[row].item()}, accepted: finite numbers")
     dtype = torch.float64 if rewards.dtype == torch.float64 else torch.float32
     with torch.no_grad():
-        reward = _wide(rewards.detach())
+        reward = _wide(rewards.detach()) * algo.rewarded
         penalty = _reward_kl(algo, mask, old_log_prob, ref_log_prob)
         kind = algo.advantage
         if kind.type in ("batch", "gae"):

@@ -35,10 +35,10 @@ class Recorder:
         self._algorithm, self._graded, self._size, self._text = algorithm, graded, size, text
         self._rows: dict[int, dict[str, Any]] = {}
         batch = graded.samples.batch
-        self._prompts = [batch.prompts[number] for number in batch.prompt_of[::size].tolist()]
+        self._prompts = [batch.prompts[number] for number in batch.prompt_of.tolist()]
         lengths = batch.lengths.view(-1, size).sum(-1).tolist()
         # In an order that depends on the prompts alone: variants that were given the same ones keep the same.
-        order = sorted(range(len(lengths)), key=lambda group: digest(self._prompts[group]))
+        order = sorted(range(len(lengths)), key=lambda group: digest(self._prompts[group * size]))
         self.groups: list[int] = []
         left = records.most_tokens
         for group in order:
@@ -47,10 +47,17 @@ class Recorder:
                 left -= lengths[group]
 
     def add(
-        self, row: Tensor, log_prob: Tensor, slope: Tensor, drawn: Tensor, inputs: dict[str, Any]
+        self,
+        row: Tensor,
+        log_prob: Tensor,
+        slope: Tensor,
+        drawn: Tensor,
+        token_kl: Tensor | None,
+        inputs: dict[str, Any],
     ) -> None:
         """A micro-batch: row (N,) numbers within the rollout; log_prob, slope (d loss / d log_prob, as it was followed) and
-        drawn (log-probabilities under the policy that sampled) (N, T); `inputs` of the loss.
+        drawn (log-probabilities under the policy that sampled) (N, T); token_kl (N, T): the KL over the whole distribution,
+        where the loss has one (whose gradient is not in `slope`); `inputs` of the loss.
         """
         chosen = torch.isin(row // self._size, torch.tensor(self.groups, device=row.device)).nonzero()[:, 0]
         if not len(chosen):
@@ -60,7 +67,8 @@ class Recorder:
         old, reference = inputs["old_log_prob"], inputs["ref_log_prob"]
         values = {
             "policy": log_prob, "old": old, "sampler": drawn, "reference": old if reference is None else reference,
-            "ratio": terms.ratio, "clipped": terms.clipped, "advantage": inputs["advantages"], "kl": terms.kl,
+            "ratio": terms.ratio, "clipped": terms.clipped, "advantage": inputs["advantages"],
+            "kl": terms.kl if token_kl is None else token_kl.detach(),
             "slope": slope,
         }  # fmt: skip
         batch, rewards = self._graded.samples.batch, self._graded.rewards
@@ -68,7 +76,7 @@ class Recorder:
             number = int(row[place])
             length = int(batch.lengths[number])
             ids = batch.tokens[number, :length].tolist()
-            prompt = self._prompts[number // self._size]
+            prompt = self._prompts[number]
             self._rows[number] = {
                 "prompt_digest": digest(prompt), "prompt": self._text(prompt), "sample": number % self._size,
                 "reward": float(rewards[number]), "optimizer_step": inputs["optimizer_step"] + 1, "ids": ids,

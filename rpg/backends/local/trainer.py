@@ -23,6 +23,7 @@ from rpg.backends.local.sampler import Sampler
 from rpg.backends.local.token_recorder import Recorder
 from rpg.backends.optimizer_steps import Meter
 from rpg.backends.progress_reporter import Progress
+from rpg.catalogue import DistributionKL
 from rpg.config.run_spec import RunSpec
 from rpg.errors import UserError, is_no_memory
 from rpg.losses.advantages import advantages as advantages_of
@@ -137,9 +138,10 @@ class Trainer:
         self.recorder, every = None, self.spec.training.token_records.every
         if rollout.kept is not None:
             start = time.perf_counter()
-            experience, kl = self._score(rollout.kept, sampler)
+            graded = self.roller.with_demonstrations(rollout.kept, sampler, step)
+            experience, kl = self._score(graded, sampler)
             if every and step % every == 0:
-                arguments = self.spec.training.token_records, rollout.kept, self.spec.rollout.group_size
+                arguments = self.spec.training.token_records, graded, self.spec.rollout.group_size
                 self.recorder = Recorder(self.spec.algorithm, *arguments, self.policy.tokenizer.decode)
             if not self.sampler.is_policy:
                 metrics["sampler_age"] = age
@@ -166,7 +168,10 @@ class Trainer:
         self.progress.begin("log-probabilities", 0, "")
         limits, temperature = Limits.of(spec.training, self.policy), spec.rollout.temperature
         drawn = graded.samples.log_prob
-        sampled = drawn if self.policy.exact_samples else score(sampler, batch, temperature, limits)
+        if spec.algorithm.demonstrations:  # nobody drew them
+            drawn = sampled = score(sampler, batch, temperature, limits)
+        else:
+            sampled = drawn if self.policy.exact_samples else score(sampler, batch, temperature, limits)
         current = sampled if sampler is self.policy else score(self.policy, batch, temperature, limits)
         correction = spec.algorithm.rollout_correction
         old = sampled if correction.type == "none" else current
@@ -233,23 +238,31 @@ class Trainer:
                 "optimizer_step": self.optimizer_step,
             }
             with offloaded(self.policy.model, self.place) if spec.backend.offload else nullcontext():
-                log_prob, bonus, entropy = self._forward(micro.batch, counts)
+                log_prob, divergence, bonus, more = self._forward(micro.batch, counts)
             leaf = log_prob.detach().requires_grad_()
-            out = policy_loss(spec.algorithm, log_prob=leaf, **inputs)
+            of_kl = None if divergence is None else divergence.detach().requires_grad_()
+            out = policy_loss(spec.algorithm, log_prob=leaf, token_kl=of_kl, **inputs)
             if diagnostics is not None:
-                diagnostics.exact(log_prob, micro.drawn, inputs, bonus)
+                diagnostics.exact(log_prob, micro.drawn, inputs, self._beside(bonus, divergence, inputs))
             torch.autograd.backward(out.loss)
-            slope = leaf.grad
-            assert slope is not None
-            if bonus is not None:
-                torch.autograd.backward([log_prob, bonus], [slope, -torch.ones_like(bonus)])
-            elif slope.any():  # one of zero adds nothing: groups without a signal, everything clipped
-                torch.autograd.backward(log_prob, slope)
-            del log_prob, bonus  # and with them what was kept for the backward pass
+            of_kl_slope = None if of_kl is None else of_kl.grad
+            slopes = (leaf.grad, of_kl_slope, None if bonus is None else -torch.ones_like(bonus))
+            outputs, gradients = [], []
+            for output, slope in zip((log_prob, divergence, bonus), slopes, strict=True):
+                if (
+                    output is not None and slope is not None and slope.any()
+                ):  # not groups without a signal, all clipped
+                    outputs.append(output)
+                    gradients.append(slope)
+            if outputs:
+                torch.autograd.backward(outputs, gradients)
+            del log_prob, divergence, bonus, outputs  # and with them what was kept for the backward pass
             if self.recorder is not None:
-                self.recorder.add(micro.row, leaf.detach(), slope, micro.drawn, inputs)
-            meter.add(out.metrics | entropy, out.weight)
-            token_kl += out.metrics["kl_policy_to_ref"] * out.weight / counts.tokens
+                slope = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+                self.recorder.add(micro.row, leaf.detach(), slope, micro.drawn, of_kl, inputs)
+            metrics = out.metrics | more
+            meter.add(metrics, out.weight)
+            token_kl += metrics["kl_policy_to_ref"] * out.weight / counts.tokens
             self.progress.done += len(rows)
             self.progress.tokens += int(micro.batch.lengths.sum())
             self.progress.share = self.progress.done / self.progress.of
@@ -257,15 +270,35 @@ class Trainer:
                 diagnostics.add(leaf, inputs)
         return token_kl
 
-    def _forward(self, batch: Batch, counts: Counts) -> tuple[Tensor, Tensor | None, dict[str, float]]:
-        """Log-probabilities (N, T); the entropy bonus, a scalar, or None; and its metric."""
+    def _forward(
+        self, batch: Batch, counts: Counts
+    ) -> tuple[Tensor, Tensor | None, Tensor | None, dict[str, float]]:
+        """Log-probabilities (N, T); divergences of whole distributions (N, T) and the entropy bonus, a scalar, where the run
+        has them; and their metrics.
+        """
         coefficient, temperature = self.spec.training.entropy_coeff, self.spec.rollout.temperature
-        if not coefficient:
-            return self.policy.log_probs(batch, temperature), None, {}
-        log_prob, entropy = self.policy.log_probs_and_entropy(batch, temperature)
-        bonus = coefficient * aggregate(entropy, batch.mask, self.spec.algorithm.loss_agg_mode, counts)
-        mean = float(entropy.detach().sum() / batch.lengths.sum())
-        return log_prob, bonus, {"policy_entropy": mean}
+        algorithm = self.spec.algorithm
+        whole = isinstance(algorithm.kl, DistributionKL) and algorithm.beta > 0
+        scored = self.policy.scored(batch, temperature, entropy=coefficient > 0, states=whole)
+        metrics: dict[str, float] = {}
+        bonus = divergence = None
+        if scored.entropy is not None:
+            bonus = coefficient * aggregate(scored.entropy, batch.mask, algorithm.loss_agg_mode, counts)
+            metrics["policy_entropy"] = float(scored.entropy.detach().sum() / batch.lengths.sum())
+        if whole:
+            divergence, measured = self.reference.token_kl(self.policy, scored, batch, temperature)
+            metrics |= measured
+        return scored.log_prob, divergence, bonus, metrics
+
+    def _beside(
+        self, bonus: Tensor | None, divergence: Tensor | None, inputs: dict[str, Any]
+    ) -> Tensor | None:
+        """What the objective adds that does not depend on the sampled tokens' log-probabilities: a scalar, or None."""
+        if divergence is None:
+            return bonus
+        algorithm = self.spec.algorithm
+        kl = aggregate(divergence, inputs["response_mask"], algorithm.loss_agg_mode, inputs["counts"])
+        return (0.0 if bonus is None else bonus) - algorithm.beta * kl
 
 
 def _rollout_metrics(rollout: Rollout, group_size: int) -> dict[str, float]:
