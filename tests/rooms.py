@@ -133,7 +133,7 @@ ROOMS = (
         "flows.monitor", "the live table: what a sweep is doing, read from its files", "rpg.store rpg.report", "rich"
     ),
     _room(
-        "flows.machine", "slots, child processes, Ray clusters and disk space of this machine",
+        "flows.machine", "slots, child processes, Ray clusters, Slurm jobs and disk space",
         "rpg.errors rpg.processes rpg.provenance rpg.fork_server rpg.store rpg.config rpg.planning", "pydantic",
         starts="rpg.backends rpg.backends.local rpg.backends.verl rpg.evaluation rpg.tracking",
     ),

@@ -49,6 +49,7 @@ RUNS = {
     "huggingface": {"evaluation": {"engine": {"type": "huggingface"}, "place": {"type": "ray"}}},
     "vllm": {"evaluation": {"engine": {"type": "vllm"}}},
     "on-ray": {"backend": {"place": {"type": "ray"}}},
+    "on-slurm": {"backend": {"place": {"type": "slurm"}}},
     "verl": {"backend": VERL},
     "verl-cpu": {"backend": {"type": "verl"}},
     "verl-job": {"backend": {**VERL, "ray": {"type": "job"}}},
