@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import streamlit as st
 
 from dashboard.view import View, choose_sweep, series_labels
@@ -73,7 +72,7 @@ def page(view: View) -> None:
     st.text(f"All recorded tokens of step {step}:")
     show_legend(list(names.values()), pair)
     for name, column in zip(("ratio", "advantage"), rows_of(2, 2), strict=True):
-        values = {label: np.concatenate([row[name] for row in part]) for label, part in rows.items() if part}
+        values = {label: [value for row in part for value in row[name]] for label, part in rows.items()}
         with column:
             show_chart(charts.histogram(values, list(names.values()), name), f"histogram {name}")
 

@@ -126,9 +126,10 @@ def over_k(
     return alt.layer(band, line, points, data=data, width=400, height=260, title=title)
 
 
-def histogram(values: Mapping[str, np.ndarray], labels: Sequence[str], name: str) -> alt.Chart:
+def histogram(tokens: Mapping[str, Sequence[float]], labels: Sequence[str], name: str) -> alt.Chart:
     """The distribution of a quantity of tokens per label, as outlines over common bins; a ratio on a logarithmic axis."""
-    every = np.concatenate(list(values.values()))
+    values = {label: np.asarray(part, float) for label, part in tokens.items() if len(part)}
+    every = np.concatenate([*values.values(), np.zeros(0)])
     log = name == "ratio"
     every = np.log10(np.maximum(every, 1e-9)) if log else every
     edges = np.histogram_bin_edges(every, bins=40)

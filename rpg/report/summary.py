@@ -54,6 +54,8 @@ class Summary(NamedTuple):
     """One line that says how unequally, empty if they have not."""
     at: str = "tokens"
     """Which of `equal` tables show."""
+    advice: str = ""
+    """The note on what the design can find, and on what a difference that matters would take after its semicolon."""
     question: str = ""
     """The description in the sweep's file."""
 
@@ -153,7 +155,8 @@ def summarise(
         look = look._replace(spreads=planned[1])
     table["leads"] = _leads(table, problems, chosen, parts_of)
     ill = _health(db, sweep, runs, names_of)
-    notes += [stats.sentence(*planned, past.matters)] if planned else []
+    advice = stats.sentence(*planned, past.matters) if planned else ""
+    notes += [advice] if advice else []
     complete = set(
         scores.loc[scores["benchmark"].isin(judged), ["run", "step"]].itertuples(index=False, name=None)
     )
@@ -163,7 +166,7 @@ def summarise(
     notes += short_of(past.budget, spent, chosen, names_of)
     return Summary(
         sweep, baseline, benchmarks, variants, names_of, table, notes + ill, queries.rules(db, sweep), tuple(ill), look,
-        equal, unequal(table, names_of), question=str(known.loc[sweep, "description"] or ""),
+        equal, unequal(table, names_of), advice=advice, question=str(known.loc[sweep, "description"] or ""),
     )  # fmt: skip
 
 
