@@ -81,6 +81,15 @@ _DECLARED = (
         shown=True,
         nightly=Band(0.25, 0.02),
     ),
+    Metric(
+        "value_loss", "the critic's loss before each update, mean over the step's", "Value loss", "Updates"
+    ),
+    Metric(
+        "value_explained",
+        "share of the variance of the critic's targets that its values explain; below 0: worse than their mean",
+        "Explained variance of returns",
+        "Updates",
+    ),
     Metric("loss", "policy loss, mean over the step's updates", "Loss", "Updates"),
     Metric(
         "kl_old_to_policy",

@@ -183,9 +183,7 @@ def _objectives(names: Iterable[str]) -> str:
 
 
 def _percent(bias: float, tolerance: float) -> str:
-    if (
-        bias == inf
-    ):  # against a gradient of zero: distillation by a divergence that is no objective of the audit
+    if bias == inf:  # a gradient of zero: distillation by a divergence that the audit does not compare with
         return ""
     return "0" if bias <= tolerance else f"{bias:.1%}"
 

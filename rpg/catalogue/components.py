@@ -230,11 +230,24 @@ class GroupThenBatch(Frozen):
 
 
 class GAE(Frozen):
-    """Generalised advantage estimation from a critic's values."""
+    """Generalised advantage estimation from a critic's values (Schulman et al. 2016, arXiv 1506.02438, eq. 16).
+
+    The critic learns values + advantages, estimated with `critic_lam` where that is given (VAPO's decoupled lambda,
+    arXiv 2504.05118: 1 for the critic), by half the squared error, of which PPO's value clip takes the larger one with and
+    without keeping the prediction within `value_clip` of that before the step.
+    """
 
     type: Literal["gae"] = "gae"
     gamma: float = Field(default=1.0, ge=0, le=1)
     lam: float = Field(default=1.0, ge=0, le=1)
+    critic_lam: float | None = Field(default=None, ge=0, le=1)
+    std: bool = False
+    """Whether advantages are whitened over all tokens of the batch."""
+    value_clip: float | None = Field(default=0.5, gt=0)
+    critic_learning_rate: float | None = Field(default=None, gt=0)
+    """Default: that of the policy."""
+    critic_warmup: int = Field(default=0, ge=0)
+    """Rollout steps at the beginning that train the critic only."""
 
 
 class RawReward(Frozen):

@@ -78,6 +78,11 @@ class RunSpec(Section):
         self._check_sampler()
         self._check_truncation()
         self._check_teacher()
+        if self.algorithm.advantage.type == "gae" and (lora_of(self.model) or not self.backend.has_teacher):
+            raise ValueError(
+                "algorithm.advantage gae: the critic is a second model, which only the embedded trainer (backend local) "
+                "trains, in full, without model.lora; choose another advantage, e.g. {type: group}"
+            )
         self._check_verifier()
         if lora_of(self.model) is not None:
             self.backend.check_adapters()

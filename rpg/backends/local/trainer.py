@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from rpg.backends.local.batch_diagnostics import Diagnostics
+from rpg.backends.local.critic import Critic
 from rpg.backends.local.micro_batches import Limits, micro_batches, score
 from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.reference import Reference
@@ -23,10 +24,11 @@ from rpg.backends.local.sampler import Sampler
 from rpg.backends.local.token_recorder import Recorder
 from rpg.backends.optimizer_steps import Meter
 from rpg.backends.progress_reporter import Progress
-from rpg.catalogue import DistributionKL
+from rpg.catalogue import GAE, DistributionKL
 from rpg.config.run_spec import RunSpec
 from rpg.errors import UserError, is_no_memory
 from rpg.losses.advantages import advantages as advantages_of
+from rpg.losses.advantages import value_targets
 from rpg.losses.aggregation import Counts, aggregate
 from rpg.losses.kl_terms import k3
 from rpg.losses.policy_loss import policy_loss, rollout_weights, weight_metrics
@@ -54,14 +56,18 @@ class Experience:
     """(N,) numbers of the responses within the rollout."""
     weights: Tensor | None = None
     """(N, T) or (N, 1): importance weights for a sampler that is not `old`."""
+    values: Tensor | None = None
+    """A critic's values before the updates, and"""
+    targets: Tensor | None = None
+    """what it is to learn."""
 
     def rows(self, index: Tensor) -> Experience:
         batch = self.batch.rows(index)
         part = (index, slice(batch.tokens.shape[1]))
-        reference = None if self.reference is None else self.reference[part]
-        weights = None if self.weights is None else self.weights[part]
-        old, drawn = self.old[part], self.drawn[part]
-        return Experience(batch, old, reference, self.advantages[part], drawn, self.row[index], weights)
+        given = (self.reference, self.weights, self.values, self.targets)
+        reference, weights, values, targets = (None if x is None else x[part] for x in given)
+        mine = (self.advantages[part], self.drawn[part], self.row[index], weights, values, targets)
+        return Experience(batch, self.old[part], reference, *mine)
 
 
 class Trainer:
@@ -86,15 +92,11 @@ class Trainer:
         roller: Roller,
         sampler: Sampler | None = None,
     ):
-        if spec.algorithm.advantage.type == "gae":
-            raise TrainingError(
-                f"algorithm {spec.algorithm.name}: advantage type gae needs a critic, which the embedded trainer does "
-                "not have; choose another, e.g. advantage: {type: group}"
-            )
         self.spec, self.policy, self.optimizer = spec, policy, optimizer
         policy.recompute = spec.backend.gradient_checkpointing
         self.reference, self.roller = reference, roller
         self.sampler = sampler or Sampler(spec.rollout)
+        self.critic = Critic(spec, policy) if isinstance(spec.algorithm.advantage, GAE) else None
         self.optimizer_step = self.tokens = 0
 
     @property
@@ -180,18 +182,21 @@ class Trainer:
         reference = self.reference.log_probs(batch, temperature, limits)
         if reference is None and spec.algorithm.needs_reference:
             reference = current  # just renewed: the reference is the policy itself
-        algorithm, rewards, group = spec.algorithm, graded.rewards, batch.prompt_of
-        advantages = advantages_of(
-            algorithm,
-            rewards=rewards,
-            group=group,
-            response_mask=mask,
-            old_log_prob=old,
-            ref_log_prob=reference,
-        )
+        algorithm, values, targets = spec.algorithm, None, None
+        given: dict[str, Any] = {
+            "rewards": graded.rewards,
+            "group": batch.prompt_of,
+            "response_mask": mask,
+            "old_log_prob": old,
+            "ref_log_prob": reference,
+        }
+        if self.critic is not None:
+            values = self.critic.score(batch, limits)
+            targets = value_targets(algorithm, values=values, **given)
+        advantages = advantages_of(algorithm, values=values, **given)
         kl = float(torch.where(mask, k3(current - drawn), 0).sum() / batch.lengths.sum())
         row = torch.arange(len(batch), device=old.device)
-        return Experience(batch, old, reference, advantages, sampled, row, weights), kl
+        return Experience(batch, old, reference, advantages, sampled, row, weights, values, targets), kl
 
     def _update(self, step: int, experience: Experience) -> dict[str, float]:
         """All epochs and mini-batches of one rollout."""
@@ -203,13 +208,21 @@ class Trainer:
         exact = (self.optimizer.parameters, self.optimizer.masters) if every and step % every == 0 else ()
         diagnostics = Diagnostics(self.spec.algorithm, *exact)
         measured: dict[str, float] = {}
+        critic: list[dict[str, float]] = []
         for epoch in range(training.epochs):
             order = seeds.permutation(groups, self.spec.seed, "mini-batches", step, epoch).to(device)
             parts = torch.split(order, training.mini_batch_prompts)
             for number, chosen in enumerate(parts, 1):
                 rows = (chosen.sort().values[:, None] * size + torch.arange(size, device=device)).flatten()
                 last = epoch == training.epochs - 1 and number == len(parts)
-                token_kl = self._accumulate(experience.rows(rows), meter, diagnostics if last else None)
+                mini = experience.rows(rows)
+                if self.critic is not None:
+                    assert mini.values is not None and mini.targets is not None
+                    limits = Limits.of(training, self.policy)
+                    critic.append(self.critic.update(mini.batch, mini.values, mini.targets, limits))
+                    if step <= self.critic.setting.critic_warmup:
+                        continue
+                token_kl = self._accumulate(mini, meter, diagnostics if last else None)
                 if last:
                     measured = diagnostics.metrics()  # before gradients are clipped
                 norm, rate = self.optimizer.step(self.optimizer_step + 1, training.max_grad_norm)
@@ -217,7 +230,10 @@ class Trainer:
                 norms.append(norm)
                 self.reference.observe(token_kl)
         self.optimizer.zero_grad()  # the next rollout needs the memory
-        return meter.metrics(norms, rate, measured)
+        of_critic = (
+            {name: sum(row[name] for row in critic) / len(critic) for name in critic[0]} if critic else {}
+        )
+        return meter.metrics(norms, rate, measured) | of_critic if norms else of_critic
 
     def _accumulate(self, mini: Experience, meter: Meter, diagnostics: Diagnostics | None = None) -> float:
         """Gradients of one mini-batch, one micro-batch at a time; returns its mean KL(policy || reference)."""

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file
 
 from rpg.backends.local import checkpoints as files
 from rpg.backends.local.checkpoints import Checkpoints
@@ -125,6 +126,8 @@ def _resumed(spec: RunSpec, checkpoint: Path, home: Path, roller: Roller, say: S
     sampler.restore([(step, {k: v.to(device) for k, v in kept.items()}) for step, kept in past])
     trainer = Trainer(spec, policy, optimizer, reference, roller, sampler)
     trainer.optimizer_step, trainer.tokens = state["optimizer_step"], state["tokens"]
+    if trainer.critic is not None:
+        trainer.critic.load(load_file(checkpoint / "training" / "critic.safetensors"), state["critic"])
     return trainer, state["step"]
 
 
@@ -172,6 +175,8 @@ def _room(trainer: Trainer) -> float:
     written: list[Weights] = [trainer.policy.model.state_dict(), optimizer.tensors()]
     if trainer.policy.bfloat16:
         written.append(optimizer.weights())
+    if trainer.critic is not None:
+        written.append(trainer.critic.tensors())
     written += [kept for _, kept in trainer.sampler.past[-1:]]  # the older ones are links to existing files
     return 2.0 * sum(value.nbytes for tensors in written for value in tensors.values()) + 1e6
 
@@ -185,7 +190,13 @@ def _save(checkpoints: Checkpoints, step: int, trainer: Trainer) -> None:
         "optimizer": optimizer.numbers(),
         "reference": numbers,
     }
-    checkpoints.save(step, trainer.policy, state, optimizer.tensors(), weights, past, optimizer.weights())
+    critic = None
+    if trainer.critic is not None:
+        critic = trainer.critic.tensors()
+        state["critic"] = trainer.critic.numbers()
+    checkpoints.save(
+        step, trainer.policy, state, optimizer.tensors(), weights, past, optimizer.weights(), critic
+    )
 
 
 def _line(step: int, steps: int, metrics: dict[str, float]) -> str:
