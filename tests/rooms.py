@@ -59,11 +59,12 @@ ROOMS = (
     ),
     _room(
         "rpg.rewards", "verifiers, graders and their processes, rewards",
-        "rpg.errors rpg.processes rpg.config rpg.answers", "psutil regex",
+        "rpg.errors rpg.processes rpg.config rpg.answers", "psutil reasoning_gym regex sympy",
     ),
     _room(
         "rpg.tasks", "problems: task types, training sets, benchmarks, leaks, preparation",
-        "rpg.errors rpg.config rpg.store rpg.answers", "datasets huggingface_hub pyarrow pydantic",
+        "rpg.errors rpg.processes rpg.config rpg.store rpg.answers",
+        "datasets huggingface_hub pyarrow pydantic reasoning_gym",
     ),
     _room(
         "rpg.planning", "what a run needs: counts, measured time, memory and GPUs by arithmetic",

@@ -185,5 +185,6 @@ def _accuracy(policy: Policy, task: TaskSection, demos: Demonstrations) -> float
     limit = demos.longest_response() + 1
     samples = policy.sample(prompts, group_size=1, max_new_tokens=limit, uniforms=None, temperature=1.0)
     rows = zip(policy.text(samples.batch), problems, samples.truncated.tolist(), strict=True)
-    grades = grader_for(verifier_of(task)).grade(Item(text, p.answer, cut) for text, p, cut in rows)
+    with grader_for(verifier_of(task)) as grader:
+        grades = grader.grade(Item(text, p.answer, cut, p.columns) for text, p, cut in rows)
     return sum(grade.correct for grade in grades) / len(problems)

@@ -43,6 +43,7 @@ RUNS = {
     "file": {"task": {"type": "file", "train": "a", "benchmarks": {"b": "c"}, "verifier": {"type": "math"}}},
     "marker": {"task": {"type": "file", "train": "a", "benchmarks": {"b": "c"}}},
     "math": {"task": {"type": "math", "train": "math-train"}, "model": {"type": "pretrained", "path": "x"}},
+    "gym": {"task": {"type": "reasoning_gym", "datasets": [{"name": "a", "levels": [1]}]}},
     "operators": {"task": {"type": "operators"}},
     "words": {"task": {"type": "words"}, "model": {"type": "pretrained", "path": "x", "warm_start": {}}},
     "schedule-free": {"training": {"optimizer": {"type": "schedule_free"}}},
