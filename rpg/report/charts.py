@@ -45,7 +45,7 @@ def differences(table: pandas.DataFrame, baseline: str, labels: Sequence[str]) -
     origin = alt.Chart(pandas.DataFrame({"x": [0.0]}))
     zero = origin.mark_rule(color="#444444", strokeDash=[3, 3]).encode(x="x:Q")
     base = alt.Chart(data)
-    heading = f"Points of accuracy more than {baseline}; 95 %, for all together"
+    heading = [f"Points of accuracy more than {baseline}", "(paired, 95 %, for all together)"]
     x = alt.X("difference_low:Q", title=heading, axis=axis, scale=domain)
     rule = base.mark_rule(strokeWidth=2.2, clip=True).encode(x=x, x2="difference_high:Q", y=y, color=colour)
     link = {"href": alt.Href("link:N")} if "link" in data else {}

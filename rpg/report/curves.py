@@ -116,7 +116,9 @@ def panel(
     last = float(data["x"].max()) if len(data) else 1.0
     edge = 0.02 * last if points else 0.0  # marks at the first and the last step are not cut in two
     span = alt.Scale(nice=False, domain=[-edge, last + edge])
-    across = alt.X("x:Q", title=X_TITLES[x], scale=span, axis=alt.Axis(tickCount=8))
+    across = alt.X(
+        "x:Q", title=X_TITLES[x], scale=span, axis=alt.Axis(tickCount=8, tickMinStep=1 if x == "step" else 0)
+    )
     kind = {"type": "log"} if log else {"type": "linear", "zero": False}
     scale = alt.Scale(**kind, domain=domain, nice=False)
     axis = alt.Axis(format=_format(name, log), tickCount=4 if log else 5)
@@ -253,11 +255,16 @@ def _legend_columns(panels: Sequence[alt.LayerChart], columns: int) -> int:
 
 
 def explanation(
-    data: pandas.DataFrame, bands: str = AUTOMATIC, smooth: int = 1, each: bool = False
+    data: pandas.DataFrame,
+    bands: str = AUTOMATIC,
+    smooth: int = 1,
+    each: bool = False,
+    still: bool = False,
 ) -> list[str]:
     """The meaning of the lines and bands of these curves, as one line.
 
     `bands`: AUTOMATIC, RANGE, SEEDS or NONE. `each`: the training curves of two seeds are shown without their mean.
+    `still`: in a figure without a legend to click.
     """
     seeds = int(data["seeds"].max())
     up_to = "" if data["seeds"].min() == seeds else "up to "
@@ -270,10 +277,10 @@ def explanation(
         over = "seeds and problems" if seeds > 1 else "problems"
         both = "both seeds, no mean" if each else "from one seed to the other"
         training = {1: "", 2: f"; training: {both}"}.get(seeds, "; training: 95 % interval over seeds")
-        if seeds > 2:
-            training += ", on logarithmic axes from lowest to highest seed where it reaches zero"
         if data["label"].nunique() > BANDED and seeds > 1 and not each:
-            training += f"; with more than {BANDED} variants only of those clicked in the legend"
+            training = "" if still else f"{training}, for variants that are clicked in the legend"
+        elif seeds > 2:
+            training += ", on logarithmic axes from lowest to highest seed where it reaches zero"
         parts.append(f"Bands: accuracy: 95 % interval over {over}{training}.")
     if smooth > 1:
         parts.append(

@@ -30,6 +30,7 @@ def label(
     """
     if not algorithm or not variant.startswith(algorithm):
         return variant
+    variant, bracket, superseded = variant.partition(" [")  # what tells older runs of the same name apart
     given = given or {}
     head, *axes = _split(variant, " ")
     parts = [given.get(head) or display_name or algorithm]
@@ -39,13 +40,14 @@ def label(
             parts.append(given[text])
             continue
         fields = dict(_fields(text))
+        parts += [] if fields or not text else [text]
         named = (field for field in fields if kept is None or field in kept)
         parts += [
             _words(field, fields[field])
             for field in named
             if not (field == "kl" and "kl.divergence" in fields)
         ]
-    return ", ".join(part for part in parts if part)
+    return ", ".join(part for part in parts if part) + bracket + re.sub(r"(\w+\.)+(?=\w+=)", "", superseded)
 
 
 def labels(variants: pandas.DataFrame) -> dict[str, str]:

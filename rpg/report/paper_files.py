@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import duckdb
 import vl_convert
 
+from rpg.catalogue import algorithms
 from rpg.metrics import shown as shown_metrics
 from rpg.report import charts, curves, tables
 from rpg.report.summary import MEAN, Summary, history, summarise
@@ -35,7 +36,10 @@ def write_paper(layout: Layout, sweep: str, folder: Path, columns: int = 2) -> l
         files: dict[str, str | bytes] = {
             "tables.tex": tables.latex(summary, columns),
             "appendix.tex": appendix(db, summary),
-            "references.bib": references(db, sweep),
+            "references.bib": references(
+                run["spec"].get("algorithm", {}).get("name", "")
+                for run in queries.manifests(db, sweep).values()
+            ),
         }
     labels = [summary.labels[variant] for variant in summary.variants]
     judged = tables.judged(summary)
@@ -62,21 +66,20 @@ def _pdf(spec: dict[str, Any]) -> bytes:
     return bytes(vl_convert.svg_to_pdf(vl_convert.vegalite_to_svg(spec)))
 
 
-def references(db: duckdb.DuckDBPyConnection, sweep: str) -> str:
-    """BibTeX of what was compared, by the citations of its algorithms, and of this project."""
-    entries = resources.files("rpg.report").joinpath("references.bib").read_text("utf-8").splitlines()
-    known = {re.match(r"@\w+\{([^,]+)", line)[1]: line for line in entries}  # type: ignore[index]
-    found = {"arxiv:2505.17508": known["arxiv:2505.17508"]}
-    for run in queries.manifests(db, sweep).values():
-        citation = str(run["spec"].get("algorithm", {}).get("citation", ""))
-        for number in re.findall(r"arXiv (\d{4}\.\d{5})", citation):
-            who = citation.partition(",")[0].replace(" et al.", " and others")
-            fields = f"title = {{{citation}}}, author = {{{who}}}, eprint = {{{number}}}, archivePrefix = {{arXiv}}"
-            found[f"arxiv:{number}"] = known.get(f"arxiv:{number}", f"@misc{{arxiv:{number}, {fields}}}")
-        if citation.startswith("Williams"):
-            found["williams1992"] = known["williams1992"]
-    own = "@software{rpglab, title = {rpg-lab}, author = {{The rpg-lab maintainers}}, note = {Apache-2.0}}"
-    return "\n".join([*found.values(), own]) + "\n"
+def references(names: Iterable[str]) -> str:
+    """BibTeX of this project, of the paper, and of the algorithms of these names that a paper describes."""
+    lines = resources.files("rpg.report").joinpath("references.bib").read_text("utf-8").splitlines()
+    entries = {re.match(r"@\w+\{([^,]+)", line)[1]: line for line in lines}  # type: ignore[index]
+    catalogue = algorithms()
+    keys = [key for name in names if name in catalogue for key in citation_keys(catalogue[name].citation)]
+    return "\n".join(entries[key] for key in dict.fromkeys(["rpglab", "arxiv:2505.17508", *keys])) + "\n"
+
+
+def citation_keys(citation: str) -> list[str]:
+    """Keys in references.bib: `arxiv:2402.03300`, or the first author and the year, `williams1992`."""
+    numbers = re.findall(r"arXiv (\d{4}\.\d{5})", citation)
+    author = re.split(r",| et al", citation)[0].lower()
+    return [f"arxiv:{number}" for number in numbers] or [author + citation[-4:]]
 
 
 def appendix(db: duckdb.DuckDBPyConnection, summary: Summary) -> str:
@@ -84,62 +87,47 @@ def appendix(db: duckdb.DuckDBPyConnection, summary: Summary) -> str:
     manifests = queries.manifests(db, summary.sweep)
     if not manifests:
         raise StoreError(f"{summary.sweep}: no run has begun here, so there is nothing to describe")
+    seeds = ", ".join(map(str, sorted({run["seed"] for run in manifests.values()})))
     parts = [
         r"% needs \usepackage{booktabs,longtable}",
         rf"\section{{Reproducing {tables.tex(summary.sweep)}}}",
     ]
     parts += [tables.tex(summary.question)] if summary.question else []
-    seeds = sorted({run["seed"] for run in manifests.values()})
-    parts += [
-        f"Seeds: {', '.join(map(str, seeds))}; variants with the same seed share data order and initial model."
-    ]
-    specs = [dict(_leaves(run["spec"])) for run in manifests.values()]
-    common = {
-        name: value for name, value in specs[0].items() if all(spec.get(name) == value for spec in specs)
-    }
-    common = {name: value for name, value in common.items() if name not in ("seed", "description")}
+    parts += [f"Seeds: {seeds}; variants with the same seed share data order and initial model."]
+    specs = {run["variant"]: dict(_settings(run["spec"])) for run in manifests.values()}
+    first = next(iter(specs.values()))
+    common = {name: text for name, text in first.items() if all(s.get(name) == text for s in specs.values())}
     parts += _long("ll", ("setting", "all runs"), sorted(common.items()))
-    rows = []
-    for variant in summary.variants:
-        spec = next(
-            (dict(_leaves(run["spec"])) for run in manifests.values() if run["variant"] == variant), {}
-        )
-        own = [
-            f"{name}: {value}"
-            for name, value in sorted(spec.items())
-            if name not in common and name != "seed"
-        ]
-        own = [text for text in own if not text.startswith(("algorithm.citation", "algorithm.description"))]
-        rows.append((summary.labels[variant], "; ".join(own)))
-    parts += _long("lp{0.7\\textwidth}", ("variant", "its own settings"), rows)
+    differing = []
+    for variant, spec in specs.items():
+        texts = [f"{name}: {spec[name]}" for name in sorted(spec.keys() - common.keys())]
+        differing.append((summary.labels.get(variant, variant), "; ".join(texts)))
+    parts += _long("lp{0.7\\textwidth}", ("variant", "its own settings"), differing)
     grid = tables.spending_table(summary)
-    parts += tables.latex_table(summary.sweep, grid, "", ()) if grid else []
-    ids = {name: str((queries.run(db, summary.sweep, name) or {}).get("run_id"))[:16] for name in manifests}
+    parts += tables.latex_table(summary.sweep, grid) if grid else []
+    ids = {name: str((queries.run(db, summary.sweep, name) or {}).get("run_id")) for name in manifests}
     runs = [
-        (name, run["seed"], ids[name], str(run["identity"].get("data", ""))[:16])
+        (name, run["seed"], ids[name][:16], str(run.get("identity", {}).get("data", ""))[:16])
         for name, run in manifests.items()
     ]
     parts += _long("llll", ("run", "seed", "run id", "digest of the data"), runs)
-    records = [
-        attempts[-1]
-        for attempts in queries.provenance(db, summary.sweep).values()
-        if attempts and attempts[-1]
-    ]
-    for name, text in dict(
-        pair
-        for one in records
-        for pair in (("code", one.get("code")), ("revision", one.get("git_revision")))
-        if pair[1]
-    ).items():
-        parts.append(f"{name}: {tables.tex(str(text))}." + r"\\")
-    for what in ("versions", "machine"):
-        values = {json.dumps(one.get(what, {}), sort_keys=True) for one in records if one.get(what)}
-        parts += [f"{what}: {tables.tex(_plain(json.loads(text)))}." + r"\\" for text in sorted(values)]
+    records = [attempts[-1] for attempts in queries.provenance(db, summary.sweep).values() if attempts]
+    for what in ("code", "git_revision", "versions", "machine"):
+        texts = {_plain(record[what]) for record in records if record.get(what)}
+        parts += [rf"{what.replace('_', ' ')}: {tables.tex(text)}.\\" for text in sorted(texts)]
     return "\n".join(parts) + "\n"
 
 
-def _plain(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in _leaves(values))
+def _plain(value: Any) -> str:
+    if not isinstance(value, dict):
+        return str(value)
+    return ", ".join(f"{name} {text}" for name, text in _leaves(value))
+
+
+def _settings(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """All but the seed and the prose."""
+    prose = ("seed", "description", "algorithm.citation", "algorithm.description")
+    return ((name, text) for name, text in _leaves(spec) if name not in prose)
 
 
 def _leaves(values: Mapping[str, Any], inside: str = "") -> Iterator[tuple[str, str]]:

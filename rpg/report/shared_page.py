@@ -139,7 +139,7 @@ def _curves(
         return None
     data = curves.by_reference(data, queries.references(db, list(choice.sweeps)))
     drawn = curves.panels(data, list(labels.values()), panels, scores, choice.x)
-    return curves.figure(drawn, ", ".join(choice.sweeps), curves.explanation(data))
+    return curves.figure(drawn, ", ".join(choice.sweeps), curves.explanation(data, still=True))
 
 
 def _overview(summaries: Sequence[Summary]) -> tables.Grid:

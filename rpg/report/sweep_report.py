@@ -132,7 +132,8 @@ def _figure(summary: Summary, data: pandas.DataFrame) -> alt.ConcatChart:
     scores = [MEAN, *summary.benchmarks]
     labels = [summary.labels[variant] for variant in summary.variants]
     panels = curves.panels(data, labels, [*scores, *shown_metrics()], scores)
-    return curves.figure(panels, summary.sweep, [*curves.explanation(data), *tables.significant(summary)])
+    explained = curves.explanation(data, still=True)
+    return curves.figure(panels, summary.sweep, [*explained, *tables.significant(summary)])
 
 
 def score_curves(

@@ -29,12 +29,12 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here (Debian: apt-get install chromium)"),
 ]
 
-HOSTILE = '<img src=x onerror="pwned=1">'
+HOSTILE = '<img/src=x/onerror="pwned=1">'
 SHAPE = Shape(steps=8, eval_every=4, problems=6, samples=4, benchmarks=("easy", "hard"))
 STUDY = Shape(steps=8, eval_every=4, problems=6, samples=4)
-PAGES = ("", "compare", "table", "frontier", "grid", "problems", "why", "paper", "run", "studies")
+PAGES = ("", "compare", "table", "frontier", "tokens", "problems", "why", "paper", "run", "studies")
 CLIPS = [f"{name} clip={value}" for name in ("grpo", "rpg-urkl") for value in range(9)]
-WIDE = "&".join(f"variants={name} clip={value}" for name in ("GRPO", "RPG-URKL") for value in range(9))
+WIDE = "&".join(f"variants={name}, clip {value}" for name in ("GRPO", "RPG-URKL") for value in range(9))
 
 
 @pytest.fixture(scope="module")

@@ -395,9 +395,8 @@ def test_files_are_whole_and_nothing_is_unescaped(tmp_path):
     build(layout)
     layout.write_data_notes("demo", ["2 training problems are in <i>aime24</i> too"])
     paths = {path.name: path for path in write_report(layout, "demo")}
-    assert set(paths) == {
-        *("report.html", "report.png", "report.svg", "table.md", "table.tex", "table.csv", "curves.csv")
-    }
+    written = ("table.md", "table.tex", "table.csv", "curves.csv", "verdict.txt")
+    assert set(paths) == {"report.html", "report.png", "report.svg", *written}
     assert paths["report.png"].read_bytes().startswith(b"\x89PNG")
     page = paths["report.html"].read_text()
     assert "<script>alert" not in page
