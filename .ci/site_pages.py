@@ -19,7 +19,8 @@ RENAMED = {"README.md": "index.md", "docs/README.md": "contents.md"}
 LINK = re.compile(r"(!?\[[^\]]*\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
 API = {
     "rpg": ["Algorithm", "algorithm", "algorithms", "policy_loss", "LossOutput", "advantages", "audit", "Counts",
-            "distribution_kl", "record"],
+            "distribution_kl"],
+    "rpg.importing.recording": ["Recording"],
     "rpg.testing": [], "rpg.metrics": [], "rpg.store.layout": [], "rpg.store.run_folder": [], "rpg.store.queries": [],
     "rpg.store.token_records": [], "rpg.report.summary": [], "rpg.report.conclusion": [], "rpg.stats": [],
     "rpg.config.run_spec": [], "rpg.config.sweep_spec": [], "rpg.integrations": [],
@@ -35,7 +36,7 @@ def on_files(files: Files, config: Any) -> Files:
     }
     for name, path in pages.items():
         text = path.read_text("utf-8")
-        text = LINK.sub(lambda found, name=name: _resolved(found, name, pages, files, config), text)
+        text = LINK.sub(lambda link, name=name: _resolved(link, name, pages, files, config), text)
         if name in docs:
             files.remove(docs[name])
         files.append(File.generated(config, _page(name), content=text))
@@ -48,11 +49,11 @@ def _page(name: str) -> str:
     return RENAMED.get(name, name.removeprefix("docs/"))
 
 
-def _resolved(found: re.Match[str], name: str, pages: dict[str, Path], files: Files, config: Any) -> str:
+def _resolved(link: re.Match[str], name: str, pages: dict[str, Path], files: Files, config: Any) -> str:
     """The link from where the page now is; a file that is no page is added to the site."""
-    before, target, after = found.groups()
+    before, target, after = link.groups()
     if re.match(r"[a-z]+:", target):
-        return found[0]
+        return link[0]
     wanted = posixpath.normpath(posixpath.join(posixpath.dirname(name), target))
     if (ROOT / wanted).is_dir():
         wanted += "/README.md"
@@ -85,13 +86,19 @@ def paper_index() -> str:
         "Every algorithm of the catalogue: its objective and its loss per token, who published it, the rows of the paper's "
         "tables that it stands for, and the shipped configurations that train it. What each one really follows, with bias "
         "and noise by enumeration, is in [the audit](audit.md#the-catalogue); `rpg show CONFIG` prints every value.", "",
-        "| algorithm | objective | loss per token | published | rows of the paper | configurations |",
-        "|---|---|---|---|---|---|",
     ]  # fmt: skip
-    for name, one in algorithms().items():
-        cells = (f"`{name}` {one.display_name}: {one.description}", one.objective, f"`{one.formula}`", one.citation,
-                 ", ".join(one.paper_rows), ", ".join(f"`{file}`" for file in trained.get(name, [])))  # fmt: skip
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    for name, entry in algorithms().items():
+        configs = ", ".join(f"`{file}`" for file in trained.get(name, []))
+        facts = {
+            "Name": f"`{name}`",
+            "Objective": entry.objective,
+            "Loss per token": f"`{entry.formula}`",
+            "Published": entry.citation,
+            "In the paper": "; ".join(entry.paper_rows),
+            "Trained by": configs,
+        }
+        lines += [f"## {entry.display_name}", "", entry.description, ""]
+        lines += [f"- {fact}: {text}" for fact, text in facts.items() if text] + [""]
     return "\n".join(lines) + "\n"
 
 

@@ -32,9 +32,9 @@ def label(
         return variant
     variant, bracket, superseded = variant.partition(" [")  # what tells older runs of the same name apart
     given = given or {}
-    head, *axes = _split(variant, " ")
-    parts = [given.get(head) or display_name or algorithm]
-    inside = [] if head in given else [head[len(algorithm) :].removeprefix("(").removesuffix(")")]
+    head, *axes = _split(variant[len(algorithm) :], " ")
+    parts = [given.get(algorithm + head) or display_name or algorithm]
+    inside = [] if algorithm + head in given else [head.removeprefix("(").removesuffix(")")]
     for text in (*inside, *axes):
         if text in given:
             parts.append(given[text])
@@ -118,9 +118,9 @@ def _words(field: str, value: str) -> str:
 
 
 def _fields_of(variant: str, algorithm: str) -> Iterator[tuple[str, str]]:
-    head, *axes = _split(variant, " ")
     if algorithm and variant.startswith(algorithm):
-        for text in (head[len(algorithm) :].removeprefix("(").removesuffix(")"), *axes):
+        head, *axes = _split(variant[len(algorithm) :], " ")
+        for text in (head.removeprefix("(").removesuffix(")"), *axes):
             yield from _fields(text)
 
 

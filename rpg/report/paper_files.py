@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import duckdb
 import vl_convert
@@ -22,6 +23,8 @@ from rpg.store.database import connect
 
 INCHES = {1: 5.5, 2: 6.75}
 """The width of the text, by the paper's columns; a column of two is 3.25 inches wide."""
+ACROSS = 3
+"""Panels in a row of curves.pdf."""
 POINTS = 72
 """Units of a PDF per inch: a chart of that width needs no scaling, and its letters keep their size."""
 
@@ -45,25 +48,27 @@ def write_paper(layout: Layout, sweep: str, folder: Path, columns: int = 2) -> l
     judged = tables.judged(summary)
     width = (3.25 if columns == 2 else INCHES[1]) * POINTS
     if len(judged):
-        chart = charts.differences(judged, tables.baseline_label(summary), labels).properties(
-            width=width - 30
-        )
-        files["differences.pdf"] = _pdf(specification(themed(chart)))
+        chart = charts.differences(judged, tables.baseline_label(summary), labels)
+        files["differences.pdf"] = _pdf(specification(themed(chart.properties(width=width - 36))), width)
     if not curve_data.empty:
-        across = 2 if columns == 2 else 3
         names = [MEAN, *summary.benchmarks, *shown_metrics()]
         panels = curves.panels(curve_data, labels, names, [MEAN, *summary.benchmarks])
-        each = (INCHES[columns] * POINTS - 60 * across) / across
+        each = (INCHES[columns] * POINTS - 60 * ACROSS) / ACROSS
         drawn = [panel.properties(width=each, height=0.6 * each) for panel in panels]
-        files["curves.pdf"] = _pdf(curves.still(specification(curves.figure(drawn, "", [], columns=across))))
+        figure = curves.still(specification(curves.figure(drawn, "", [], columns=ACROSS)))
+        files["curves.pdf"] = _pdf(figure, INCHES[columns] * POINTS)
     for name, content in files.items():
         write = atomic_write_bytes if isinstance(content, bytes) else atomic_write_text
         write(folder / name, content)  # type: ignore[arg-type]
     return [folder / name for name in files]
 
 
-def _pdf(spec: dict[str, Any]) -> bytes:
-    return bytes(vl_convert.svg_to_pdf(vl_convert.vegalite_to_svg(spec)))
+def _pdf(spec: dict[str, Any], width: float) -> bytes:
+    """Vectors, as wide as given: names that jut out of a chart made it wider."""
+    svg = ElementTree.fromstring(vl_convert.vegalite_to_svg(spec))
+    drawn, height = float(svg.attrib["width"]), float(svg.attrib["height"])
+    svg.attrib |= {"width": f"{width:.2f}", "height": f"{height * width / drawn:.2f}"}
+    return bytes(vl_convert.svg_to_pdf(ElementTree.tostring(svg, "unicode")))
 
 
 def references(names: Iterable[str]) -> str:
@@ -113,8 +118,8 @@ def appendix(db: duckdb.DuckDBPyConnection, summary: Summary) -> str:
     parts += _long("llll", ("run", "seed", "run id", "digest of the data"), runs)
     records = [attempts[-1] for attempts in queries.provenance(db, summary.sweep).values() if attempts]
     for what in ("code", "git_revision", "versions", "machine"):
-        texts = {_plain(record[what]) for record in records if record.get(what)}
-        parts += [rf"{what.replace('_', ' ')}: {tables.tex(text)}.\\" for text in sorted(texts)]
+        shown = {_plain(record[what]) for record in records if record.get(what)}
+        parts += [rf"{what.replace('_', ' ')}: {tables.tex(text)}.\\" for text in sorted(shown)]
     return "\n".join(parts) + "\n"
 
 

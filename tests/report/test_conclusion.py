@@ -79,6 +79,10 @@ def test_labels_leave_out_what_is_common_and_say_the_rest_in_words():
         "GRPO, reference every_k", "GRPO, reference old",
     ]  # fmt: skip
     assert named("grpo(beta=0.1)", "rloo(beta=0.3)") == ["GRPO, beta 0.1", "RLOO, beta 0.3"]
+    assert named("grpo huge", "grpo", "grpo [training.steps=4]") == ["GRPO, huge", "GRPO", "GRPO [steps=4]"]
+    assert labels(
+        pandas.DataFrame([{"variant": "My GRPO", "algorithm": "My GRPO", "display_name": "My GRPO"}])
+    ) == {"My GRPO": "My GRPO"}
     assert named("grpo(clip=none)", "grpo", given={"grpo(clip=none)": "Bare"}) == ["Bare", "GRPO"]
 
 
