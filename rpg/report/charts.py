@@ -54,7 +54,7 @@ def differences(table: pandas.DataFrame, baseline: str, labels: Sequence[str]) -
     ring = ring.encode(x="difference:Q", y=y, color=colour, tooltip=tooltip, **link)
     real = base.transform_filter("datum.real").mark_point(filled=True, size=90, opacity=1)
     real = real.encode(x="difference:Q", y=y, color=colour, tooltip=tooltip, **link)
-    text = base.mark_text(align="left", dy=-12, fontSize=11, color="#333333", limit=440)
+    text = base.mark_text(align="left", dy=-12, fontSize=10.5, color="#333333", limit=440)
     text = text.encode(x=alt.value(0), y=y, text="words:N", **link)
     return alt.layer(zero, rule, cover, ring, real, text).properties(width=460, height=alt.Step(38))
 

@@ -25,6 +25,10 @@ INCHES = {1: 5.5, 2: 6.75}
 """The width of the text, by the paper's columns; a column of two is 3.25 inches wide."""
 ACROSS = 3
 """Panels in a row of curves.pdf."""
+STYLE = {
+    "axis": {"labelFontSize": 7.5, "titleFontSize": 8, "grid": False},
+    "title": {"fontSize": 7.5, "fontWeight": "normal"},
+}
 POINTS = 72
 """Units of a PDF per inch: a chart of that width needs no scaling, and its letters keep their size."""
 
@@ -65,7 +69,8 @@ def write_paper(layout: Layout, sweep: str, folder: Path, columns: int = 2) -> l
 
 def _pdf(spec: dict[str, Any], width: float) -> bytes:
     """Vectors, as wide as given: names that jut out of a chart made it wider."""
-    svg = ElementTree.fromstring(vl_convert.vegalite_to_svg(spec))
+    config = {part: spec["config"].get(part, {}) | change for part, change in STYLE.items()}
+    svg = ElementTree.fromstring(vl_convert.vegalite_to_svg(spec | {"config": spec["config"] | config}))
     drawn, height = float(svg.attrib["width"]), float(svg.attrib["height"])
     svg.attrib |= {"width": f"{width:.2f}", "height": f"{height * width / drawn:.2f}"}
     return bytes(vl_convert.svg_to_pdf(ElementTree.tostring(svg, "unicode")))

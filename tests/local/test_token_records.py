@@ -79,7 +79,6 @@ def test_recording_changes_no_bit_and_stays_within_its_budget(home):
     groups = [len(list(part)) for _, part in itertools.groupby(rows, key=lambda row: row["prompt"])]
     assert groups == [spec.rollout.group_size] * 2
     assert 0 < sum(records_path(folder, step).stat().st_size for step in (2, 4)) <= token_records(spec)
-    small = make_spec(training={"token_records": {"every": 1, "most_tokens": 1}})
-    trainer = make_trainer(small, home)
+    trainer = make_trainer(make_spec(training={"token_records": {"every": 1, "most_tokens": 1}}), home)
     trainer.step(1)
     assert trainer.recorder.rows() == []

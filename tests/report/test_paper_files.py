@@ -14,11 +14,9 @@ SHAPE = Shape(steps=8, eval_every=4, problems=24, samples=4)
 def test_every_algorithm_of_the_catalogue_has_its_reference():
     entries = references(rpg.algorithms()).splitlines()
     keys = {key for algorithm in rpg.algorithms().values() for key in citation_keys(algorithm.citation)}
-    assert sorted(re.findall(r"^@\w+\{([^,]+), title", "\n".join(entries), re.MULTILINE)) == sorted(
-        {*keys, "rpglab"}
-    )
+    assert {entry.partition("{")[2].partition(",")[0] for entry in entries} == {*keys, "rpglab"}
     assert all(entry.count("{") == entry.count("}") for entry in entries)
-    assert references(["dapo", "mine"]).count("@") == 3
+    assert references(["dapo", "mine"]).count("@") == 3  # what the catalogue does not know is left out
 
 
 def test_figures_are_vectors_tables_give_no_advice_and_the_appendix_names_every_run(tmp_path):
