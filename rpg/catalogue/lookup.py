@@ -110,7 +110,11 @@ def divergence_of(algo: Algorithm) -> str:
     # k1, k2 and k3 are estimators of KL(policy || reference)
     if isinstance(algo.kl, DistributionKL):
         return algo.kl.divergence
-    return DIVERGENCES[algo.kl.divergence].normalised if isinstance(algo.kl, ObjectiveKL) else "rkl"
+    if not isinstance(algo.kl, ObjectiveKL):
+        return "rkl"
+    if algo.kl.divergence not in DIVERGENCES:  # an algorithm that was copied with an unchecked name
+        raise AlgorithmError("divergence", algo.kl.divergence, tuple(DIVERGENCES))
+    return DIVERGENCES[algo.kl.divergence].normalised
 
 
 def exact_loss(divergence: str, beta: float, **overrides: Any) -> Algorithm:

@@ -76,9 +76,9 @@ def policy_loss(
         "advantages": advantages,
         "ref_log_prob": ref_log_prob,
     }
-    whole = algo.kl.type == "distribution" and algo.beta > 0
     others = {"rollout_weights": rollout_weights, "token_kl": token_kl}
     require_types(algo, {**named, "response_mask": response_mask, **others})
+    whole = algo.kl.type == "distribution" and algo.beta > 0
     if whole != (token_kl is not None):
         raise ValueError(
             f"token_kl: {algo.name} has kl {algo.kl.type} and beta {algo.beta:g}; "
