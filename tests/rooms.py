@@ -126,7 +126,8 @@ ROOMS = (
         "rpg.errors rpg.processes rpg.config rpg.store", "torch wandb mlflow pydantic",
     ),
     _room(
-        "rpg.report", "tables, figures and nightly bands from stored results", "rpg.errors rpg.stats rpg.metrics rpg.store",
+        "rpg.report", "tables, figures and nightly bands from stored results",
+        "rpg.errors rpg.stats rpg.catalogue rpg.metrics rpg.store",
         "altair vl_convert jinja2 markupsafe duckdb numpy pandas pylatexenc rich",
     ),
     _room(

@@ -21,6 +21,7 @@ from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Graded, Roller, Rollout
 from rpg.backends.local.sampler import Sampler
+from rpg.backends.local.token_recorder import Recorder
 from rpg.backends.optimizer_steps import Meter
 from rpg.backends.progress_reporter import Progress
 from rpg.catalogue import GAE, DistributionKL
@@ -51,6 +52,8 @@ class Experience:
     advantages: Tensor
     drawn: Tensor
     """Log-probabilities under the policy that sampled: `old`, unless the loss corrects for another one."""
+    row: Tensor
+    """(N,) numbers of the responses within the rollout."""
     weights: Tensor | None = None
     """(N, T) or (N, 1): importance weights for a sampler that is not `old`."""
     values: Tensor | None = None
@@ -63,7 +66,7 @@ class Experience:
         part = (index, slice(batch.tokens.shape[1]))
         given = (self.reference, self.weights, self.values, self.targets)
         reference, weights, values, targets = (None if x is None else x[part] for x in given)
-        mine = (self.advantages[part], self.drawn[part], weights, values, targets)
+        mine = (self.advantages[part], self.drawn[part], self.row[index], weights, values, targets)
         return Experience(batch, self.old[part], reference, *mine)
 
 
@@ -77,6 +80,8 @@ class Trainer:
     """
 
     place: Path | None = None
+    recorder: Recorder | None = None
+    """What the last step recorded of its tokens, if it was to (`training.token_records`)."""
 
     def __init__(
         self,
@@ -132,11 +137,14 @@ class Trainer:
         metrics = _rollout_metrics(rollout, self.spec.rollout.group_size)
         metrics["reference_age"] = self.reference.age(self.optimizer_step)
         log_prob = update = 0.0
+        self.recorder, every = None, self.spec.training.token_records.every
         if rollout.kept is not None:
             start = time.perf_counter()
-            experience, kl = self._score(
-                self.roller.with_demonstrations(rollout.kept, sampler, step), sampler
-            )
+            graded = self.roller.with_demonstrations(rollout.kept, sampler, step)
+            experience, kl = self._score(graded, sampler)
+            if every and step % every == 0:
+                arguments = self.spec.training.token_records, graded, self.spec.rollout.group_size
+                self.recorder = Recorder(self.spec.algorithm, *arguments, self.policy.tokenizer.decode)
             if not self.sampler.is_policy:
                 metrics["sampler_age"] = age
                 metrics["kl_sampler_to_policy"] = kl
@@ -188,7 +196,8 @@ class Trainer:
             targets = value_targets(algorithm, values=values, **given)
         advantages = advantages_of(algorithm, values=values, **given)
         kl = float(torch.where(mask, k3(current - drawn), 0).sum() / mask.sum())
-        return Experience(batch, old, reference, advantages, sampled, weights, values, targets), kl
+        row = torch.arange(len(batch), device=old.device)
+        return Experience(batch, old, reference, advantages, sampled, row, weights, values, targets), kl
 
     def _update(self, step: int, experience: Experience) -> dict[str, float]:
         """All epochs and mini-batches of one rollout."""
@@ -265,6 +274,9 @@ class Trainer:
             if outputs:
                 torch.autograd.backward(outputs, gradients)
             del log_prob, divergence, bonus, outputs  # and with them what was kept for the backward pass
+            if self.recorder is not None:
+                slope = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+                self.recorder.add(micro.row, leaf.detach(), slope, micro.drawn, of_kl, inputs)
             metrics = out.metrics | more
             meter.add(metrics, out.weight)
             token_kl += metrics["kl_policy_to_ref"] * out.weight / counts.tokens
