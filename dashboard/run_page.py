@@ -12,7 +12,7 @@ from dashboard.widgets import choose, choose_part, linked, notice, rows_of, show
 from rpg.metrics import shown as shown_metrics
 from rpg.report import curves
 from rpg.store import StoreError
-from rpg.store.current import flat
+from rpg.store.current import flat, how_it_came
 from rpg.store.run_folder import RunFolder
 from rpg.store.samples import GRADE_COLUMNS, SECOND, graded_by, gradings, read_grades, unread_form
 
@@ -66,7 +66,7 @@ def _show_facts(record: dict[str, Any], folder: RunFolder) -> None:
         notice(f"{record['error']}\nlog: {record['log']}")
     if isinstance(record["imported"], str):
         source = json.loads(record["imported"])
-        st.text(f"trained elsewhere, imported from {source['from']}: {source['file']}")
+        st.text(f"{how_it_came(source['from'])}: {source['file']}")
         return
     steps = folder.checkpoint_steps()
     st.text(f"checkpoints: {', '.join(map(str, steps)) or 'none'} in {folder.checkpoints}")

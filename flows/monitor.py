@@ -16,6 +16,7 @@ from rich.text import Text
 
 from rpg.report.diagnostics import OFTEN, of_training
 from rpg.store import RunFolder, StoreError
+from rpg.store.current import how_it_came
 from rpg.store.run_folder import parse_row
 
 STYLES = {
@@ -106,14 +107,12 @@ def _state(folder: RunFolder, manifest: dict[str, Any]) -> tuple[str, str | None
         return "queued", why
     if state == "running":
         return state, folder.elsewhere()
-    if "imported" in manifest:
-        return state, f"trained elsewhere, imported from {manifest['imported']['from']}"
     if state == "failed":
         try:
             return state, (folder.read_failed() or {}).get("error")
         except StoreError as unreadable:
             return state, str(unreadable)
-    return state, None
+    return state, how_it_came(manifest["imported"]["from"]) if "imported" in manifest else None
 
 
 def first_metrics(folder: RunFolder, most: int = 8_192) -> list[dict[str, Any]]:

@@ -13,8 +13,10 @@ if TYPE_CHECKING:  # what users' type checkers see; at run time __getattr__ impo
     from rpg.catalogue import AlgorithmError as AlgorithmError
     from rpg.catalogue import algorithm as algorithm
     from rpg.catalogue import algorithms as algorithms
+    from rpg.importing.recording import record as record
     from rpg.losses.advantages import advantages as advantages
     from rpg.losses.aggregation import Counts as Counts
+    from rpg.losses.distribution_kl import distribution_kl as distribution_kl
     from rpg.losses.policy_loss import LossOutput as LossOutput
     from rpg.losses.policy_loss import policy_loss as policy_loss
 
@@ -29,7 +31,9 @@ _HOMES = {
     "LossOutput": "rpg.losses.policy_loss",
     "Counts": "rpg.losses.aggregation",
     "advantages": "rpg.losses.advantages",
+    "distribution_kl": "rpg.losses.distribution_kl",
     "audit": "rpg.auditing",
+    "record": "rpg.importing.recording",
 }
 __all__ = sorted(_HOMES)
 

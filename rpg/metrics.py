@@ -81,6 +81,15 @@ _DECLARED = (
         shown=True,
         nightly=Band(0.25, 0.02),
     ),
+    Metric(
+        "value_loss", "the critic's loss before each update, mean over the step's", "Value loss", "Updates"
+    ),
+    Metric(
+        "value_explained",
+        "share of the variance of the critic's targets that its values explain; below 0: worse than their mean",
+        "Explained variance of returns",
+        "Updates",
+    ),
     Metric("loss", "policy loss, mean over the step's updates", "Loss", "Updates"),
     Metric(
         "kl_old_to_policy",
@@ -111,6 +120,13 @@ _DECLARED = (
         unit="nats per token",
         scale="decades",
         axis="~e",
+        of_reference=True,
+    ),
+    Metric(
+        "ref_mass_left_out",
+        "the reference's probability of tokens beyond its top k, which the KL of whole distributions takes as one",
+        "Reference's mass beyond top k",
+        "Divergence",
         of_reference=True,
     ),
     Metric(

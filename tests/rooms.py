@@ -59,11 +59,12 @@ ROOMS = (
     ),
     _room(
         "rpg.rewards", "verifiers, graders and their processes, rewards",
-        "rpg.errors rpg.processes rpg.config rpg.answers", "psutil regex",
+        "rpg.errors rpg.processes rpg.config rpg.answers", "psutil reasoning_gym regex sympy",
     ),
     _room(
         "rpg.tasks", "problems: task types, training sets, benchmarks, leaks, preparation",
-        "rpg.errors rpg.config rpg.store rpg.answers", "datasets huggingface_hub pyarrow pydantic",
+        "rpg.errors rpg.processes rpg.config rpg.store rpg.answers",
+        "datasets huggingface_hub pyarrow pydantic reasoning_gym",
     ),
     _room(
         "rpg.planning", "what a run needs: counts, measured time, memory and GPUs by arithmetic",
@@ -102,16 +103,18 @@ ROOMS = (
         "torch transformers numpy pydantic ray vllm",
     ),
     _room(
-        "rpg.integrations", "our losses inside other trainers, with one import; graded samples as logs of Inspect AI",
-        "rpg.catalogue rpg.losses rpg.store rpg.config rpg.evaluation", "torch trl verl inspect_ai",
+        "rpg.importing", "runs from elsewhere, as run folders, live too: of other trainers, of other data folders",
+        "rpg.errors rpg.config rpg.store",
+    ),
+    _room(
+        "rpg.integrations",
+        "our losses inside other trainers, and their runs recorded here; graded samples as logs of Inspect AI",
+        "rpg.errors rpg.catalogue rpg.losses rpg.store rpg.config rpg.evaluation rpg.importing",
+        "torch transformers trl verl inspect_ai",
     ),
     _room(
         "rpg.tracking", "metrics sent to TensorBoard, Weights & Biases, MLflow",
         "rpg.errors rpg.processes rpg.config rpg.store", "torch wandb mlflow pydantic",
-    ),
-    _room(
-        "rpg.importing", "runs from elsewhere, as run folders: of other trainers, of other data folders",
-        "rpg.errors rpg.config rpg.store",
     ),
     _room(
         "rpg.report", "tables, figures and nightly bands from stored results", "rpg.errors rpg.stats rpg.metrics rpg.store",
@@ -131,7 +134,7 @@ ROOMS = (
         "flows.monitor", "the live table: what a sweep is doing, read from its files", "rpg.store rpg.report", "rich"
     ),
     _room(
-        "flows.machine", "slots, child processes, Ray clusters and disk space of this machine",
+        "flows.machine", "slots, child processes, Ray clusters, Slurm jobs and disk space",
         "rpg.errors rpg.processes rpg.provenance rpg.fork_server rpg.store rpg.config rpg.planning", "pydantic",
         starts="rpg.backends rpg.backends.local rpg.backends.verl rpg.evaluation rpg.tracking",
     ),

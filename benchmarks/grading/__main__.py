@@ -8,7 +8,7 @@
     python -m benchmarks.grading disagreements --list FILE   # the other graders on a sample of those
 
 Answers are made from the gold answers of the benchmarks whose files lie in $RPG_DATA (or --data): right ones in other
-forms, and near misses (tests/answers/variants.py). The number of processes is that of --workers.
+forms, and near misses (benchmarks/grading/variants.py). The number of processes is that of --workers.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from benchmarks.grading.generated.case import last_line
 from rpg.rewards import Item
-from tests.answers.generated.case import last_line
 
 DATA = Path(__file__).with_name("data")
 FAMILIES: dict[str, list[str]] = tomllib.loads((DATA / "families.toml").read_text(encoding="utf-8"))

@@ -9,13 +9,13 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from benchmarks.grading.generated import cases as cases_of
+from benchmarks.grading.generated import real_golds, sample_golds
 from benchmarks.grading.judges import Judge, others, processor_seconds
+from benchmarks.grading.variants import equivalents, near_misses
 from rpg.answers.extraction import normalise
 from rpg.rewards import Grader, Item
 from rpg.tasks.benchmarks import benchmark, load_benchmark
-from tests.answers.generated import cases as cases_of
-from tests.answers.generated import real_golds, sample_golds
-from tests.answers.variants import equivalents, near_misses
 
 NAMES = ("aime24", "aime25", "amc23", "minerva_math", "olympiadbench")
 
@@ -78,7 +78,7 @@ def speed(arguments) -> None:
 
 
 def classes(arguments) -> None:
-    """Mistakes by class on the answers of tests/answers/generated, and the processor time of each distinct answer."""
+    """Mistakes by class on the answers of benchmarks/grading/generated, and the processor time of each distinct answer."""
     golds = real_golds() or sample_golds()
     chosen = cases_of(golds)
     before = processor_seconds()
@@ -107,7 +107,7 @@ def classes(arguments) -> None:
 
 
 def disagreements(arguments, judges: dict[str, Judge]) -> None:
-    """Where other graders decide otherwise, by class, over a sample of the answers of tests/answers/generated."""
+    """Where other graders decide otherwise, by class, over a sample of the answers of benchmarks/grading/generated."""
     chosen = cases_of(real_golds() or sample_golds())
     rng = random.Random(arguments.seed)
     chosen = rng.sample(chosen, min(arguments.compare, len(chosen)))

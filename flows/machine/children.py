@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from flows.machine.ray_cluster import Cluster, Remote
+from flows.machine.slurm_queue import SlurmQueue
 from rpg.fork_server import ForkedProcess, ForkServer
 from rpg.processes import end_descendants, owner_mark, python_module, thread_environment
 
@@ -36,6 +37,7 @@ class Children:
         self._fork_server = fork_server
         self._running: set[Child] = set()
         self._clusters: dict[str, Cluster] = {}
+        self._slurm: SlurmQueue | None = None
         self._lock = threading.Lock()
         self.stopping = threading.Event()
 
@@ -85,6 +87,14 @@ class Children:
                 raise Stopped
             return self._clusters.setdefault(address, Cluster(address, log))
 
+    def slurm(self, sweep: Path) -> SlurmQueue:
+        """The Slurm jobs of the sweep in this folder. From the first call on, `stop` cancels them."""
+        with self._lock:
+            if self.stopping.is_set():
+                raise Stopped
+            self._slurm = self._slurm or SlurmQueue(sweep)
+            return self._slurm
+
     def watch(self, children: Sequence[Child], log: Path, note: Callable[[str], None]) -> list[int]:
         """The exit codes of children that share a log; `note` gets the log's last line until all have ended."""
         while any(child.poll() is None for child in children):
@@ -113,6 +123,8 @@ class Children:
         deadline = time.monotonic() + GRACE_SECONDS
         for cluster in self._clusters.values():
             cluster.close()
+        if self._slurm is not None:
+            self._slurm.close()
         while time.monotonic() < deadline and any(child.poll() is None for child in running):
             time.sleep(0.05)
         for child in running:
@@ -123,7 +135,7 @@ class Children:
 
     @staticmethod
     def kill(child: Child, how: int = signal.SIGKILL) -> None:
-        """Send a signal to the child's group; a Remote ends with the connection to its cluster."""
+        """Send a signal to the child's group; a Remote ends with the connection to its cluster, or its job."""
         if not isinstance(child, Remote):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, how)

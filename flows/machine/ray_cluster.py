@@ -24,7 +24,7 @@ LOST = -1000
 """In place of an exit code: the training is gone with its node, or with the connection to the cluster."""
 RELEASE_SECONDS = 4.0
 """How long trainings that are told to end may take to give their leases back."""
-_NOT_SENT = {PARENT, "RPG_OWNED_BY", "RPG_SLOTS", "RPG_SLOTS_FOLDER", "RPG_WORK", "RPG_FLOW_RUN", "RPG_AUTH"}
+NOT_SENT = {PARENT, "RPG_OWNED_BY", "RPG_SLOTS", "RPG_SLOTS_FOLDER", "RPG_WORK", "RPG_FLOW_RUN", "RPG_AUTH"}
 """Variables of ours that mean nothing on another machine, or that nobody else shall see."""
 
 
@@ -78,7 +78,7 @@ class Cluster:
             "folder": str(folder.path),
             "asked": {"pid": os.getpid(), "boot": here()["boot"], "birth": birth(os.getpid())},
             "threads": threads,
-            "environment": {name: value for name, value in ours.items() if name not in _NOT_SENT},
+            "environment": {name: value for name, value in ours.items() if name not in NOT_SENT},
             "versions": provenance.embedded(),
             "needs": dict(needs),
         }

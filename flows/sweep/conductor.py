@@ -18,12 +18,14 @@ from typing import Any
 from flows.machine import programs
 from flows.machine.children import Children
 from flows.machine.slots import machine
+from flows.machine.slurm_queue import require_slurm
 from flows.monitor import Progress
 from flows.prefect.server import prefect_api
 from flows.sweep.context import Context
 from flows.sweep.renewal import identified, renew, set_aside, upgrade
 from flows.sweep.sharing import Claims
 from rpg import next_steps, provenance
+from rpg.config.backend import OnSlurm
 from rpg.config.code import kept_sources
 from rpg.config.sweep_spec import PlannedRun, Sweep
 from rpg.errors import UserError
@@ -114,6 +116,9 @@ def conduct(
     children = Children(_fork_server(sweep, layout) if due else None)
     is_tracked = any(run.spec.track for run in sweep.runs)
     try:
+        if due and any(isinstance(getattr(run.spec.backend, "place", None), OnSlurm) for run in sweep.runs):
+            require_slurm()
+            children.slurm(layout.sweep_folder(name))
         with tracking(layout.sweep_folder(name), children) if is_tracked else nullcontext():
             if due:
                 slots = machine()

@@ -13,9 +13,10 @@ from flows.machine.children import Child, Stopped
 from flows.machine.disk_space import WaitingNote
 from flows.machine.ray_cluster import LOST, Remote
 from flows.machine.slots import Held, need_of
+from flows.machine.slurm_queue import submission
 from flows.sweep.context import Context, RunFailed
 from flows.sweep.sharing import take_over
-from rpg.config.backend import BACKENDS, Backend, BackendSection, LocalBackend, OnNodes
+from rpg.config.backend import BACKENDS, Backend, BackendSection, OnNodes, OnSlurm
 from rpg.errors import UserError
 from rpg.processes import BUSY
 from rpg.store import RunFolder
@@ -28,8 +29,8 @@ LEASE_SECONDS = 2.0
 """How often a run that somebody else works on is looked at."""
 CLUSTER_LOG = "ray.log"
 """In the sweep's folder: what the connection to a Ray cluster has to say."""
-MAX_LOSSES = 3
-"""How often in a row a run may lose its node without a new checkpoint."""
+BACKOFF, LONGEST = 5, 300.0
+"""A run whose machine failed is started again after LEASE_SECONDS, then after this many times as long, up to LONGEST s."""
 SHARED_SECONDS = 60.0
 """How long shared storage may take until it shows here what a node has written."""
 
@@ -50,7 +51,7 @@ def train_run(folder: RunFolder, context: Context) -> None:
     backend = backend_of(folder)
     code, losses, newest = BUSY, 0, -1
     while code in (BUSY, LOST):  # another host was quicker: its run is waited for
-        while folder.holder():
+        while folder.holder() and not _is_queued(folder, backend, context):
             if context.children.stopping.wait(LEASE_SECONDS):
                 raise Stopped
         space = context.disk.reserve(folder, context.children.stopping)
@@ -64,8 +65,9 @@ def train_run(folder: RunFolder, context: Context) -> None:
         if isinstance(child, Remote):
             before, newest = newest, (folder.checkpoint_steps() or [-1])[-1]
             losses = (0 if newest > before else losses) + (code == LOST)
-            code = _settle(folder, child, losses, context)
-        if code in (BUSY, LOST) and context.children.stopping.wait(LEASE_SECONDS):
+            code = _settle(folder, child, losses, backend.attempts, context)
+        wait = min(LEASE_SECONDS * BACKOFF ** max(losses - 1, 0), LONGEST)
+        if code in (BUSY, LOST) and context.children.stopping.wait(wait):
             raise Stopped
     if code != 0:
         raise RunFailed(f"{folder.name}: {_failure(folder, backend, code, began)}")
@@ -86,14 +88,15 @@ def _failure(folder: RunFolder, backend: BackendSection, code: int, began: float
 
 
 def _start(folder: RunFolder, backend: BackendSection, context: Context, held: Held) -> Child:
-    """The training process: a child of this one, or a process on a node of a Ray cluster."""
-    module = programs.TRAINER.format(backend.type)
-    if not (isinstance(backend, LocalBackend) and isinstance(backend.place, OnNodes)):
+    """The training process: a child of this one, a process on a node of a Ray cluster, or a Slurm job."""
+    module, place = programs.TRAINER.format(backend.type), getattr(backend, "place", None)
+    if isinstance(place, OnSlurm):
+        return context.children.slurm(folder.path.parent).start(folder, submission(module, backend, place))
+    if not isinstance(place, OnNodes):
         return context.children.start(
             module, folder.path, log=folder.log_path, threads=backend.threads,
             keep=[context.claims.fd(folder), *held.fds], extra=held.environment,
         )  # fmt: skip
-    place = backend.place
     cpus = backend.threads if place.cpus is None else place.cpus
     needs = {"num_cpus": cpus, "num_gpus": place.gpus}
     if place.memory_gib:
@@ -103,16 +106,20 @@ def _start(folder: RunFolder, backend: BackendSection, context: Context, held: H
     return cluster.start(module, folder, backend.threads, needs)
 
 
-def _settle(folder: RunFolder, child: Remote, losses: int, context: Context) -> int:
+def _is_queued(folder: RunFolder, backend: BackendSection, context: Context) -> bool:
+    """Whether the process that works on the run is a Slurm job of this sweep, to be followed."""
+    is_slurm = isinstance(getattr(backend, "place", None), OnSlurm)
+    return is_slurm and context.children.slurm(folder.path.parent).has(folder)
+
+
+def _settle(folder: RunFolder, child: Remote, losses: int, attempts: int, context: Context) -> int:
     """The exit code of a training on a cluster, after what its end means for the run's folder; RunFailed when the cluster
     cannot run it, has lost it too often, or its files do not get here.
     """
     clear_waiting(folder)
     refused, lost, code = child.answer.get("refused"), child.answer.get("lost"), child.returncode or 0
-    if lost and losses > MAX_LOSSES:
-        refused = (
-            f"lost {losses} times on the Ray cluster without a new checkpoint, the last time because {lost}"
-        )
+    if lost and losses >= attempts:
+        refused = f"lost {losses} times in a row without a new checkpoint (backend.attempts), the last time because {lost}"
     elif lost:
         context.owner.log(f"{folder.name}: {lost}; it is restarted and continues from its last checkpoint")
     if code == 0 and not refused and not _arrived(folder, child.answer["newest"], context):

@@ -194,8 +194,8 @@ def boxed_answer(text: str) -> str | None:
         if box.end < start and _JOINS.fullmatch(text, box.end + 1, start):
             start = box.begin
             earlier.append(rf"\boxed{{{_content(text, box)}}}")
-    before = _before(text[max(0, start - 2 * _BEHIND) : start])
-    formula = "" if earlier else _BEFORE_BOX.split(_UNEQUAL.sub(r"\g<0>{}", before))[-1].strip("*")
+    before = _COMMAND.sub(r"\g<0>{}", _before(text[max(0, start - 2 * _BEHIND) : start]))
+    formula = "" if earlier else _BEFORE_BOX.split(before)[-1].strip("*")
     end = _line_end(text, last.end + 1)
     content, rest = _content(text, last), text[last.end + 1 : end]
     lead = _lead(before[: len(before) - len(formula)])
@@ -238,18 +238,19 @@ def _lead(before: str) -> str:
     adjacent = re.search(r"(?:\$|\\\))\s*$", before)
     if signs or adjacent or not _LEADING_TO_A_BOX.issuperset(words(before)) or _LABEL.search(before):
         return f"{before} ? "
-    return re.split(r"[$\\\d,;:}]", before)[-1]
+    return re.split(r"\\[)\]]?|[$\d,;:}]", before)[-1]
 
 
 _LEADING_TO_A_BOX = (lexicon.SUBJECT | lexicon.EXPLAINING | lexicon.REASONS | {"when", "over"}) - {"for"}
 _NAME = re.compile(r"(?<=[a-z,] )[A-Z][a-z]+(?:['’]s)?(?= )")
 _LABEL = re.compile(r"\d\s*:\s*$|\bclaim\s*:")
 _TEXT = re.compile(r"\\(?:text\w*|mathrm|mbox)\s*\{([^{}]*)\}")
-_UNEQUAL = re.compile(r"\\(?:neq?|[lg]eq?|lt|gt)(?![a-z])")
+_COMMAND = re.compile(r"\\(?:(?:neq?|[lg]eq?|lt|gt)(?![a-z])|[A-Za-z]+(?=\s))")
+"""The end of a command is not that of a word: `2 \\cdot \\boxed{5}`, or of a relation that states."""
 _JOINS = re.compile(r"[\s$,;]{0,9}(?:or|and|[-*+\u2022](?=\s))?[\s$]{0,9}(?:\w{1,9}\s?=\s?)?")
 _OPENS = re.compile(r"(?:\s|\\\[|\$|\\\(|[*_]{1,3}|[-+\u2022](?=\s)|\\begin\{\w+\*?\})*\Z")
 _BEFORE_BOX = re.compile(
-    r"\$|\\[\[(]|\\\\|[&=,:;]|\\(?:approx|implies|Rightarrow|to|therefore|quad|qquad|text)|\s(?=[A-Za-z])|[A-Za-z.]{2}\s"
+    r"\$|\\[\[\](\)]|\\\\|[&=,:;]|\\(?:approx|implies|Rightarrow|to|therefore|quad|qquad|text)|\s(?=[A-Za-z])|[A-Za-z.]{2}\s"
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from math import inf
 from typing import Any
 
 from rpg.auditing.measure import BY_NAME, Result, Settings
@@ -182,6 +183,8 @@ def _objectives(names: Iterable[str]) -> str:
 
 
 def _percent(bias: float, tolerance: float) -> str:
+    if bias == inf:  # a gradient of zero: distillation by a divergence that the audit does not compare with
+        return ""
     return "0" if bias <= tolerance else f"{bias:.1%}"
 
 

@@ -112,7 +112,7 @@ def unmeasurable(loss: LossFunction, scene: Scene) -> str | None:
             return (
                 f"The {name} is {kind} on finite inputs (drift {scene.drift:g}), so nothing can be measured."
             )
-    if gradient is None or not gradient.any():
+    if (gradient is None or not gradient.any()) and not isinstance(scene.beside, Tensor):
         return "The loss is a constant: it does not depend on log_prob (is everything detached?), so its gradient is zero."
     return None
 

@@ -99,9 +99,11 @@ def coupled_moments(
     return Moments(mean, square - (mean @ mean).item())
 
 
-def moments(world: World, logits: Tensor, slope: Tensor) -> Moments:
-    """Push slopes (N, T) through the scores of the tabular policy and average over responses of `old`."""
-    steps = -torch.einsum("nt,ntk->nk", slope, _scores(world, logits))
+def moments(world: World, logits: Tensor, slope: Tensor, beside: Tensor | float = 0.0) -> Moments:
+    """Push slopes (N, T) through the scores of the tabular policy, add the steps `beside` (N, S * V), and average over
+    responses of `old`.
+    """
+    steps = beside - torch.einsum("nt,ntk->nk", slope, _scores(world, logits))
     weights = world.probabilities(world.old)
     mean = weights @ steps
     return Moments(mean, (weights @ (steps * steps).sum(-1) - mean @ mean).item())

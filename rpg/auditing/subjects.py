@@ -20,10 +20,11 @@ from rpg.auditing.moments import (
     moments,
     normaliser_of,
 )
-from rpg.auditing.objectives import named
 from rpg.auditing.worlds import World
-from rpg.catalogue import DIVERGENCES, Algorithm, ObjectiveKL, RewardKL, algorithms, override
+from rpg.catalogue import DIVERGENCES, Algorithm, DistributionKL, RewardKL, algorithms, override
+from rpg.catalogue.lookup import divergence_of
 from rpg.losses.advantages import advantages as estimate_advantages
+from rpg.losses.distribution_kl import distribution_kl
 from rpg.losses.policy_loss import LossOutput, policy_loss
 
 
@@ -56,6 +57,9 @@ class Subject:
     advantages: Callable[[World, Tensor | None], Tensor] = field(default=spread)
     peer: bool = False  # code of another project
     rewarded: bool = True  # False: distillation, whose advantages have no reward
+    whole: DistributionKL | None = (
+        None  # a KL between whole distributions, beta times which is part of the loss
+    )
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,8 @@ class Scene:
     batch: Batches
     scale: int
     """What makes a mean over tokens one over responses."""
+    beside: Tensor | float = 0.0
+    """(N, S * V): the step of each response that does not come from its tokens' own log-probabilities."""
 
     @classmethod
     def of(cls, subject: Subject, world: World, drift: float, third: bool = True) -> Scene:
@@ -77,7 +83,9 @@ class Scene:
         logits, ref = world.policy(drift), world.ref if third else None
         advantages = subject.advantages(world, ref)
         scale = world.tokens.shape[1] if subject.per_token else 1
-        return cls(world, drift, logits, ref, advantages, batches_of(world, logits, ref, advantages), scale)
+        beside = 0.0 if subject.whole is None else -subject.beta * _whole(subject.whole, world, logits, ref)
+        batch = batches_of(world, logits, ref, advantages)
+        return cls(world, drift, logits, ref, advantages, batch, scale, beside)
 
     @property
     def inputs(self) -> dict[str, Any]:
@@ -96,7 +104,7 @@ class Scene:
         """Of the steps of single responses, or of batches of `size` whose responses affect each other."""
         if size > 1:
             return coupled_moments(loss, self.world, self.logits, self.batch, size, self.scale)
-        return moments(self.world, self.logits, self.slopes(loss))
+        return moments(self.world, self.logits, self.slopes(loss), self.beside)
 
     def normaliser(self, loss: LossFunction) -> str | None:
         """What the loss divides by (moments.normaliser_of); None where responses of a batch affect each other."""
@@ -109,31 +117,45 @@ def from_algorithm(algo: Algorithm, beta: float | None = None, name: str | None 
         algo = algo.model_copy(update={"beta": beta})
     bare = algo.model_copy(update={"clip": None})
     kl = algo.kl
-    divergence = "none"
-    if kl.type != "none" and algo.beta:  # k1, k2 and k3 are estimators of KL(π‖ref)
-        divergence = named(kl.divergence if isinstance(kl, ObjectiveKL) else "rkl")
+    divergence = divergence_of(algo)
     return Subject(
         name=name or algo.name,
         source="rpg",
         loss=partial(_loss, bare),
         clipped=partial(_loss, algo) if algo.clip else None,
         beta=algo.beta,
-        divergence=divergence,
+        divergence=divergence if divergence in DIVERGENCES else "none",
         per_token=algo.loss_agg_mode != "seq-mean-token-sum",
-        advantages=partial(_with_reward_kl, algo) if isinstance(kl, RewardKL) else spread,
+        advantages=partial(_advantages, algo),
+        rewarded=algo.rewarded,
+        whole=kl if isinstance(kl, DistributionKL) and algo.beta else None,
     )
+
+
+def _whole(kl: DistributionKL, world: World, logits: Tensor, ref: Tensor | None) -> Tensor:
+    """d (sum over a response's tokens of D) / d logits, (N, S * V)."""
+    leaf = logits.detach().requires_grad_()
+    value = distribution_kl(kl, leaf.log_softmax(-1), (world.old if ref is None else ref).log_softmax(-1))
+    slope = torch.autograd.grad(value.sum(), leaf)[0]
+    visits = torch.zeros(len(world.tokens), len(logits), dtype=logits.dtype)
+    visits.scatter_add_(1, world.states, world.mask.to(logits.dtype))
+    return (visits[..., None] * slope).flatten(1)
 
 
 def _loss(algo: Algorithm, *, old_log_prob: Tensor, ref_log_prob: Tensor | None, **inputs: Any) -> LossOutput:
     """`policy_loss` with the audit's reference in place of the algorithm's; without one it is the sampling policy."""
     reference = old_log_prob if ref_log_prob is None else ref_log_prob
+    if isinstance(algo.kl, DistributionKL) and algo.beta:  # its gradient is added in Scene
+        inputs["token_kl"] = torch.zeros_like(old_log_prob)
     return policy_loss(algo, old_log_prob=old_log_prob, ref_log_prob=reference, **inputs)
 
 
-def _with_reward_kl(algo: Algorithm, world: World, ref: Tensor | None) -> Tensor:
+def _advantages(algo: Algorithm, world: World, ref: Tensor | None) -> Tensor:
     """The algorithm's advantages from reward and KL, without its group and batch statistics, which are not part of the loss
     and are audited separately.
     """
+    if not isinstance(algo.kl, RewardKL):
+        return spread(world, ref) * algo.rewarded
     per_token = algo.advantage.type in ("batch", "gae")
     plain = override(algo, advantage={"type": "batch", "std": False} if per_token else "none")
     old = world.log_probs(world.old)

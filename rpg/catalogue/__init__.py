@@ -6,6 +6,7 @@ from rpg.catalogue.components import Advantage as Advantage
 from rpg.catalogue.components import AggregationMode as AggregationMode
 from rpg.catalogue.components import BatchAdvantage as BatchAdvantage
 from rpg.catalogue.components import Clip as Clip
+from rpg.catalogue.components import DistributionKL as DistributionKL
 from rpg.catalogue.components import EveryK as EveryK
 from rpg.catalogue.components import ExactRatio as ExactRatio
 from rpg.catalogue.components import FixedReference as FixedReference

@@ -68,7 +68,32 @@ class RewardKL(Frozen):
     estimator: Estimator = "k1"
 
 
-KL = Annotated[NoKL | ObjectiveKL | LossKL | RewardKL, Field(discriminator="type"), BeforeValidator(named)]
+class DistributionKL(Frozen):
+    """beta * D is added to the loss at every response token, D between the whole next-token distributions of policy and
+    reference, not estimated from the sampled token. The responses are taken as they are: no gradient flows through them.
+
+    rkl: KL(π‖ref); fkl: KL(ref‖π); jsd: mix KL(ref‖m) + (1 - mix) KL(π‖m) with m = mix ref + (1 - mix) π, the generalised
+    Jensen-Shannon divergence (Agarwal et al., GKD, arXiv 2306.13649, eq. 1). With `top_k` only the reference's k most
+    probable tokens are told apart, and all others count as one outcome: D is then a lower bound.
+    """
+
+    type: Literal["distribution"] = "distribution"
+    divergence: Literal["rkl", "fkl", "jsd"] = "rkl"
+    mix: float = Field(default=0.5, gt=0, lt=1)
+    top_k: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _mix_only_where_it_means_something(self) -> DistributionKL:
+        if self.mix != 0.5 and self.divergence != "jsd":
+            raise ValueError("mix is the weight of divergence jsd; rkl and fkl do not use it")
+        return self
+
+
+KL = Annotated[
+    NoKL | ObjectiveKL | LossKL | RewardKL | DistributionKL,
+    Field(discriminator="type"),
+    BeforeValidator(named),
+]
 
 # --- clipping ------------------------------------------------------------------------------------------
 
@@ -158,13 +183,13 @@ class FixedReference(Frozen):
 class ModelReference(Frozen):
     """Another model with the same vocabulary, a teacher: never renewed, and of any size or architecture.
 
-    With a reward of weight 0 the KL alone trains the policy on its own samples: on-policy distillation (Agarwal et al.,
+    With `rewarded: false` the KL alone trains the policy on its own samples: on-policy distillation (Agarwal et al.,
     GKD, arXiv 2306.13649; Gu et al., MiniLLM, arXiv 2306.08543).
     """
 
     type: Literal["model"] = "model"
-    path: Path
-    """As `model.path`: a folder, a hub id, or the name of a model that `rpg model` lists."""
+    path: Path | None = None
+    """As `model.path`: a folder, a hub id, or the name of a model that `rpg model` lists. A run needs one."""
 
 
 Reference = Annotated[
@@ -205,11 +230,24 @@ class GroupThenBatch(Frozen):
 
 
 class GAE(Frozen):
-    """Generalised advantage estimation from a critic's values."""
+    """Generalised advantage estimation from a critic's values (Schulman et al. 2016, arXiv 1506.02438, eq. 16).
+
+    The critic learns values + advantages, estimated with `critic_lam` where that is given (VAPO's decoupled lambda,
+    arXiv 2504.05118: 1 for the critic), by half the squared error, of which PPO's value clip takes the larger one with and
+    without keeping the prediction within `value_clip` of that before the step.
+    """
 
     type: Literal["gae"] = "gae"
     gamma: float = Field(default=1.0, ge=0, le=1)
     lam: float = Field(default=1.0, ge=0, le=1)
+    critic_lam: float | None = Field(default=None, ge=0, le=1)
+    std: bool = False
+    """Whether advantages are whitened over all tokens of the batch."""
+    value_clip: float | None = Field(default=0.5, gt=0)
+    critic_learning_rate: float | None = Field(default=None, gt=0)
+    """Default: that of the policy."""
+    critic_warmup: int = Field(default=0, ge=0)
+    """Rollout steps at the beginning that train the critic only."""
 
 
 class RawReward(Frozen):
@@ -274,7 +312,7 @@ RolloutCorrection = Annotated[
 
 
 _UNIONS: dict[str, tuple[type[BaseModel], ...]] = {
-    "kl": (NoKL, ObjectiveKL, LossKL, RewardKL),
+    "kl": (NoKL, ObjectiveKL, LossKL, RewardKL, DistributionKL),
     "reference": (OldReference, EveryK, KLAbove, FixedReference, ModelReference),
     "advantage": (GroupAdvantage, LeaveOneOut, BatchAdvantage, GroupThenBatch, GAE, RawReward),
     "rollout_correction": (ExactRatio, IgnoreSampler, TruncatedWeights, MaskedWeights),

@@ -12,14 +12,17 @@ from typing import Any, Literal
 from rpg.catalogue.components import (
     BatchAdvantage,
     Clip,
+    DistributionKL,
     FixedReference,
     GroupAdvantage,
     GroupThenBatch,
     LeaveOneOut,
     LossKL,
+    ModelReference,
     ObjectiveKL,
     OldReference,
     Overlong,
+    RawReward,
     RewardKL,
 )
 from rpg.catalogue.divergences import DIVERGENCES, RPG_PAPER, Divergence
@@ -289,6 +292,65 @@ def _more() -> Iterator[Algorithm]:
     )
 
 
+def _distillation() -> Iterator[Algorithm]:
+    """Entries whose reference is a teacher, and whose rewards are measured only."""
+    shared: dict[str, Any] = {
+        "beta": 1.0,
+        "reference": ModelReference(),
+        "advantage": RawReward(),
+        "rewarded": False,
+    }
+    gkd = "Agarwal et al., GKD, arXiv 2306.13649"
+    yield Algorithm(
+        name="opd",
+        display_name="OPD",
+        description="On-policy distillation by the sampled token: each token's log(teacher/π) is its advantage.",
+        citation="Lu et al., On-Policy Distillation, Thinking Machines Lab, 2025",
+        formula="−sg(w log(teacher/π)) log π",
+        objective="−KL(π‖teacher) at each token",
+        surrogate="rpg",
+        kl=ObjectiveKL(divergence="urkl", style="reinforce"),
+        **shared,
+    )
+    penalties: dict[Any, str] = {"rkl": "KL(π‖teacher)", "fkl": "KL(teacher‖π)", "jsd": "JSD(teacher, π)"}
+    for divergence, penalty in penalties.items():
+        yield Algorithm(
+            name=f"opd-{divergence}",
+            display_name=f"OPD-{divergence.upper()}",
+            description=f"On-policy distillation by {penalty} of the whole next-token distributions.",
+            citation=gkd,
+            formula=f"{penalty} at each token",
+            objective=f"−{penalty} at each token",
+            surrogate="rpg",
+            kl=DistributionKL(divergence=divergence),
+            **shared,
+        )
+    yield Algorithm(
+        name="gkd",
+        display_name="GKD",
+        description="As OPD-JSD, and half of the responses are demonstrations (λ = 0.5).",
+        citation=gkd,
+        formula="JSD(teacher, π) at each token",
+        objective="−JSD(teacher, π) at each token, of π's samples and demonstrations",
+        surrogate="rpg",
+        kl=DistributionKL(divergence="jsd"),
+        demonstrations=0.5,
+        **shared,
+    )
+    yield Algorithm(
+        name="minillm",
+        display_name="MiniLLM",
+        description="The reverse KL of whole responses by clipped policy gradient: log(teacher/π) to go is the return.",
+        citation="Gu et al., MiniLLM, arXiv 2306.08543",
+        formula="−min(wA, clip(w)A), A = whiten(Σ log(teacher/old) from here on)",
+        objective="−KL(π‖teacher) of responses, clipped",
+        surrogate="ppo_clip",
+        kl=RewardKL(estimator="k1"),
+        clip=PPO,
+        **{**shared, "advantage": BatchAdvantage(std=True)},
+    )
+
+
 def entries() -> Iterator[Algorithm]:
     """Every (name, preset) of the catalogue, in the order of the documentation."""
     for reinforce in (False, True):
@@ -296,3 +358,4 @@ def entries() -> Iterator[Algorithm]:
             yield from _rpg(divergence, reinforce)
     yield from _baselines()
     yield from _more()
+    yield from _distillation()

@@ -72,6 +72,10 @@ class Algorithm(Frozen):
     dynamic_sampling: bool = False
     overlong: Overlong | None = None
     rollout_correction: RolloutCorrection = ExactRatio()
+    rewarded: bool = True
+    """False: rewards are measured and not trained on, which leaves the KL (distillation)."""
+    demonstrations: float = Field(default=0.0, ge=0, le=1)
+    """Share of the prompts whose responses are replaced by demonstrations of the task (GKD's 1 - lambda)."""
 
     @model_validator(mode="after")
     def _belongs_together(self) -> Algorithm:
@@ -79,7 +83,19 @@ class Algorithm(Frozen):
         differentiable = rpg and isinstance(kl, ObjectiveKL) and kl.style == "differentiable"
         level = {"gspo": "sequence"}.get(self.surrogate, "token")
         rules = {
-            "surrogate rpg accepts kl of type objective or none": not rpg or kl.type in ("none", "objective"),
+            "surrogate rpg accepts kl of type objective, distribution or none": not rpg
+            or kl.type in ("none", "objective", "distribution"),
+            "kl of type distribution is zero with reference old; accepted: every_k, kl_above, fixed, model": kl.type
+            != "distribution"
+            or self.reference.type != "old",
+            "without rewards and without a KL there is nothing to learn: rewarded: false needs a KL": self.rewarded
+            or kl.type != "none",
+            "without rewards dynamic_sampling and overlong, which go by them, have to be off": self.rewarded
+            or not (self.dynamic_sampling or self.overlong),
+            "demonstrations have no sampling policy: they need rewarded: false and kl of type distribution": not (
+                self.demonstrations
+            )
+            or (kl.type == "distribution" and not self.rewarded),
             "beta has no effect with kl of type none: set it to 0": kl.type != "none" or self.beta == 0,
             f"surrogate {self.surrogate} has ratio {level}; only surrogate rpg accepts others": rpg
             or self.ratio == level,

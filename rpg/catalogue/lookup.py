@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from rpg.catalogue.components import MODELS, ObjectiveKL, Schedule, named
+from rpg.catalogue.components import MODELS, DistributionKL, ObjectiveKL, Schedule, named
 from rpg.catalogue.divergences import DIVERGENCES
 from rpg.catalogue.entries import entries
 from rpg.catalogue.entry import PROSE, Algorithm, AlgorithmError
@@ -104,10 +104,12 @@ def _explain(error: ValidationError) -> AlgorithmError:
 
 
 def divergence_of(algo: Algorithm) -> str:
-    """The KL that a loss is meant to have, a name of DIVERGENCES that is its own `normalised`; `none` without."""
+    """The KL that a loss is meant to have: a name of DIVERGENCES that is its own `normalised`, `jsd`, or `none`."""
     if algo.kl.type == "none" or not algo.beta:
         return "none"
     # k1, k2 and k3 are estimators of KL(policy || reference)
+    if isinstance(algo.kl, DistributionKL):
+        return algo.kl.divergence
     return DIVERGENCES[algo.kl.divergence].normalised if isinstance(algo.kl, ObjectiveKL) else "rkl"
 
 

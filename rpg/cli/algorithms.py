@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from rich.markup import escape
 
 from rpg.cli.app import Home, Preset, app, complain, console, error_console, layout_at, refuse
 
@@ -13,15 +14,62 @@ if TYPE_CHECKING:
     from rpg.backends.local.checkpoint_fidelity import Fidelity
 
 
-@app.command("list", epilog="Examples: rpg list · rpg list rpg-reinforce-urkl")
+@app.command(
+    "list",
+    epilog="Examples: rpg list · rpg list rpg-reinforce-urkl · rpg list --tasks · rpg list --tasks chain_sum",
+)
 def list_(
-    name: Annotated[str | None, typer.Argument(help="Show all settings of this algorithm.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="Show all settings of this algorithm; with --tasks: part of the name of a data set."
+        ),
+    ] = None,
     preset: Preset = "paper",
+    tasks: Annotated[
+        bool, typer.Option("--tasks", help="List the task types instead, each with an example.")
+    ] = False,
 ) -> None:
     """List the algorithms with formula, objective and citation, or show one with all its settings."""
     from rpg.catalogue.listing import algorithm_table, catalogue_table
 
+    if tasks:
+        _tasks(name)
+        return
     console.print(algorithm_table(name, preset) if name else catalogue_table(preset))
+
+
+def _tasks(name: str | None) -> None:
+    """Every task type, or the data sets of Reasoning Gym whose names contain `name`, with an example each."""
+    from rich.table import Table
+
+    from rpg.config.task import TASKS
+    from rpg.tasks import load_problems
+    from rpg.tasks.gym_problems import examples
+
+    columns = ("task.type", "problem", "answer")
+    table = Table(*columns, show_lines=True, caption="docs/tasks.md says more")
+    for kind, section in TASKS.items() if name is None else ():
+        about = escape((section.__doc__ or "").partition("\n")[0])
+        made = (
+            {"train_problems": 6, "benchmark_problems": 2}
+            if "train_problems" in section.model_fields
+            else None
+        )
+        if made and kind != "reasoning_gym":
+            problem = load_problems(section.model_validate({"type": kind, **made})).train[0]
+            table.add_row(f"{kind}\n{about}", escape(problem.prompt), escape(problem.answer))
+        else:
+            table.add_row(f"{kind}\n{about}", "the data sets below" if made else "your own", "")
+    for row in examples():
+        if name is None or name in row["name"]:
+            levels = f"levels 0 to {row['levels'] - 1}" if row["levels"] else "no levels"
+            table.add_row(
+                f"reasoning_gym\n{row['name']}\n{levels}", escape(row["text"]), escape(row["answer"])
+            )
+    if not table.row_count:
+        refuse(f"no data set of Reasoning Gym has {name!r} in its name; rpg list --tasks lists them all")
+    console.print(table)
 
 
 @app.command(

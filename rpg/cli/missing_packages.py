@@ -15,6 +15,7 @@ EVERYTHING = "all"
 _DISTRIBUTIONS = {
     "inspect_ai": "inspect-ai",
     "math_verify": "math-verify",
+    "reasoning_gym": "reasoning-gym",
     "vl_convert": "vl-convert-python",
     "yaml": "pyyaml",
 }

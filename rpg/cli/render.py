@@ -1,4 +1,4 @@
-"""The command `rpg render`: how a run would be started on verl."""
+"""The command `rpg render`: how a run would be started on verl, or a file on a cluster."""
 
 from __future__ import annotations
 
@@ -14,9 +14,13 @@ from rpg.cli.show import UNKNOWN, DigestIfPresent
 if TYPE_CHECKING:
     from rpg.config.run_spec import RunSpec
     from rpg.config.sweep_spec import PlannedRun
+    from rpg.planning.manifests import Job
 
 
-@app.command(epilog="Example: rpg render chain --set backend.type=verl --set algorithm=rpg-reinforce-urkl")
+@app.command(
+    epilog="Examples: rpg render chain --set backend.type=verl --set algorithm=rpg-reinforce-urkl · "
+    "rpg render quickstart --slurm > job.sh · rpg render quickstart --kuberay --nodes 4 | kubectl apply -f -"
+)
 def render(
     file: File,
     set_: Set = [],
@@ -26,8 +30,19 @@ def render(
     ] = None,
     home: Home = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    slurm: Annotated[bool, typer.Option("--slurm", help="Print a batch script that runs the file.")] = False,
+    kuberay: Annotated[bool, typer.Option("--kuberay", help="Print a RayJob for Kubernetes.")] = False,
+    skypilot: Annotated[bool, typer.Option("--skypilot", help="Print a task for SkyPilot.")] = False,
+    image: Annotated[str, typer.Option(help="Container image with rpg-lab (see Dockerfile).")] = "rpg-lab",
+    volume: Annotated[str, typer.Option(help="Claim or bucket that holds the data folder.")] = "rpg-data",
+    nodes: Annotated[int, typer.Option(min=1, help="Nodes for the runs of the embedded trainer.")] = 1,
+    gpu: Annotated[str, typer.Option(help="Kind of GPU, by SkyPilot's name.")] = "H100",
+    memory: Annotated[int, typer.Option(min=1, help="GiB of memory of a node.")] = 64,
 ) -> None:
-    """Show how a run would start on verl: Hydra overrides, shell command, Ray's runtime environment."""
+    """Show how a run would start on verl: Hydra overrides, shell command, Ray's runtime environment.
+
+    With --slurm, --kuberay or --skypilot: how the whole file would run on such a cluster, ready to be submitted.
+    """
     import os
 
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before anything of the hub's is imported
@@ -40,6 +55,15 @@ def render(
     load = load_sweep if "name" in read_mapping(file) else single_run
     digest = DigestIfPresent()
     sweep = load(file, parse_assignments(set_), digest)
+    if slurm or kuberay or skypilot:
+        from rpg.planning.manifests import Job
+
+        job = Job(
+            sweep.spec.name, "sweep" if load is load_sweep else "train", str(file.resolve()), _complete(file), tuple(set_),
+            sweep.runs[0].spec.backend, str(layout_at(home).home), image, volume, nodes, gpu, memory,
+        )  # fmt: skip
+        print(_manifest(job, slurm, kuberay), end="")
+        return
     chosen = _choose(sweep.runs, run, file)
     spec, has_id = chosen.spec, digest.known(chosen.spec)
     if spec.backend.type != "verl":
@@ -68,6 +92,56 @@ def render(
     print(json.dumps(launch.runtime_env(), indent=1))
     for reason in digest.absent.values():
         complain(f"the data is not here, so this run's identity is not known yet: {reason}", "yellow")
+
+
+def _manifest(job: Job, slurm: bool, kuberay: bool) -> str:
+    """The file for the cluster, as text."""
+    from importlib.util import find_spec
+
+    import yaml
+
+    from flows.machine.slurm_queue import JOB_SCRIPT
+    from rpg.config.backend import OnSlurm
+    from rpg.planning import manifests
+
+    class Readable(yaml.SafeDumper):
+        """Text of several lines as a block, and nothing by reference."""
+
+        def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - as PyYAML asks
+            return True
+
+    def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+        style = "|" if "\n" in value else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+    Readable.add_representer(str, text)
+    if slurm and isinstance(getattr(job.backend, "place", None), OnSlurm):
+        return JOB_SCRIPT.read_text("utf-8")
+    if slurm:
+        return manifests.slurm_script(job)
+    if not kuberay:
+        return str(yaml.dump(manifests.skypilot(job), Dumper=Readable, sort_keys=False))
+    version = None
+    if find_spec("ray"):
+        from importlib.metadata import version as installed
+
+        version = installed("ray")
+    return str(yaml.dump_all(manifests.kuberay(job, version), Dumper=Readable, sort_keys=False))
+
+
+def _complete(file: Path) -> str:
+    """The text of a run or sweep file without `base`, so that it needs no other file."""
+    import yaml
+
+    from rpg.config import shipped
+    from rpg.config.load import load_raw_run, merge, read_mapping
+
+    raw = read_mapping(file)
+    if "name" not in raw:
+        raw = load_raw_run(file)
+    elif base := raw.pop("base", None):
+        raw["run"] = merge(load_raw_run(shipped.base(file, base)), raw.get("run") or {})
+    return str(yaml.safe_dump(raw, sort_keys=False, allow_unicode=True))
 
 
 def _choose(runs: tuple[PlannedRun, ...], name: str | None, file: Path) -> PlannedRun:

@@ -46,6 +46,8 @@ def status(
             views = watch_.views()
             console.print(headline(name, views, "", None))
             console.print(table(views))
+            if (jobs := layout.sweep_folder(name) / ".slurm").is_dir():
+                say(f"  Slurm's words about its jobs: {jobs}; what a run says: log.txt in its folder", "dim")
             for line in computed[name]:
                 say(f"  ! {line}", "yellow")
             for run, why in superseded(layout, name).items():

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from rpg.config.section import ADDRESS, OPERATES, Positive, Section, default_type, kinds_of
+from rpg.config.section import ADDRESS, CODE, NAME, OPERATES, Positive, Section, default_type, kinds_of
 from rpg.config.verl_keys import refused
 
 
@@ -21,6 +22,9 @@ class BackendSection(Section):
     device: Literal["cpu", "cuda", "mps"] = "cpu"
     threads: Annotated[Positive, OPERATES] = 1
     """Threads of each process on a CPU."""
+    attempts: Annotated[Positive, OPERATES] = 4
+    """How often a run is started without getting any further, where what runs it fails: a node lost or preempted, a time
+    limit, a driver killed, Ray not up. A new checkpoint starts the count again; a fault of the run ends it at once."""
 
     needs: ClassVar[tuple[str, ...]] = ()
     """Packages that must be installed on this machine before a run can start; empty if the back end checks this itself."""
@@ -85,7 +89,59 @@ class OnNodes(Section):
     """Memory per run that Ray reserves."""
 
 
-TrainingPlace = Annotated[OnThisMachine | OnNodes, Field(discriminator="type"), default_type("here")]
+_TIME = re.compile(r"(\d+-)?\d+(:\d{1,2}){0,2}")
+
+
+def _word(text: str) -> str:
+    if not re.fullmatch(r"[\w.,:=+@&|*-]+", text):
+        raise ValueError(f"{text!r} is not a name that Slurm knows; expected letters, digits and .,:=+@&|*-")
+    return text
+
+
+def _time_limit(value: object) -> object:
+    if not (isinstance(value, str) and _TIME.fullmatch(value)):
+        raise ValueError(
+            f"{value!r} is not a time limit; expected minutes, hours:minutes:seconds or days-hours, in quotes "
+            '(without them, YAML reads "2:00:00" as the number 7200)'
+        )
+    return value
+
+
+SlurmName = Annotated[str, NAME, AfterValidator(_word)]
+
+
+class OnSlurm(Section):
+    """One Slurm job per run; those of a sweep are submitted as arrays. All nodes share the data folder, and Slurm may
+    requeue a job, which goes on from its last checkpoint."""
+
+    type: Literal["slurm"]
+    partition: SlurmName | None = None
+    account: SlurmName | None = None
+    qos: SlurmName | None = None
+    constraint: SlurmName | None = None
+    """Features that the nodes must have, e.g. `h100`."""
+    gpus: Annotated[int, Field(ge=0)] | None = None
+    """GPUs per run; null: 1 with `device: cuda`, 0 with `device: cpu`."""
+    gpu_type: SlurmName | None = None
+    """Slurm's name of a kind of GPU, e.g. `a100`."""
+    cpus: Positive | None = None
+    """Processors per run; null: as many as `threads`."""
+    memory_gib: Annotated[float, Field(gt=0)] | None = None
+    """Memory per run; null: the partition's default."""
+    time: Annotated[str, NAME, BeforeValidator(_time_limit)] | None = None
+    """Time limit of one job, in quotes: minutes, `hours:minutes:seconds` or `days-hours`. A run that needs more continues in
+    another job."""
+    at_once: Positive | None = None
+    """Jobs of one array that Slurm may run at the same time."""
+    options: tuple[Annotated[str, CODE], ...] = ()
+    """Further options of sbatch, e.g. `["--reservation=lab"]`."""
+    script: Annotated[str, CODE] | None = None
+    """A batch script of your own in place of ours; `rpg render FILE --slurm` prints ours."""
+
+
+TrainingPlace = Annotated[
+    OnThisMachine | OnNodes | OnSlurm, Field(discriminator="type"), default_type("here")
+]
 
 
 class LocalBackend(BackendSection):
@@ -116,14 +172,23 @@ class LocalBackend(BackendSection):
 
     @model_validator(mode="after")
     def _has_its_device(self) -> LocalBackend:
-        if not isinstance(self.place, OnNodes):
+        if isinstance(self.place, OnThisMachine):
             return self
         if self.device == "mps":
-            raise ValueError("place.type ray: device mps exists on this machine only; accepted: cpu, cuda")
-        if (self.device == "cuda") != (self.place.gpus > 0):
+            kind = self.place.type
             raise ValueError(
-                f"device {self.device!r} with place.gpus {self.place.gpus:g}; on a Ray cluster, device cuda needs "
+                f"place.type {kind}: device mps exists on this machine only; accepted: cpu, cuda"
+            )
+        gpus = self.place.gpus
+        if isinstance(self.place, OnNodes) and (self.device == "cuda") != (self.place.gpus > 0):
+            raise ValueError(
+                f"device {self.device!r} with place.gpus {gpus:g}; on a Ray cluster, device cuda needs "
                 "place.gpus above 0 (1, or less to share a GPU), and device cpu needs 0"
+            )
+        if isinstance(self.place, OnSlurm) and gpus not in (None, int(self.device == "cuda")):
+            raise ValueError(
+                f"device {self.device!r} with place.gpus {gpus:g}; on Slurm, a run uses one GPU with device cuda and none "
+                "with device cpu; accepted: null"
             )
         return self
 

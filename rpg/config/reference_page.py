@@ -93,7 +93,7 @@ def _rows(model: type[BaseModel]) -> Iterator[tuple[str, str, str]]:
         elif isinstance(default, BaseModel):
             shown = "see below"
         else:
-            shown = f"`{_yaml(default)}`"
+            shown = f"`{_yaml(default)}`".replace("\n", "\\n")  # a row of the table is a line
         yield name, shown, f"{_choices(field.annotation)}{field.description or ''}{_kind(field)}"
 
 

@@ -77,10 +77,11 @@ class RunSpec(Section):
                 )
         self._check_sampler()
         self._check_truncation()
-        if self.algorithm.reference.type == "model" and not self.backend.has_teacher:
+        self._check_teacher()
+        if self.algorithm.advantage.type == "gae" and (lora_of(self.model) or not self.backend.has_teacher):
             raise ValueError(
-                f"algorithm.reference model: backend {self.backend.type} computes the reference from a copy of the policy's "
-                "own model and cannot load a teacher; accepted: old, every_k, kl_above, fixed, or backend.type local"
+                "algorithm.advantage gae: the critic is a second model, which only the embedded trainer (backend local) "
+                "trains, in full, without model.lora; choose another advantage, e.g. {type: group}"
             )
         self._check_verifier()
         if lora_of(self.model) is not None:
@@ -88,6 +89,36 @@ class RunSpec(Section):
         self.backend.check_longest(self.rollout.max_prompt_tokens + self.rollout.max_response_tokens)
         self.backend.check_mini_batch(self.training.mini_batch_prompts, self.rollout.group_size)
         return self
+
+    def _check_teacher(self) -> None:
+        """Raises ValueError for a teacher that is missing, and for what the back end cannot compare with a reference."""
+        algo, backend, reference = self.algorithm, self.backend, self.algorithm.reference
+        if reference.type == "model" and not backend.has_teacher:
+            raise ValueError(
+                f"algorithm.reference model: backend {backend.type} computes the reference from a copy of the policy's "
+                "own model and cannot load a teacher; accepted: old, every_k, kl_above, fixed, or backend.type local"
+            )
+        if reference.type == "model" and reference.path is None and algo.needs_reference:
+            raise ValueError(
+                f"algorithm.reference.path: {algo.name} needs a teacher: a folder, a checkpoint of a run for example, or "
+                "the name of a model"
+            )
+        if algo.kl.type == "distribution" and not backend.has_teacher:
+            raise ValueError(
+                f"algorithm.kl distribution: backend {backend.type} passes on log-probabilities of the sampled tokens only, "
+                "not of the whole vocabulary; accepted: none, objective, loss, reward, or backend.type local"
+            )
+        if algo.kl.type == "distribution" and self._restricted():
+            raise ValueError(
+                f"rollout.{self._restricted()[0]}: kl of type distribution compares whole distributions, and only part of "
+                "the policy's can be sampled; accepted: top_p 1.0, top_k null, min_p 0.0, min_response_tokens 0"
+            )
+
+    def _restricted(self) -> list[str]:
+        """The settings of `rollout` that leave part of the vocabulary out of sampling."""
+        whole = Rollout()
+        names = ("top_p", "top_k", "min_p", "min_response_tokens")
+        return [name for name in names if getattr(self.rollout, name) != getattr(whole, name)]
 
     def _check_verifier(self) -> None:
         """Raises ValueError if verifier and reward each ask the other what is correct."""
@@ -123,9 +154,9 @@ class RunSpec(Section):
     def _check_truncation(self) -> None:
         """Raises ValueError for restricted sampling that the trainer would treat as sampling from the whole distribution."""
         rollout, whole = self.rollout, Rollout()
-        for field in ("top_p", "top_k", "min_p", "min_response_tokens"):
+        for field in self._restricted():
             value, plain = getattr(rollout, field), getattr(whole, field)
-            if value != plain and not self.backend.truncates:
+            if not self.backend.truncates:
                 shown = "null" if plain is None else plain
                 raise ValueError(
                     f"rollout.{field} {value}: backend {self.backend.type} computes log-probabilities of the whole "

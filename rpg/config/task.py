@@ -155,7 +155,23 @@ class RewardVerifier(VerifierSection):
         return answer
 
 
-Verifier = Annotated[MarkerVerifier | MathVerifier | RewardVerifier, Field(discriminator="type"), default_type("marker")]  # fmt: skip  # noqa: E501
+class GymVerifier(VerifierSection):
+    """The answer follows the last `marker`; a Reasoning Gym data set's own `score_answer` gives it a score from 0 to 1.
+
+    It ends with its line; where the data set's answer has several lines, with the response. The reward of a response
+    lies between `wrong` and `right` of the part `correctness` by its score.
+    """
+
+    type: Literal["reasoning_gym"] = "reasoning_gym"
+    marker: Annotated[str, NAME, Field(min_length=1)] = "Answer:"
+    at_least: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Score from which a response counts as correct in the accuracy."""
+
+    def written(self, answer: str) -> str:
+        return f"{self.marker} {answer}"
+
+
+Verifier = Annotated[MarkerVerifier | MathVerifier | RewardVerifier | GymVerifier, Field(discriminator="type"), default_type("marker")]  # fmt: skip  # noqa: E501
 VERIFIERS: dict[str, type[VerifierSection]] = kinds_of(Verifier)
 
 
@@ -334,6 +350,52 @@ class OperatorsTask(TaskSection):
         return (f"operators-{self.operations}",)
 
 
+class GymDataset(Section):
+    """One data set of Reasoning Gym; `rpg list --tasks` lists them."""
+
+    name: Annotated[str, NAME, Field(pattern=r"^[a-z0-9_]+$")]
+    """Its name in the package, e.g. `gsm_symbolic`."""
+    weight: Annotated[float, Field(gt=0)] = 1.0
+    """Its share of the training problems is its weight divided by the sum of all weights."""
+    config: Annotated[dict[str, Any], PATH] = {}  # noqa: RUF012 (pydantic copies it)
+    """Its settings as the package names them, e.g. `{min_terms: 2}`. `seed` and `size` are ours."""
+    levels: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    """Difficulty levels of its curriculum, from 0: the training problems are spread evenly over them, and each is a
+    benchmark, `<name>-level-<n>`. A setting in `config` goes over the curriculum's."""
+
+
+class GymTask(TaskSection):
+    """Data sets of Reasoning Gym: problems made by code, graded by the data set's own scorer.
+
+    Needs the package (`pip install 'rpg-lab[tasks]'`), whose version is part of a run's identity.
+    """
+
+    type: Literal["reasoning_gym"]
+    datasets: Annotated[tuple[GymDataset, ...], Field(min_length=1)]
+    """Each data set is a benchmark of its name, or one for each of its levels."""
+    train_problems: Positive = 2_000
+    """All data sets together; none of them is in a benchmark."""
+    benchmark_problems: Positive = 64
+    """Held-out problems per benchmark, drawn with a seed of their own."""
+    data_seed: int = 0
+    """Seed of the problems. The run's `seed` never changes the data."""
+    template: Template = '{prompt}\nThe last line of your response should be "Answer:" and the answer.'
+    """The user's message; `{prompt}` stands for the problem."""
+    verifier: GymVerifier = GymVerifier()
+
+    @model_validator(mode="after")
+    def _distinct(self) -> GymTask:
+        names = self.benchmark_names()
+        if len(set(names)) < len(names):
+            raise ValueError("each data set can be named once, with each of its levels once")
+        return self
+
+    def benchmark_names(self) -> tuple[str, ...]:
+        return tuple(name for part in self.datasets for name in (
+            [f"{part.name}-level-{level}" for level in part.levels] or [part.name]
+        ))  # fmt: skip
+
+
 _YAML = (".yaml", ".yml")
 
 
@@ -342,5 +404,5 @@ def is_name(train: object) -> bool:
     return isinstance(train, str) and re.fullmatch(r"[a-z0-9][a-z0-9_-]*", train) is not None
 
 
-Task = Annotated[ChainTask | FileTask | MathTask | OperatorsTask | WordsTask, Field(discriminator="type"), default_type("chain")]  # fmt: skip  # noqa: E501
+Task = Annotated[ChainTask | FileTask | GymTask | MathTask | OperatorsTask | WordsTask, Field(discriminator="type"), default_type("chain")]  # fmt: skip  # noqa: E501
 TASKS: dict[str, type[TaskSection]] = kinds_of(Task)

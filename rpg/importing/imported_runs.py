@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from rpg.importing.trainer_logs import Log, LogError
-from rpg.store.atomic_files import StoreError, atomic_write_json, atomic_write_text
-from rpg.store.current import current_runs, is_imported
+from rpg.store.atomic_files import StoreError, atomic_write_json, atomic_write_text, read_json_object
+from rpg.store.current import current_runs, how_it_came, is_imported
 from rpg.store.layout import Layout
+from rpg.store.locks import in_turn
 from rpg.store.run_folder import IMPORTED, RunFolder
 from rpg.store.run_writer import write_done, write_manifest
 
@@ -37,12 +38,9 @@ def take_over(
         LogError: a run that was trained here has this variant and seed.
         StoreError: the folder cannot be written, or the sweep's record cannot be read (then nothing is written).
     """
-    record = _record(layout, sweep)  # before anything is written
-    _refuse_twin(layout, sweep, variant, seed)
-    key = {"kind": kind, "sweep": sweep, "variant": variant, "seed": seed}
-    identity = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
-    slug = re.sub(r"[^a-z0-9.]+", "-", variant.lower()).strip("-.")[:60].strip("-.") or "run"
-    folder = layout.run(sweep, f"{slug}-s{seed}-{identity[:8]}")
+    if (layout.sweep_folder(sweep) / "sweep.json").exists():
+        layout.read_sweep(sweep)  # before anything is written
+    folder = run_of(layout, kind, sweep, variant, seed)
     evaluated = [step for scores in log.scores.values() for step in scores]
     steps = max([row["step"] for row in log.steps] + evaluated, default=0)
     # `rpg evaluate --join` may have added benchmarks to a run that is imported again.
@@ -51,28 +49,76 @@ def take_over(
     origin["sha256"] = hashlib.sha256(source.read_bytes()).hexdigest()
     created = time.time()
     manifest = {
-        "run_id": identity,
-        "variant": variant,
-        "algorithm": algorithm or variant,
-        "display_name": variant,
-        "seed": seed,
-        "axes": dict(axes or {}),
-        "spec": {},
-        "versions": {},
-        "created": created,
-        "steps": steps,
-        "eval_steps": [],
-        "benchmarks": benchmarks,
-        "imported": origin,
-    }
+        "variant": variant, "algorithm": algorithm or variant, "seed": seed, "axes": dict(axes or {}), "spec": {},
+        "created": created, "steps": steps, "benchmarks": benchmarks, "imported": origin,
+    }  # fmt: skip
     lines = "".join(json.dumps({"time": created, **row, "attempt": 1}) + "\n" for row in log.steps)
-    write_manifest(folder, manifest)
     atomic_write_text(folder.metrics_path(1), lines)
-    scores = {name: {str(step): value for step, value in curve.items()} for name, curve in log.scores.items()}
-    atomic_write_json(folder.path / IMPORTED, {"scores": scores})
+    write_scores(
+        folder,
+        {name: {str(step): value for step, value in curve.items()} for name, curve in log.scores.items()},
+    )
+    register(layout, folder, manifest)
     write_done(folder, seconds=sum(row.get("seconds_step", 0.0) for row in log.steps), attempts=1)
-    _add_to_sweep(layout, record, folder.name, sorted(log.scores))
     return folder
+
+
+def run_of(layout: Layout, kind: str, sweep: str, variant: str, seed: int) -> RunFolder:
+    """The folder of a run that was trained elsewhere, which may not exist yet.
+
+    Raises LogError: a run that was trained here, or came in another way, has this variant and seed.
+    """
+    folder = layout.run(sweep, f"{_slug(variant)}-s{seed}-{_identity(kind, sweep, variant, seed)[:8]}")
+    for other in layout.run_folders(sweep) if sweep in layout.sweeps() else []:
+        try:
+            manifest = other.read_manifest()
+        except StoreError:
+            continue
+        if other.name != folder.name and (manifest["variant"], manifest["seed"]) == (variant, seed):
+            origin = manifest.get("imported")
+            came = how_it_came(origin["from"]) if origin else "trained here"
+            raise LogError(
+                f"{sweep}: {other.name} was {came} and has variant {variant!r} and seed {seed}; give this run another "
+                f"variant, e.g. 'TRL GRPO', or remove that one: rpg rm {sweep}/{other.name}"
+            )
+    return folder
+
+
+def register(
+    layout: Layout, folder: RunFolder, manifest: Mapping[str, Any], baseline: str | None = None
+) -> None:
+    """Write the manifest, and name the run in its sweep's record, which is made if there is none. Raises StoreError: the
+    record exists and cannot be read (then nothing is written)."""
+    origin, variant, seed = manifest["imported"], manifest["variant"], manifest["seed"]
+    made = {"run_id": _identity(origin["from"], folder.sweep, variant, seed), "display_name": variant}
+    folder.path.mkdir(parents=True, exist_ok=True)
+    with in_turn(layout.sweep_folder(folder.sweep) / ".imports.lock"):  # seeds may be recorded side by side
+        record = _record(layout, folder.sweep)
+        defaults = {"created": time.time(), "versions": {}, "eval_steps": [], "benchmarks": []}
+        write_manifest(folder, {**defaults, **made, **manifest})
+        if not (folder.path / IMPORTED).exists():
+            write_scores(folder, {})
+        record["baseline"] = record.get("baseline") or baseline
+        _add_to_sweep(layout, record, folder.name, sorted(manifest.get("benchmarks", [])))
+
+
+def scores_of(folder: RunFolder) -> dict[str, dict[str, float]]:
+    """{benchmark: {step: accuracy}} of a run whose samples are not at hand."""
+    path = folder.path / IMPORTED
+    return dict(read_json_object(path)["scores"]) if path.exists() else {}
+
+
+def write_scores(folder: RunFolder, scores: Mapping[str, Mapping[str, float]]) -> None:
+    atomic_write_json(folder.path / IMPORTED, {"scores": scores})
+
+
+def _identity(kind: str, sweep: str, variant: str, seed: int) -> str:
+    key = {"kind": kind, "sweep": sweep, "variant": variant, "seed": seed}
+    return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _slug(variant: str) -> str:
+    return re.sub(r"[^a-z0-9.]+", "-", variant.lower()).strip("-.")[:60].strip("-.") or "run"
 
 
 def own_benchmarks(layout: Layout, sweep: str) -> list[str]:
@@ -80,19 +126,6 @@ def own_benchmarks(layout: Layout, sweep: str) -> list[str]:
     if sweep not in layout.sweeps() or all(map(is_imported, current_runs(layout, sweep))):
         return []
     return list(layout.read_sweep(sweep).get("benchmarks", []))
-
-
-def _refuse_twin(layout: Layout, sweep: str, variant: str, seed: int) -> None:
-    for folder in layout.run_folders(sweep) if sweep in layout.sweeps() else []:
-        try:
-            manifest = folder.read_manifest()
-        except StoreError:
-            continue
-        if (manifest["variant"], manifest["seed"]) == (variant, seed) and "imported" not in manifest:
-            raise LogError(
-                f"{sweep}: {folder.name} was trained here and has variant {variant!r} and seed {seed}; give the imported "
-                "run another variant, e.g. --variant 'TRL GRPO'"
-            )
 
 
 def _record(layout: Layout, sweep: str) -> dict[str, Any]:

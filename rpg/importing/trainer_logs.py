@@ -91,13 +91,8 @@ def read(
     if not rows:
         raise LogError(f"{path}: contains no step; expected {_EXPECTED[kind]}")
     names = dict.fromkeys(name for row in rows for name in row if name != "step")
-    columns = {ours: theirs for theirs, ours in our_names.items() if theirs in names}
-    if kind == "trl":
-        functions = (re.fullmatch(r"rewards/(.+)/mean", name) for name in names)
-        columns |= {f"reward_{match[1]}": match[0] for match in functions if match}
-        # What rpg.integrations.trl.RPGTrainer logs is measured by our loss, under our names.
-        columns |= {name.removeprefix("rpg/"): name for name in names if name.startswith("rpg/")}
-    if (name := min(_COUNTED & set(mapping or {}), default=None)) is not None:
+    columns = columns_of(our_names, names)
+    if (name := min(COUNTED & set(mapping or {}), default=None)) is not None:
         advice = f"give the column another name, e.g. their_{name}"
         raise LogError(f"--map {name}: this name is reserved; {advice}")
     columns |= dict(mapping or {})
@@ -119,7 +114,19 @@ def read(
     offered = [n for n in likely if all(0 <= row[n] <= 1 for row in rows if _is_number(row.get(n)))]
     curves = {name: _scores(path, rows, column, updates) for name, column in scores.items()}
     accuracies = {folder_name(name, "benchmark"): curve for name, curve in curves.items()}
-    return Log(ascending if updates == 1 else _rollouts(ascending, updates), accuracies, others, offered)
+    return Log(ascending if updates == 1 else rollouts(ascending, updates), accuracies, others, offered)
+
+
+def columns_of(our_names: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+    """Our name -> theirs, of those among a log's `names` whose meaning is known; {} without a table of `our_names`."""
+    if not our_names:
+        return {}
+    columns = {our_names[name]: name for name in names if name in our_names}
+    functions = (re.fullmatch(r"(?:train/)?rewards/(.+)/mean", name) for name in names)
+    columns |= {f"reward_{match[1]}": match[0] for match in functions if match}
+    # What our losses log inside other trainers (rpg.integrations) is measured by them, under our names.
+    ours = (re.fullmatch(r"(?:train/|actor/)?rpg/(.+)", name) for name in names)
+    return columns | {match[1]: match[0] for match in ours if match}
 
 
 def _require(path: Path, names: Iterable[str], columns: Iterable[str]) -> None:
@@ -144,7 +151,7 @@ def _scores(path: Path, rows: Iterable[Row], column: str, updates: int) -> dict[
     return scores
 
 
-_COUNTED = {"step", "optimizer_step", "attempt", "time", "sweep", "run"}
+COUNTED = {"step", "optimizer_step", "attempt", "time", "sweep", "run"}
 """Columns that identify a row of metrics; no measurement may have such a name."""
 _SCORE = re.compile(r"eval[_/](?:.*rewards?/.+/mean|.*accuracy)|val-core/.+/mean@\d+")
 
@@ -160,7 +167,7 @@ def _timed(steps: list[Row]) -> list[Row]:
     return timed
 
 
-def _rollouts(steps: list[Row], updates: int) -> list[Row]:
+def rollouts(steps: list[Row], updates: int) -> list[Row]:
     """One step for each `updates` steps of the log: sums of times, last values of counters, means of everything else."""
 
     def merged(name: str, values: list[float]) -> float:
@@ -176,14 +183,14 @@ def _rollouts(steps: list[Row], updates: int) -> list[Row]:
         )
         return total if name == "seconds_step" else total / len(values)
 
-    rollouts: dict[int, dict[str, list[float]]] = {}
+    by_rollout: dict[int, dict[str, list[float]]] = {}
     for row in steps:
-        columns = rollouts.setdefault(math.ceil(row["step"] / updates), {})
+        columns = by_rollout.setdefault(math.ceil(row["step"] / updates), {})
         for name, value in row.items():
             columns.setdefault(name, []).append(value)
     return [
         {**{name: merged(name, values) for name, values in columns.items()}, "step": step}
-        for step, columns in rollouts.items()
+        for step, columns in by_rollout.items()
     ]
 
 
@@ -194,10 +201,10 @@ def _trl(text: str, path: Path) -> Iterable[Row]:
     if not isinstance(history, list):
         expected = "expected a trainer_state.json of transformers or TRL"
         raise LogError(f"{path}: field log_history is missing; {expected}")
-    return [_of_one_set(row) for row in history if isinstance(row, dict) and _is_step(row.get("step"))]
+    return [of_one_set(row) for row in history if isinstance(row, dict) and _is_step(row.get("step"))]
 
 
-def _of_one_set(row: Row) -> Row:
+def of_one_set(row: Row) -> Row:
     """An evaluation on one of several data sets (`eval_dataset={"easy": ...}`), with the set in the name of every value.
 
     transformers has it in its names, `eval_easy_runtime`; TRL's trainers log `eval_reward` for every set.

@@ -4,19 +4,29 @@
     RPGTrainer(model, reward_funcs=..., args=GRPOConfig(...), train_dataset=..., algorithm="rpg-reinforce-urkl").train()
 
 Everything else (generation, rewards, optimizer, logging, distribution) is TRL's. Written against TRL 1.16.
+
+And the other way round, any trainer of TRL or transformers recorded in our run folders while it trains:
+
+    with rpg.record("my-sweep", variant="TRL GRPO", seed=0) as run:
+        GRPOTrainer(..., callbacks=[RecordCallback(run)]).train()
 """
 
 from __future__ import annotations
 
 import inspect
+import math
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
+from transformers import TrainerCallback
 from trl import GRPOTrainer
 
 from rpg.catalogue import Algorithm, AlgorithmError
 from rpg.catalogue import algorithm as find
+from rpg.importing.recording import Recording
+from rpg.importing.trainer_logs import of_one_set
 from rpg.losses.advantages import advantages as advantages_of
 from rpg.losses.aggregation import Counts
 from rpg.losses.policy_loss import policy_loss
@@ -77,7 +87,7 @@ class RPGTrainer(GRPOTrainer):
         width = inputs["completion_ids"].size(1)
         # Further inputs of a multimodal model, by the names of TRL's own parameters.
         more = {name: inputs[name] for name in inspect.signature(forward).parameters if name in inputs}
-        log_prob = forward(model, ids, attended, width, compute_entropy=False, **more)[0]
+        log_prob, entropies = forward(model, ids, attended, width, compute_entropy=True, **more)[:2]
         old = inputs.get("old_per_token_logps")
         mode = "train" if self.model.training else "eval"
         out = policy_loss(
@@ -92,6 +102,11 @@ class RPGTrainer(GRPOTrainer):
             optimizer_step=self.state.global_step,
         )
         parts = self.current_gradient_accumulation_steps if mode == "train" else 1
+        if entropies is not None:  # (T of the model's own tokens), as TRL logs it
+            mask = _mask(inputs)
+            sums = torch.stack([(entropies.detach() * mask).sum(), mask.sum()]).view(1, 2)
+            total, count = self.accelerator.gather(sums).sum(0)
+            self._metrics[mode]["entropy"].append((total / count.clamp(min=1)).item())
         for name, value in (out.metrics | {"loss": out.metrics["loss"] * parts}).items():
             shown = self.accelerator.gather(torch.tensor(value, device=log_prob.device)).mean().item()
             self._metrics[mode][f"rpg/{name}"].append(shown)
@@ -104,6 +119,34 @@ class RPGTrainer(GRPOTrainer):
         tokens = inputs["num_items_in_batch"].clamp(min=1) * parts / self.args.steps_per_generation
         sequences = len(inputs["completion_mask"]) * parts * self.accelerator.num_processes
         return Counts(float(tokens), sequences, self.max_completion_length)
+
+
+class RecordCallback(TrainerCallback):
+    """Hands what a trainer of transformers logs to `run`, and its arguments as the run's settings. Its steps are optimizer
+    steps: `rpg.record(updates=...)` says how many of them a rollout has. scores: {benchmark: the logged name of its
+    accuracy}, e.g. {"easy": "eval_easy_rewards/right/mean"}.
+    """
+
+    def __init__(self, run: Recording, scores: Mapping[str, str] | None = None):
+        self.run, self.scores, self._last = run, dict(scores or {}), 0
+
+    def on_train_begin(self, args: Any, state: Any, _control: Any, **_: Any) -> None:
+        """Before the first step, or the first after a checkpoint."""
+        self._last = state.global_step
+        self.run.describe(args.to_sanitized_dict(), steps=math.ceil(state.max_steps / self.run.updates))
+
+    def on_log(
+        self, _args: Any, state: Any, _control: Any, logs: Mapping[str, Any] | None = None, **_: Any
+    ) -> None:
+        """After each log of the trainer, of training and of evaluation alike."""
+        row = of_one_set(dict(logs or {}))
+        if "step_time" in row:  # the mean of the steps since the last log
+            row["step_time"] *= max(1, state.global_step - self._last)
+            self._last = state.global_step
+        self.run.log(state.global_step, {"optimizer_step": state.global_step, **row})
+        for benchmark, name in self.scores.items():
+            if row.get(name) is not None:
+                self.run.score(benchmark, math.ceil(state.global_step / self.run.updates), row[name])
 
 
 def _mask(inputs: dict[str, Any]) -> Tensor:
@@ -124,6 +167,13 @@ def _check(algorithm: Algorithm, config: Any) -> None:
         )
     if algorithm.kl.type == "reward" and algorithm.beta > 0:
         refuse("kl", "reward", "a KL in the loss or the objective, or beta=0", "has no place in GRPOTrainer")
+    if algorithm.kl.type == "distribution" or not algorithm.rewarded:
+        refuse(
+            "kl",
+            algorithm.kl.type,
+            "a KL of the sampled tokens, with rewards",
+            "is not available in GRPOTrainer",
+        )
     if algorithm.needs_reference and algorithm.reference.type != "fixed":
         refuse("reference", algorithm.reference.type, "old, fixed", "is not available in GRPOTrainer")
     if config is not None and getattr(config, "use_liger_kernel", False):

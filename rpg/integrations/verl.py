@@ -7,21 +7,28 @@ passes no other reference to a registered loss. They are chosen by name in verl'
 
 and have the catalogue's default settings, except for the aggregation, which is verl's `actor.loss_agg_mode`. Everything
 else (reference schedules, dynamic sampling, rewards) needs the trainer mode of rpg.backends.verl.
+
+The same import registers a tracker: with trainer.logger=[console,rpg], a run of verl's own trainers is recorded live as one
+of our runs (rpg.record), in the sweep `trainer.project_name`, as the variant `trainer.experiment_name`.
 """
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from verl.trainer.ppo.core_algos import register_adv_est, register_policy_loss
+from verl.utils.tracking import Tracking
 
 from rpg.catalogue import Algorithm, algorithms, override
+from rpg.importing.recording import Recording
 from rpg.losses.advantages import advantages as advantages_of
 from rpg.losses.aggregation import Counts
 from rpg.losses.policy_loss import policy_loss as loss_of
+from rpg.store.current import flat
 
 
 def policy_loss(
@@ -80,3 +87,60 @@ LOSSES = tuple(registered())
 for _name, _algorithm in registered().items():
     register_policy_loss(_name)(partial(policy_loss, _algorithm))
     register_adv_est(_name)(partial(advantage, _algorithm))
+
+
+class Tracker:
+    """verl's contract of a logger. The seed is `data.seed`, `val-core/<set>/<what>/mean@k` are accuracies on <set>."""
+
+    def __init__(self, project: str, experiment: str, config: Any):
+        settings = flat(config or {})
+        planned = (
+            settings.get(f"{part}.total_training_steps")
+            for part in ("trainer", "actor_rollout_ref.actor.optim")
+        )
+        self._steps = next((int(steps) for steps in planned if steps), 0)
+        seed = settings.get("data.seed") or 0
+        self._run = Recording(project, variant=experiment, seed=seed, spec=config, steps=self._steps)
+        self._run.__enter__()
+        self._step = 0
+
+    def log(self, data: dict[str, Any], step: int) -> None:
+        self._step = step
+        self._run.log(step, {name: value for name, value in data.items() if name != "training/global_step"})
+        for name, value in data.items():
+            if match := re.fullmatch(r"val-core/(.+)/[^/]+/mean@\d+", name):
+                self._run.score(match[1].replace("/", "-"), step, float(value))
+
+    def finish(self, exit_code: int = 0) -> None:
+        """verl calls it at whatever end, so the run counts as done if its last step was logged."""
+        ended = exit_code == 0 and self._step >= self._steps
+        self._run.__exit__(*((None, None, None) if ended else (KeyboardInterrupt, KeyboardInterrupt(), None)))
+
+
+def _with_tracker() -> None:
+    """Add `rpg` to the loggers of verl, whose list is fixed."""
+    begin, end = Tracking.__init__, Tracking.finish
+
+    def init(
+        self: Any,
+        project_name: str,
+        experiment_name: str,
+        default_backend: Any = "console",
+        config: Any = None,
+    ) -> None:
+        begin(self, project_name, experiment_name, default_backend, config)
+        if "rpg" in ([default_backend] if isinstance(default_backend, str) else default_backend):
+            self.logger["rpg"] = Tracker(project_name, experiment_name, config)
+
+    def finish(self: Any, exit_code: int = 0) -> None:
+        tracker = None if self._finished else self.logger.get("rpg")
+        end(self, exit_code)
+        if tracker is not None:
+            tracker.finish(exit_code)
+
+    Tracking.__init__, Tracking.finish = init, finish
+    Tracking.supported_backend = [*Tracking.supported_backend, "rpg"]
+
+
+if "rpg" not in Tracking.supported_backend:
+    _with_tracker()

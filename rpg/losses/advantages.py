@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from rpg.catalogue import Advantage, Algorithm, RewardKL
+from rpg.catalogue import GAE, Advantage, Algorithm, RewardKL
+from rpg.losses.aggregation import Counts, aggregate
 from rpg.losses.kl_terms import estimator
 
 EPSILON = 1e-6
@@ -53,13 +55,14 @@ def advantages(
         raise FloatingPointError(f"rewards[{row}] is {rewards[row].item()}, accepted: finite numbers")
     dtype = torch.float64 if rewards.dtype == torch.float64 else torch.float32
     with torch.no_grad():
-        reward = _wide(rewards.detach())
+        reward = _wide(rewards.detach()) * algo.rewarded
         penalty = _reward_kl(algo, mask, old_log_prob, ref_log_prob)
         kind = algo.advantage
         if kind.type in ("batch", "gae"):
             # per-token methods: the outcome arrives with the last token, the KL with each token
             if kind.type == "gae":
                 result = _gae(_token_rewards(reward, mask, penalty), values, mask, kind.gamma, kind.lam)
+                result = _whiten(result, mask, scale=True) if kind.std else result
             else:
                 remaining = penalty.flip(-1).cumsum(-1).flip(-1) if penalty is not None else 0.0
                 result = reward[:, None] - remaining
@@ -71,6 +74,37 @@ def advantages(
             if kind.type == "group_then_batch":
                 result = _whiten(result, mask, scale=True)
         return torch.where(mask, result, 0).to(dtype)
+
+
+def value_targets(algo: Algorithm, *, values: Tensor, **inputs: Any) -> Tensor:
+    """What a critic of `algo`, whose advantage is of type gae, learns: values (B, T) plus its advantages, with `critic_lam`
+    and not whitened, (B, T). The other inputs are those of :func:`advantages`.
+    """
+    assert isinstance(algo.advantage, GAE)
+    lam = algo.advantage.lam if algo.advantage.critic_lam is None else algo.advantage.critic_lam
+    kind = algo.advantage.model_copy(update={"lam": lam, "std": False})
+    own = advantages(algo.model_copy(update={"advantage": kind}), values=values, **inputs)
+    return torch.where(inputs["response_mask"] != 0, values + own, 0)
+
+
+def value_loss(
+    values: Tensor,
+    *,
+    old_values: Tensor,
+    targets: Tensor,
+    response_mask: Tensor,
+    clip: float | None,
+    mode: str = "token-mean",
+    counts: Counts | None = None,
+) -> Tensor:
+    """PPO's clipped value loss, a scalar differentiable in `values`; all (B, T). `old_values`: before the step's updates;
+    `clip`: catalogue.GAE's value_clip; `mode`, `counts` as of :func:`aggregate`.
+    """
+    error = (values - targets) ** 2
+    if clip is not None:
+        kept = old_values + (values - old_values).clamp(-clip, clip)
+        error = torch.maximum(error, (kept - targets) ** 2)
+    return 0.5 * aggregate(error, response_mask, mode, counts)
 
 
 def require_types(algo: object, tensors: Mapping[str, object]) -> None:

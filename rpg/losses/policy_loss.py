@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any, cast
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from rpg.catalogue import Algorithm, ExactRatio, IgnoreSampler, RolloutCorrection, TruncatedWeights
 from rpg.losses.advantages import require_reference, require_types
-from rpg.losses.aggregation import Counts, token_weights
+from rpg.losses.aggregation import Counts, aggregate, token_weights
 from rpg.losses.kl_terms import bounded_exp, k3
 from rpg.losses.surrogates import Ratio, TokenInputs, token_loss
 
@@ -43,6 +44,7 @@ def policy_loss(
     response_mask: Tensor,
     ref_log_prob: Tensor | None = None,
     rollout_weights: Tensor | None = None,
+    token_kl: Tensor | None = None,
     counts: Counts | None = None,
     optimizer_step: int = 0,
 ) -> LossOutput:
@@ -53,8 +55,10 @@ def policy_loss(
     `log_prob` receives a gradient. advantages (B, T): rewards minus baseline, without KL; for the ratio levels prefix
     and sequence one value per response, spread over its tokens. response_mask (B, T): non-zero where a
     token counts; values elsewhere, even NaN, are never read. rollout_weights (B, T) or (B, 1):
-    correction for a sampler that differs from `old`, multiplied onto the loss as a constant. counts: sizes
-    of the whole mini-batch (default: this batch). optimizer_step: moves clip schedules.
+    correction for a sampler that differs from `old`, multiplied onto the loss as a constant. token_kl (B, T): of an
+    algorithm whose kl is of type distribution, the divergence at each token (:func:`rpg.distribution_kl`), which receives
+    a gradient, too, and no `rollout_weights`, because it does not depend on the token that was sampled. counts: sizes of
+    the whole mini-batch (default: this batch). optimizer_step: moves clip schedules.
 
     bfloat16 and float16 are computed in float32. Exponents are clamped to [-20, 20]; a log-probability of
     -inf counts as -1e4. Inputs are not modified. Raises TypeError for what is no tensor or no algorithm, ValueError
@@ -72,11 +76,20 @@ def policy_loss(
         "advantages": advantages,
         "ref_log_prob": ref_log_prob,
     }
-    require_types(algo, {**named, "response_mask": response_mask, "rollout_weights": rollout_weights})
-    if algo.kl.type != "reward":  # that one is read by `advantages`
+    whole = algo.kl.type == "distribution" and algo.beta > 0
+    others = {"rollout_weights": rollout_weights, "token_kl": token_kl}
+    require_types(algo, {**named, "response_mask": response_mask, **others})
+    if whole != (token_kl is not None):
+        raise ValueError(
+            f"token_kl: {algo.name} has kl {algo.kl.type} and beta {algo.beta:g}; "
+            + ("pass rpg.distribution_kl(...)" if whole else "only kl of type distribution has one")
+        )
+    if algo.kl.type not in ("reward", "distribution"):  # read by `advantages`, and in `token_kl`
         require_reference(algo, ref_log_prob)
     inputs = {name: value for name, value in named.items() if value is not None}
-    _check_shapes(inputs, response_mask, rollout_weights)
+    _check_shapes(
+        inputs | ({} if token_kl is None else {"token_kl": token_kl}), response_mask, rollout_weights
+    )
     dtype = torch.promote_types(log_prob.dtype, torch.float32)
     bounds = algo.clip.at(optimizer_step) if algo.clip else None
     with torch.no_grad():
@@ -104,6 +117,11 @@ def policy_loss(
     if highest_log_prob > POSITIVE:
         _warn_of_positive(inputs, mask)
     loss = cast(Tensor, _KnownSlope.apply(log_prob, sums[0], slope))  # type: ignore[no-untyped-call]
+    if token_kl is not None:
+        kl = algo.beta * aggregate(token_kl, mask, algo.loss_agg_mode, counts)
+        loss, measured["loss"] = loss + kl, measured["loss"] + float(kl.detach())
+        if not isfinite(measured["loss"]):
+            raise _explain_not_finite(measured["loss"], {"token_kl": token_kl}, mask)
     return LossOutput(loss, _metrics(measured, ratio_max), measured["tokens"])
 
 

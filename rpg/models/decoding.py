@@ -339,6 +339,27 @@ def joined(parts: Sequence[Samples]) -> Samples:
     return Samples(batch, log_prob, entropy, torch.cat([p.truncated for p in parts]))
 
 
+@dataclass(frozen=True)
+class Scored:
+    """What one forward pass says about a batch; C response tokens, row by row."""
+
+    log_prob: Tensor
+    """(N, T) of the response tokens, zero after a row's last token."""
+    entropy: Tensor | None = None
+    """(N, T) of their distributions, nats."""
+    states: Tensor | None = None
+    """(C, E): what the distributions of the response tokens follow from,"""
+    weight: Tensor | None = None
+    """(V, E), by a product with this; None: the states are logits."""
+
+    def logits(self, rows: slice, entries: int | None = None) -> Tensor:
+        """(rows, V) float32; the first `entries` of the vocabulary only."""
+        assert self.states is not None
+        if self.weight is None:
+            return self.states[rows, :entries].float()
+        return F.linear(self.states[rows], self.weight[:entries]).float()
+
+
 def token_log_prob(logits: Tensor, targets: Tensor, temperature: float) -> Tensor:
     """Log-probabilities (...) of `targets` (...) under softmax(logits / temperature); logits (..., V)."""
     logits = logits.float()

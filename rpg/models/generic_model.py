@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
 from rpg.models.chunked_log_prob import Closed, entropy_of
-from rpg.models.decoding import BLOCK, Batch, token_log_prob
+from rpg.models.decoding import BLOCK, Batch, Scored, token_log_prob
 from rpg.models.truncated_sampling import among
 
 
@@ -66,32 +66,32 @@ class CacheEngine:
         self.attend = self.attend[index]
 
 
-def log_probs_and_entropy(
-    model: PreTrainedModel, batch: Batch, temperature: float, entropy: bool = True
-) -> tuple[Tensor, Tensor | None]:
-    """Log-probabilities of the response tokens, (N, T), zero after a row's last token, differentiable; with `entropy` also
-    the entropies of the distributions, (N, T).
+def scored(
+    model: PreTrainedModel, batch: Batch, temperature: float, *, entropy: bool = False, states: bool = False
+) -> Scored:
+    """Log-probabilities of the response tokens, differentiable; with `entropy` also the entropies of the distributions, with
+    `states` their logits.
 
     A prompt with several responses is computed once: all of them continue from its keys and values.
     """
     if len(batch.prompts) == len(batch):
-        return _of_logits(batch, *_padded(model, batch), temperature, entropy)
+        return _of_logits(batch, *_padded(model, batch), temperature, entropy, states)
     engine = CacheEngine(model)
     first = engine.prefill(batch.prompts, batch.tokens.shape[1])
     logits = first[batch.prompt_of, None]
     if batch.tokens.shape[1] > 1:
         engine.select(batch.prompt_of)
         logits = torch.cat([logits, engine.read(batch.tokens[:, :-1])], 1)
-    return _of_logits(batch, logits, None, temperature, entropy)
+    return _of_logits(batch, logits, None, temperature, entropy, states)
 
 
 def _of_logits(
-    batch: Batch, logits: Tensor, at: Tensor | None, temperature: float, entropy: bool
-) -> tuple[Tensor, Tensor | None]:
+    batch: Batch, logits: Tensor, at: Tensor | None, temperature: float, entropy: bool, states: bool
+) -> Scored:
     """`logits` (N, positions, V); `at` (N, T): which position of its row predicts each token, None if they are in order."""
     mask, support, tokens = batch.mask, batch.support, batch.tokens[batch.mask]
     row = torch.arange(len(batch), device=logits.device)[:, None].expand(mask.shape)
-    if support is None and not entropy:  # avoids a copy of the logits
+    if support is None and not entropy and not states:  # avoids a copy of the logits
         targets = batch.tokens
         if at is not None:
             targets = targets.new_zeros(logits.shape[:2])
@@ -99,9 +99,10 @@ def _of_logits(
         values = token_log_prob(logits, targets, temperature)
         if at is not None:
             values = values.gather(1, at.clamp(max=values.shape[1] - 1))
-        return torch.where(mask, values, 0.0), None
+        return Scored(torch.where(mask, values, 0.0))
     logits = logits[mask] if at is None else logits[row[mask], at[mask]]  # (C, V)
 
+    of_tokens = logits if states else None
     logits = logits.float() / temperature
     if support is not None and support.index is None:
         logits = Closed(support.early(mask), torch.tensor(support.ends, device=logits.device)).shut(logits)
@@ -112,7 +113,7 @@ def _of_logits(
     else:
         chosen = log_p.gather(1, tokens[:, None])[:, 0]
         spread = entropy_of(log_p) if entropy else None
-    return batch.placed(chosen), None if spread is None else batch.placed(spread)
+    return Scored(batch.placed(chosen), None if spread is None else batch.placed(spread), of_tokens)
 
 
 def _padded(model: PreTrainedModel, batch: Batch) -> tuple[Tensor, Tensor]:

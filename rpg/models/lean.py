@@ -27,7 +27,7 @@ from transformers import (
 )
 
 from rpg.models.chunked_log_prob import Closed, chosen_and_entropy, chosen_log_prob
-from rpg.models.decoding import Batch
+from rpg.models.decoding import Batch, Scored
 from rpg.models.gradient_checkpointing import recomputed
 from rpg.models.kernels import GatedProduct, RMSNorm, Rotate, SwiGLU, Taken
 from rpg.models.lora import weight_and_bias
@@ -86,11 +86,17 @@ class Sizes:
         return cls(config.num_attention_heads, config.num_key_value_heads, head, config.rms_norm_eps, small)
 
 
-def log_probs_and_entropy(
-    model: PreTrainedModel, batch: Batch, temperature: float, entropy: bool = True, *, recompute: bool = False
-) -> tuple[Tensor, Tensor | None]:
-    """Log-probabilities of the response tokens, (N, T), zero after a row's last token, differentiable; with `entropy` also
-    the entropies of the distributions, (N, T).
+def scored(
+    model: PreTrainedModel,
+    batch: Batch,
+    temperature: float,
+    *,
+    entropy: bool = False,
+    states: bool = False,
+    recompute: bool = False,
+) -> Scored:
+    """Log-probabilities of the response tokens, differentiable; with `entropy` also the entropies of the distributions, with
+    `states` what the distributions follow from.
 
     With `recompute` the backward pass computes each layer again instead of saving its activations.
     """
@@ -112,7 +118,10 @@ def log_probs_and_entropy(
         chosen, of_position = chosen_and_entropy(hidden, weight, of, tokens, temperature, closed, entropy)
         spread = None if of_position is None else of_position[of]
 
-    return batch.placed(chosen), None if spread is None else batch.placed(spread)
+    spread = None if spread is None else batch.placed(spread)
+    if not states:
+        return Scored(batch.placed(chosen), spread)
+    return Scored(batch.placed(chosen), spread, hidden[pack.predictor_of], weight)
 
 
 def _hidden(model: PreTrainedModel, pack: Packing, recompute: bool) -> Tensor:

@@ -11,11 +11,10 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.pytorch_utils import Conv1D
 
-from rpg.models import generic_model
+from rpg.models import generic_model, lean
 from rpg.models.block_decoding import BlockEngine
-from rpg.models.decoding import Batch, Engine, Samples, generate, ignore_progress
+from rpg.models.decoding import Batch, Engine, Samples, Scored, generate, ignore_progress
 from rpg.models.gradient_checkpointing import layers_recomputed
-from rpg.models.lean import log_probs_and_entropy as lean_forward
 from rpg.models.lean import longest, supports
 from rpg.models.lean_decoding import LeanEngine
 from rpg.models.tokenizer import Stopper, stop_tokens
@@ -72,7 +71,8 @@ class Policy:
     def _lean(self, tokens: int) -> bool:
         return self.lean and tokens <= longest(self.model)
 
-    def _arithmetic(self) -> contextlib.AbstractContextManager[None]:
+    def arithmetic(self) -> contextlib.AbstractContextManager[None]:
+        """The context in which its products are computed."""
         if self.bfloat16 and self._weight.dtype == torch.float32:
             return torch.autocast(self.device.type, torch.bfloat16)
         return contextlib.nullcontext()
@@ -98,7 +98,7 @@ class Policy:
             engine = BlockEngine(self.model)
         else:
             engine = LeanEngine(self.model, rows)
-        with self._arithmetic():
+        with self.arithmetic():
             return generate(
                 engine,
                 prompts,
@@ -118,20 +118,22 @@ class Policy:
 
         They are normalised over the tokens that could be sampled, if the batch says which.
         """
-        return self._forward(batch, temperature, entropy=False)[0]
+        return self.scored(batch, temperature).log_prob
 
-    def log_probs_and_entropy(self, batch: Batch, temperature: float) -> tuple[Tensor, Tensor]:
-        """:meth:`log_probs`, and the entropies of these distributions in nats; (N, T) each, differentiable."""
-        log_probs, spread = self._forward(batch, temperature, entropy=True)
-        assert spread is not None
-        return log_probs, spread
+    def scored(
+        self, batch: Batch, temperature: float, *, entropy: bool = False, states: bool = False
+    ) -> Scored:
+        """:meth:`log_probs`, and on request the entropies of these distributions and what they follow from; differentiable.
 
-    def _forward(self, batch: Batch, temperature: float, entropy: bool) -> tuple[Tensor, Tensor | None]:
-        with self._arithmetic():
+        The states of a model without a lean implementation are logits, (response tokens, vocabulary).
+        """
+        with self.arithmetic():
             if self._lean(int(batch.total_lengths().max())):
-                return lean_forward(self.model, batch, temperature, entropy, recompute=self.recompute)
+                return lean.scored(
+                    self.model, batch, temperature, entropy=entropy, states=states, recompute=self.recompute
+                )
             with layers_recomputed(self.model) if self.recompute else contextlib.nullcontext():
-                return generic_model.log_probs_and_entropy(self.model, batch, temperature, entropy)
+                return generic_model.scored(self.model, batch, temperature, entropy=entropy, states=states)
 
     def text(self, batch: Batch) -> list[str]:
         """The responses as text, without special tokens."""

@@ -58,7 +58,7 @@ def _gold_answers(spec: RunSpec, problems: Sequence[Problem]) -> list[tuple[str 
     verifier = verifier_of(spec.task)
     if isinstance(verifier, RewardVerifier):
         return [(None, True) for _ in problems]
-    items = [Item(verifier.written(problem.answer), problem.answer) for problem in problems]
+    items = [Item(verifier.written(p.answer), p.answer, columns=p.columns) for p in problems]
     with grader_for(verifier) as grader:
         grades = grader.grade(items)
     return [(grade.extracted, grade.correct) for grade in grades]

@@ -88,7 +88,7 @@ def _ability(
     for step in range(1, warm.max_steps + 1):
         factor = min(1.0, step / _WARM_UP) * min(1.0, max(0.05, (1 - accuracy) / _SETTLE))
         pairs = [demos.ability(rng) for _ in range(warm.batch_size)]
-        _update(policy, optimizer, _batch(policy, pairs), warm.learning_rate * factor)
+        _update(policy, optimizer, demonstration_batch(policy, pairs), warm.learning_rate * factor)
         if step % _CHECK_EVERY == 0 or step == warm.max_steps:
             accuracy = _accuracy(policy, task, demos)
             best = max(best, accuracy)
@@ -117,7 +117,7 @@ def _decay(
     for step in range(1, steps + 1):
         factor = min(1.0, step / rise) * (1 - 0.9 * step / steps)
         pairs = [demonstrate(rng) for _ in range(start.batch_size)]
-        loss = _update(policy, optimizer, _batch(policy, pairs), learning_rate * factor)
+        loss = _update(policy, optimizer, demonstration_batch(policy, pairs), learning_rate * factor)
         if tell is not None:
             tell(step, loss)
 
@@ -158,7 +158,7 @@ def _micro_batches(batch: Batch) -> list[Batch]:
     return [batch.rows(torch.tensor(part, device=batch.lengths.device)) for part in parts]
 
 
-def _batch(policy: Policy, pairs: list[tuple[Given, str]]) -> Batch:
+def demonstration_batch(policy: Policy, pairs: list[tuple[Given, str]]) -> Batch:
     """Demonstrations as a batch, one response per prompt, each with an end token."""
     room = policy.model.config.max_position_embeddings
     prompts = encode_prompts(policy.tokenizer, [prompt for prompt, _ in pairs], room)
@@ -185,5 +185,6 @@ def _accuracy(policy: Policy, task: TaskSection, demos: Demonstrations) -> float
     limit = demos.longest_response() + 1
     samples = policy.sample(prompts, group_size=1, max_new_tokens=limit, uniforms=None, temperature=1.0)
     rows = zip(policy.text(samples.batch), problems, samples.truncated.tolist(), strict=True)
-    grades = grader_for(verifier_of(task)).grade(Item(text, p.answer, cut) for text, p, cut in rows)
+    with grader_for(verifier_of(task)) as grader:
+        grades = grader.grade(Item(text, p.answer, cut, p.columns) for text, p, cut in rows)
     return sum(grade.correct for grade in grades) / len(problems)

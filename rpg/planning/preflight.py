@@ -136,7 +136,8 @@ def _lengths(specs: Sequence[RunSpec]) -> list[str]:
 
 def missing_packages(specs: Sequence[RunSpec]) -> list[str]:
     """Packages that the runs need here and that are not installed, a line each."""
-    required: dict[str, str] = {}
+    gyms = any(spec.task.type == "reasoning_gym" for spec in specs)
+    required = {"reasoning_gym": "task.type: reasoning_gym"} if gyms else {}
     for spec in specs:
         if lora_of(spec.model) and spec.backend.type == "local":
             required["peft"] = "model.lora"

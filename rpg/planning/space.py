@@ -68,6 +68,7 @@ def disk(spec: RunSpec, problems: int) -> Disk | None:
     lora = lora_of(spec.model)
     share = HALF / FLOAT if spec.half_weights() and not verl else 1  # of a trained weight, in computations
     copies = MOMENTS + (half or verl) + share * (_reference(spec) + (0 if verl else spec.rollout.staleness))
+    copies += (1 + MOMENTS) * (spec.algorithm.advantage.type == "gae")  # a critic
     trained = parameters
     if lora and verl:  # only the weights
         copies = 1
@@ -189,6 +190,7 @@ def memory(spec: RunSpec, room: float | None = None) -> Memory | None:
     weight_bytes = HALF if spec.half_weights() else FLOAT  # bytes of a weight in computations
     trained = FLOAT * (1 + MOMENTS) + weight_bytes  # gradient and moments with it
     trained += FLOAT * spec.half_weights()  # the master
+    trained += (FLOAT * (1 + MOMENTS) + weight_bytes) * (spec.algorithm.advantage.type == "gae")  # a critic
     trained += weight_bytes * copies
     if lora := lora_of(model):  # fixed weights; while sampling, also a copy with the adapters merged
         held = shape.parameters * weight_bytes * (2 + rounded) + shape.adapter_parameters(lora) * trained

@@ -19,7 +19,7 @@ from rpg.report import diagnostics, verdicts
 from rpg.report.spending import SPENT, Equal, add_spending, at_equal_spending, short_of, unequal
 from rpg.report.verdicts import Checkpoints
 from rpg.store import Layout, StoreError, queries
-from rpg.store.current import require_comparable
+from rpg.store.current import how_it_came, require_comparable
 
 MEAN = "mean"
 
@@ -208,8 +208,8 @@ def _notes(runs: pandas.DataFrame, baseline: str | None, variants: list[str], sa
     for (variant, source), mine in runs[runs["imported"].notna()].groupby(["variant", "imported"]):
         seeds = f"{len(mine)} seed{'s' * (len(mine) > 1)}"
         notes.append(
-            f"{variant} ({seeds}) was trained elsewhere and imported from {source}: settings and data are not known to be "
-            "the same" + ("" if variant in sampled else ", and without samples there is no paired test")
+            f"{variant} ({seeds}) was {how_it_came(source)}: settings and data are not known to be the same"
+            + ("" if variant in sampled else ", and without samples there is no paired test")
         )
     pending = runs.loc[runs["state"] == "pending", "run"]
     if len(pending):

@@ -6,6 +6,7 @@ import signal
 import subprocess
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from rpg.answers.comparison import Verdict
 from rpg.errors import UserError
@@ -23,8 +24,6 @@ _STARTS = 4
 _WORKER = "rpg.rewards.comparison_worker"
 
 _Pair = tuple[str, str, float]
-_Question = tuple[str, str, float, bool]
-"""Gold, answer, relative tolerance, and whether it is for the second reader."""
 
 
 class GradingError(UserError):
@@ -32,20 +31,27 @@ class GradingError(UserError):
 
 
 class Pool:
-    """Compares answers with gold answers in `workers` processes, which start at first use.
+    """Compares answers with gold answers in `workers` processes of `module`, which start at first use.
 
     Not for use by several threads at once.
     """
 
-    def __init__(self, workers: int = 1, cpu_seconds: float = CPU_SECONDS, memory_bytes: int = MEMORY_BYTES):
+    def __init__(
+        self,
+        workers: int = 1,
+        cpu_seconds: float = CPU_SECONDS,
+        memory_bytes: int = MEMORY_BYTES,
+        module: str = _WORKER,
+    ):
         if workers < 1 or cpu_seconds <= 0:
             raise ValueError(f"workers {workers} and cpu_seconds {cpu_seconds} must be positive")
         self.workers, self.cpu_seconds, self.memory_bytes = workers, cpu_seconds, memory_bytes
+        self.module = module
         self._idle: list[JsonProcess] = []
 
     def reread(self, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
         """Verdicts of the second reader on (gold, answer); None where it cannot read them within the limits."""
-        verdicts = self._ask([(*pair, 0.0, True) for pair in pairs])
+        verdicts = self.ask([(*pair, 0.0, True) for pair in pairs])
         return [None if reason else right for right, reason in verdicts]
 
     def compare(self, pairs: Sequence[_Pair]) -> list[Verdict]:
@@ -56,15 +62,16 @@ class Pool:
         Raises:
             GradingError: a worker cannot be started.
         """
-        return self._ask([(*pair, False) for pair in pairs])
+        return self.ask([(*pair, False) for pair in pairs])
 
-    def _ask(self, questions: Sequence[_Question]) -> list[Verdict]:
+    def ask(self, questions: Sequence[tuple[Any, ...]]) -> list[tuple[Any, str]]:
+        """What the worker answers to each question, in order; within the limits of `compare`."""
         if self.workers == 1:
             return [self._verdict(question) for question in questions]
         with ThreadPoolExecutor(self.workers) as threads:  # each waits for one process
             return list(threads.map(self._verdict, questions))
 
-    def _verdict(self, question: _Question) -> Verdict:
+    def _verdict(self, question: tuple[Any, ...]) -> tuple[Any, str]:
         worker = self._worker()
         try:
             right, reason = worker.ask(question, self.cpu_seconds * _WALL_FACTOR)
@@ -86,7 +93,9 @@ class Pool:
                 return worker
             worker.end()
         for _ in range(_STARTS):
-            worker = JsonProcess(_WORKER, {"OMP_NUM_THREADS": "1"}, subprocess.DEVNULL)
+            # The hash seed: some data sets of Reasoning Gym depend on it (rpg.tasks.gym_generator).
+            environment = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+            worker = JsonProcess(self.module, environment, subprocess.DEVNULL)
             try:
                 worker.ask([self.cpu_seconds, self.memory_bytes], _START_SECONDS)
             except (Late, Ended) as error:
@@ -97,7 +106,8 @@ class Pool:
                 return worker
         raise GradingError(
             "answers cannot be graded: the grading worker does not start; "
-            f"`echo '[1, 1000000000]' | python -m {_WORKER}` says why (pip install 'rpg-lab[math]' brings math-verify)"
+            f"`echo '[1, {self.memory_bytes}]' | python -m {self.module}` says why (pip install 'rpg-lab[math,tasks]' "
+            "brings math-verify and reasoning-gym)"
         )
 
     def close(self) -> None:

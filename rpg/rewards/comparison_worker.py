@@ -13,36 +13,50 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import Callable
+from typing import Any
 
 
-def main() -> None:
+def serve(prepare: Callable[[], Callable[..., tuple[Any, str]]]) -> None:
+    """Answer questions until standard input ends. `prepare` imports what is needed, and returns what answers a question's
+    parts with a verdict and its reason."""
     # Only our own lines may go to the pipe: a library that prints must not break the protocol.
     replies = os.fdopen(os.dup(1), "w", encoding="ascii", buffering=1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     logging.disable(logging.CRITICAL)  # math-verify warns that its own time limits are off
-    from rpg.answers.comparison import equivalent, reread  # noqa: PLC0415 - what its imports print must not reach the pipe
-
-    equivalent("x^2-1", "(x-1)(x+1)")
+    answer = prepare()
     cpu_seconds, memory_bytes = json.loads(sys.stdin.readline())
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     replies.write("true\n")
     for line in sys.stdin:
-        gold, answer, tolerance, again = json.loads(line)
+        question = json.loads(line)
         signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
+        verdict: Any = False
         try:
-            right, reason = (reread(gold, answer), "") if again else equivalent(gold, answer, tolerance)
+            verdict, reason = answer(*question)
         except MemoryError:
-            right, reason = False, "memory limit"
+            reason = "memory limit"
         except RecursionError:
-            right, reason = False, "nested too deeply"
-        except Exception as error:  # noqa: BLE001 - math-verify and sympy raise anything on an answer they cannot read
-            right, reason = False, f"cannot be compared ({type(error).__name__})"
+            reason = "nested too deeply"
+        except Exception as error:  # noqa: BLE001 - scorers and sympy raise anything on an answer they cannot read
+            reason = f"cannot be compared ({type(error).__name__})"
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
-        replies.write(json.dumps([right, reason]) + "\n")
+        replies.write(json.dumps([verdict, reason]) + "\n")
+
+
+def _prepare() -> Callable[..., tuple[Any, str]]:
+    from rpg.answers.comparison import equivalent, reread  # noqa: PLC0415 - what its imports print must not reach the pipe
+
+    equivalent("x^2-1", "(x-1)(x+1)")
+
+    def compare(gold: str, answer: str, tolerance: float, again: bool) -> tuple[Any, str]:
+        return (reread(gold, answer), "") if again else equivalent(gold, answer, tolerance)
+
+    return compare
 
 
 if __name__ == "__main__":
-    main()
+    serve(_prepare)

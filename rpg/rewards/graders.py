@@ -9,14 +9,22 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from importlib.metadata import version
 from typing import Any
 
 from rpg.answers.comparison import Verdict, quick
 from rpg.answers.extraction import answer_line, boxed_answer
 from rpg.config.section import registered
-from rpg.config.task import VERIFIERS, MarkerVerifier, MathVerifier, RewardVerifier, VerifierSection
+from rpg.config.task import (
+    VERIFIERS,
+    GymVerifier,
+    MarkerVerifier,
+    MathVerifier,
+    RewardVerifier,
+    VerifierSection,
+)
 from rpg.rewards import math_dapo
-from rpg.rewards.comparison_pool import CPU_SECONDS, MEMORY_BYTES, Pool
+from rpg.rewards.comparison_pool import CPU_SECONDS, MEMORY_BYTES, GradingError, Pool
 from rpg.rewards.grades import Gradable, Grade, Grading, Item
 
 MAX_ANSWER_CHARACTERS = 2_000
@@ -66,7 +74,7 @@ class Grader(Grading):
     def grade(self, items: Iterable[Gradable]) -> list[Grade]:
         """Grades in the order of `items`. Raises GradingError: the worker processes cannot be started."""
         extracted: list[tuple[str | None, str, tuple[str, str] | None]] = []
-        for response, truth, truncated in (Item(*item) for item in items):
+        for response, truth, truncated, _ in (Item(*item) for item in items):
             answer, where = extract(self.verifier, response, truncated)
             usable = answer is not None and where != "answer cut off"
             extracted.append((answer, where, (truth, " ".join((answer or "").split())) if usable else None))
@@ -114,21 +122,51 @@ class Each(Grading):
         return [self._grade(Item(*item)) for item in items]
 
 
+GYM_SECONDS, GYM_BYTES = 10.0, 2 << 30
+"""Processor time and memory for one answer to a problem of Reasoning Gym, which is made again for it."""
+
+
+class GymGrader(Grading):
+    """Grades by the `score_answer` of the data set that made the problem, in worker processes."""
+
+    def __init__(self, verifier: GymVerifier, workers: int = 1):
+        self.verifier = verifier
+        self._pool = Pool(workers, GYM_SECONDS, GYM_BYTES, "rpg.rewards.gym_worker")
+
+    def grade(self, items: Iterable[Gradable]) -> list[Grade]:
+        """Grades in the order of `items`. Raises GradingError: the workers cannot be started, or a problem's columns do
+        not name the data set that made it."""
+        given = [Item(*item) for item in items]
+        answers = [
+            after_marker(self.verifier.marker, i.response, i.truncated, "\n" in i.truth) for i in given
+        ]
+        asked = [number for number, (answer, why) in enumerate(answers) if answer and not why]
+        if any("dataset" not in given[number].columns for number in asked):
+            raise GradingError(
+                "verifier reasoning_gym: needs the columns of problems of task.type: reasoning_gym"
+            )
+        scores = self._pool.ask([(dict(given[number].columns), answers[number][0]) for number in asked])
+        scored = dict(zip(asked, scores, strict=True))
+        grades = []
+        for number, (answer, why) in enumerate(answers):
+            score, reason = scored.get(number, (0.0, why))
+            if score is None:
+                raise GradingError(f"verifier reasoning_gym: {reason}")
+            grades.append(Grade(_printable(answer), score >= self.verifier.at_least, reason, float(score)))
+        return grades
+
+    def close(self) -> None:
+        self._pool.close()
+
+
 def grade(verifier: MarkerVerifier, response: str, truth: str, truncated: bool = False) -> Grade:
     """Compare the answer of `response` with `truth`.
 
-    The answer is what follows the last marker, up to the end of its line. In a response that was cut off by the
-    length limit (`truncated`), an answer that reaches the cut is incomplete and does not count.
+    The answer is what `after_marker` finds.
     """
-    _, marker, tail = response.rpartition(verifier.marker)
-    if not marker:
-        return Grade(None, False, "cut off before an answer" if truncated else f"no {verifier.marker!r}")
-    line, newline, _ = tail.partition("\n")
-    answer = line.strip()
-    if truncated and not newline:
-        return Grade(answer, False, "answer cut off")
-    if not answer:
-        return Grade(answer, False, "empty answer")
+    answer, why = after_marker(verifier.marker, response, truncated)
+    if answer is None or why:
+        return Grade(answer, False, why)
     if verifier.match == "number":
         stated, expected = number(answer), number(truth)
         if expected is not None:
@@ -137,6 +175,19 @@ def grade(verifier: MarkerVerifier, response: str, truth: str, truncated: bool =
             return Grade(answer, stated == expected, "correct" if stated == expected else "wrong")
     right = answer in truth.split() if verifier.match == "any" else answer == truth.strip()
     return Grade(answer, right, "correct" if right else "wrong")
+
+
+def after_marker(marker: str, response: str, truncated: bool, lines: bool = False) -> tuple[str | None, str]:
+    """What follows the last marker, up to the end of its line (`lines`: of the response), and why it does not count, if
+    so. In a response that was cut off by the length limit (`truncated`), an answer that reaches the cut is incomplete.
+    """
+    _, found, tail = response.rpartition(marker)
+    if not found:
+        return None, "cut off before an answer" if truncated else f"no {marker!r}"
+    line, newline, _ = (tail, "", "") if lines else tail.partition("\n")
+    if truncated and not newline:
+        return line.strip(), "answer cut off"
+    return line.strip(), "" if line.strip() else "empty answer"
 
 
 def number(text: str) -> Fraction | None:
@@ -162,10 +213,11 @@ def _by_recipe(item: Item) -> Grade:
 
 
 _GRADERS: dict[type[VerifierSection], Callable[[Any, int], Grading]] = {
-    MarkerVerifier: lambda verifier, _workers: Each(lambda item: grade(verifier, *item)),
+    MarkerVerifier: lambda verifier, _workers: Each(lambda item: grade(verifier, *item[:3])),
     MathVerifier: lambda verifier, workers: (
         Each(_by_recipe) if verifier.rules == "recipe" else Grader(verifier, workers)
     ),
+    GymVerifier: GymGrader,
     # No answer is right or wrong by itself: the reward decides (rpg.rewards.scoring).
     RewardVerifier: lambda _verifier, _workers: Each(lambda _: Grade(None, False, "not graded by itself")),
 }
@@ -191,6 +243,8 @@ def rules_name(verifier: VerifierSection) -> str:
         return f"marker-{verifier.match}"
     if isinstance(verifier, RewardVerifier):
         return f"reward>={verifier.at_least:g}"
+    if isinstance(verifier, GymVerifier):
+        return f"reasoning-gym-{version('reasoning-gym')}>={verifier.at_least:g}"
     if not isinstance(verifier, MathVerifier):
         return verifier.type
     if verifier.rules == "recipe":

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 
 class Item(NamedTuple):
-    """A response to grade. `truncated`: it was cut off by the length limit, so an answer at its end is incomplete."""
+    """A response to grade. `truncated`: it was cut off by the length limit, so an answer at its end is incomplete.
+    `columns`: the other columns of its problem."""
 
     response: str
     truth: str
     truncated: bool = False
+    columns: Mapping[str, Any] = {}
 
 
 Gradable = Item | tuple[str, str] | tuple[str, str, bool]
@@ -20,11 +22,13 @@ Gradable = Item | tuple[str, str] | tuple[str, str, bool]
 
 @dataclass(frozen=True)
 class Grade:
-    """What was found in a response; `reason` says in a few words why it counts or does not."""
+    """What was found in a response; `reason` says in a few words why it counts or does not. `score`: from 0 to 1, of a
+    verifier that knows more than right and wrong."""
 
     extracted: str | None
     correct: bool
     reason: str
+    score: float | None = None
 
 
 class Grading:

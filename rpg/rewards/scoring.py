@@ -19,7 +19,7 @@ from rpg.config.reward import (
     PythonReward,
     RewardSection,
 )
-from rpg.config.task import RewardVerifier, VerifierSection
+from rpg.config.task import GymVerifier, RewardVerifier, VerifierSection
 from rpg.rewards.function_calls import Batch
 from rpg.rewards.function_process import FunctionReward, RewardError
 from rpg.rewards.graders import grader_for
@@ -27,6 +27,8 @@ from rpg.rewards.grades import Grade, Grading, Item
 
 Sources = Mapping[str, Sequence[Mapping[str, str]]]
 """Name of a part of the reward -> the modules its function runs from, as a manifest keeps them (rpg.config.code)."""
+SCORE = "answer_score"
+"""Among the parts of a reward: what a verifier with scores gave the answer."""
 PATTERN_SECONDS = 2.0
 """What a regular expression may take for one response."""
 
@@ -77,6 +79,7 @@ class Scorer(AbstractContextManager["Scorer"]):
         `max_response_tokens` is where a length reward is zero by default; `workers` compare mathematical answers."""
         self.reward, self.limit, self.prefix = tuple(reward), max_response_tokens, prefix
         self.plain = len(self.reward) == 1 and isinstance(self.reward[0], CorrectnessReward)
+        self.plain = self.plain and not isinstance(verifier, GymVerifier)
         self._threshold = verifier.at_least if isinstance(verifier, RewardVerifier) else None
         self._grader: Grading = grader_for(verifier, workers)
         self._functions = {
@@ -94,9 +97,11 @@ class Scorer(AbstractContextManager["Scorer"]):
         graded.
         """
         answered = [a._replace(response=self.turn(a.response)) for a in answered]
-        grades = self._grader.grade([Item(a.response, a.answer, a.truncated) for a in answered])
+        grades = self._grader.grade([Item(a.response, a.answer, a.truncated, a.columns) for a in answered])
         totals = [0.0] * len(answered)
-        parts: list[dict[str, float | None]] = [{} for _ in answered]
+        parts: list[dict[str, float | None]] = [
+            {} if grade.score is None else {SCORE: grade.score} for grade in grades
+        ]
         for section in self.reward:
             for name, weight, values in self._values(section, answered, grades):
                 for row, value in enumerate(values):
@@ -120,7 +125,7 @@ class Scorer(AbstractContextManager["Scorer"]):
                 for key, values in self._functions[name].score(_batch(answered)).items()
             ]
         if isinstance(part, CorrectnessReward):
-            return [(name, part.weight, [part.right if grade.correct else part.wrong for grade in grades])]
+            return [(name, part.weight, [_between(part, grade) for grade in grades])]
         if isinstance(part, FormatReward):
             return [(name, part.weight, [float(_matches(part.pattern, a.response)) for a in answered])]
         if isinstance(part, LengthReward):
@@ -144,6 +149,13 @@ class Scorer(AbstractContextManager["Scorer"]):
 
     def __exit__(self, *_exc: object) -> None:
         self.close()
+
+
+def _between(part: CorrectnessReward, grade: Grade) -> float:
+    """Right or wrong, or what lies between them at the verifier's score."""
+    if grade.score is None:
+        return part.right if grade.correct else part.wrong
+    return part.wrong + (part.right - part.wrong) * grade.score
 
 
 def parts_of(scored: Sequence[Scored]) -> dict[str, list[float]]:

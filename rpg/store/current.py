@@ -29,6 +29,9 @@ OUTDATED = "outdated"
 FRESH = "fresh"
 """Key in the manifest of a run that must not take over what older code trained, in any sweep."""
 
+RECORDED = "rpg.record"
+"""Where a run comes from that another trainer wrote while it trained."""
+
 START = "model.warm_start.seed"
 """It is part of an axis `seed` where every run has its own seed there."""
 
@@ -59,6 +62,11 @@ def imported_runs(layout: Layout, sweep: str) -> list[str]:
 def is_imported(folder: RunFolder) -> bool:
     """Whether a run was trained elsewhere (`rpg import`)."""
     return (folder.path / IMPORTED).is_file()
+
+
+def how_it_came(source: str) -> str:
+    """`trained elsewhere, imported from trl`; source: `imported.from` of its manifest."""
+    return f"trained elsewhere, {'recorded live' if source == RECORDED else f'imported from {source}'}"
 
 
 def superseded_runs(layout: Layout, sweep: str) -> list[RunFolder]:

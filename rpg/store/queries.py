@@ -389,7 +389,7 @@ def identical_variants(db: duckdb.DuckDBPyConnection, sweep: str) -> list[list[s
     return [
         variants
         for (variants,) in db.execute(
-            f"""WITH trained AS (SELECT run, bit_xor(hash({", ".join(["step", *numbers])})) AS digest
+            f"""WITH trained AS (SELECT run, bit_xor(hash({", ".join(map(quote, ["step", *numbers]))})) AS digest
                               FROM metrics WHERE sweep = $1 GROUP BY run),
                    evaluated AS (SELECT run, bit_xor(hash(benchmark, step, problem_id, sample, correct, extracted, tokens))
                                         AS digest FROM samples WHERE sweep = $1 GROUP BY run),

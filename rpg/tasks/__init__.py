@@ -24,6 +24,7 @@ KINDS = {
     "file": "rpg.tasks.file_problems",
     "math": "rpg.tasks.math_problems",
     "operators": "rpg.tasks.operators",
+    "reasoning_gym": "rpg.tasks.gym_problems",
     "words": "rpg.tasks.word_problems",
 }
 """Task type -> the module whose KIND says how its problems are made; loaded when a task of that type is used."""

@@ -1,5 +1,5 @@
-"""Answer lines of every kind, decided as a mathematician would: by hand (the exam of benchmarks/grading), by the classes
-of tests/answers/generated, and every gold answer of the real benchmarks in other forms (right) and near misses (wrong)."""
+"""Answer lines of every kind, decided as a mathematician would: by hand (the exam of benchmarks/grading), by the classes of
+benchmarks/grading/generated, and every gold answer of the real benchmarks in other forms (right) and near misses (wrong)."""
 
 import json
 from collections import Counter
@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from benchmarks.grading import exam
+from benchmarks.grading.generated import Gold, cases, real_golds, sample_golds
 from benchmarks.grading.judges import OURS, ours
+from benchmarks.grading.variants import equivalents, near_misses
 from rpg.answers.comparison import equivalent
 from rpg.config.task import MathVerifier
 from rpg.rewards import Grader, Item
 from rpg.rewards.graders import LINES
 from rpg.tasks.benchmarks import benchmark, load_benchmark
-from tests.answers.generated import Gold, cases, real_golds, sample_golds
-from tests.answers.variants import equivalents, near_misses
 from tests.data_sets import DATA, needs_data
 
 pytest.importorskip("math_verify", reason="math-verify is not installed (pip install 'rpg-lab[math]')")

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.grading.generated import sample_golds
 from rpg.answers.comparison import equivalent
 from rpg.answers.extraction import answer_line
 from rpg.answers.numbers import number
-from tests.answers.generated import sample_golds
 
 PIECES = [
     "5", "6", "12", "0.5", "-3", "1/2", "1,000", ",", ";", ".", ":", "=", "<", ">", "~", "+", "-", "*",

@@ -45,6 +45,11 @@ CLAIMS = {
     "reinforce-pp (released)": ([], [TOKEN, RESPONSE]),
     "reinforce-pp-baseline (released)": ([], [TOKEN, RESPONSE]),
     **{name: ([], [TOKEN, RESPONSE]) for name in ("gpg", "gspo", "reinforce")},
+    # distillation, without the reward; a JSD is none of the objectives
+    **{name: ([TOKEN_RKL],) * 2 for name in ("opd", "opd-rkl")},
+    "opd-fkl": ([TOKEN_FKL],) * 2,
+    **{name: ([], []) for name in ("opd-jsd", "gkd")},
+    "minillm": ([], [RESPONSE_RKL]),
 }
 
 

@@ -207,7 +207,7 @@ def test_they_stand_beside_ours_and_nothing_is_owed(layout):
     assert (row["first"], row["last"], row["seeds"], row["verdict"]) == (0.234375, 0.96484375, 2, "")
     assert math.isnan(row["low"]) and math.isnan(row["p"])
     assert any(
-        "TRL GRPO (2 seeds) was trained elsewhere and imported from trl" in note for note in summary.notes
+        "TRL GRPO (2 seeds) was trained elsewhere, imported from trl" in note for note in summary.notes
     )
     assert any("without samples there is no paired test" in note for note in summary.notes)
     assert not any("not a finite number" in note for note in summary.notes), "what is not in a log is no NaN"

@@ -9,11 +9,12 @@ from pydantic import ValidationError
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import rpg
+from rpg.backends.local import next_tokens
 from rpg.backends.local.micro_batches import Limits
 from rpg.backends.local.reference import Reference
 from rpg.backends.local.training_loop import train
 from rpg.losses.advantages import advantages
-from rpg.models.decoding import Batch
+from rpg.models.decoding import Batch, Scored
 from rpg.models.initial_policy import initial_policy
 from rpg.models.model_loading import ModelError
 from rpg.models.policy import Policy
@@ -166,6 +167,97 @@ def test_a_killed_distillation_goes_on_to_the_same_bits_and_refuses_another_teac
     assert numbers(parts) == numbers(whole) and len(numbers(whole)) == 4
 
 
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize(
+    "kl", [{"divergence": "rkl"}, {"divergence": "fkl", "top_k": 3}, {"mix": 0.2}], ids=str
+)
+def test_the_gradient_of_whole_distributions_is_that_of_both_models_logits(
+    home, teacher, monkeypatch, kl, chunked
+):
+    """A step's gradient, against autograd through all logits of both models, each response by itself."""
+    kl = {"type": "distribution", "divergence": "jsd"} | kl
+    changes = {"training": {"prompts_per_step": 4, "mini_batch_prompts": 4}}
+    spec = distilled(teacher, algorithm={"name": "opd-jsd", "kl": kl}, **changes)
+    trainer = make_trainer(spec, home)
+    trainer.reference = Reference(spec.algorithm, teacher_of(spec, trainer.policy.tokenizer, home, quiet))
+    if chunked:
+        monkeypatch.setattr(next_tokens, "_PLAIN", 0)
+        monkeypatch.setattr(next_tokens, "_PART", 200)
+    gradients = []
+
+    def keep(*_):
+        gradients.append(torch.cat([p.grad.flatten() for p in trainer.policy.model.parameters()]))
+        return 0.0, 0.0
+
+    monkeypatch.setattr(trainer.optimizer, "step", keep)
+    metrics = trainer.step(1)
+    batch = trainer.roller.roll(trainer.policy, 1).kept.samples.batch
+    models, total, exact, tokens = (trainer.policy.model, trainer.reference.policy.model), 0.0, 0.0, 0
+    for row, length in zip(range(len(batch)), batch.lengths.tolist(), strict=True):
+        prompt = batch.prompts[int(batch.prompt_of[row])]
+        ids = torch.tensor([prompt + batch.tokens[row, :length].tolist()])
+        p, q = (model(ids).logits[0, len(prompt) - 1 : -1].double().softmax(-1) for model in models)
+        tokens, exact = tokens + length, exact + float((p * (p / q).log()).sum().detach())
+        total = total + by_definition(spec.algorithm.kl, p, q.detach())
+    meant = gradient(total / tokens, trainer.policy.model)
+    assert (gradients[0] - meant).norm() < 1e-4 * meant.norm()
+    assert metrics["kl_policy_to_ref"] == pytest.approx(exact / tokens, rel=1e-4)
+    assert ("ref_mass_left_out" in metrics) == ("top_k" in kl)
+
+
+def test_no_matrix_of_tokens_and_vocabulary_is_kept_for_the_backward_pass(monkeypatch):
+    tokens, vocabulary, kl = 500, 300, rpg.algorithm("opd-jsd").kl
+
+    def largest():
+        ours, theirs = (
+            Scored(torch.zeros(1), None, torch.randn(tokens, 8), torch.randn(vocabulary, 8)) for _ in "ab"
+        )
+        ours.states.requires_grad_()
+        sizes = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda x: sizes.append(x.numel()) or x, lambda x: x):
+            value, _ = next_tokens.token_kl(kl, ours, theirs, 1.0)
+        value.sum().backward()
+        return max(sizes, default=0)
+
+    assert largest() >= tokens * vocabulary
+    monkeypatch.setattr(next_tokens, "_PLAIN", 0)
+    monkeypatch.setattr(next_tokens, "_PART", 10 * vocabulary)
+    assert largest() <= 10 * vocabulary
+
+
+def by_definition(kl, p, q):
+    if kl.top_k:
+        top = q.topk(kl.top_k).indices
+        p, q = (
+            torch.cat([x.gather(-1, top), 1 - x.gather(-1, top).sum(-1, keepdim=True)], -1) for x in (p, q)
+        )
+    m = kl.mix * q + (1 - kl.mix) * p
+    of = lambda a, b: (a * (a / b).log()).sum()  # noqa: E731
+    values = {"rkl": of(p, q), "fkl": of(q, p), "jsd": kl.mix * of(q, m) + (1 - kl.mix) * of(p, m)}
+    return values[kl.divergence]
+
+
+def test_gkd_mixes_demonstrations_and_goes_on_to_the_same_bits(home, teacher):
+    changes = {"training": {"steps": 3}, "evaluation": {"every": 3}}
+    spec = distilled(teacher, algorithm={"name": "gkd"}, **changes)
+    trainer = make_trainer(spec, home)
+    sampled = trainer.roller.roll(trainer.policy, 1).kept
+    mixed = trainer.roller.with_demonstrations(sampled, trainer.policy, 1)
+    texts, size = trainer.policy.text(mixed.samples.batch), len(sampled)
+    assert len(mixed) == size and mixed.correct[size // 2 :].all(), "half of the groups are demonstrations"
+    assert set(texts[: size // 2]) <= set(trainer.policy.text(sampled.samples.batch))
+    prompts = [
+        trainer.policy.tokenizer.decode(mixed.samples.batch.prompts[i]) for i in mixed.samples.batch.prompt_of
+    ]
+    assert len(set(prompts[size // 2 :])) > size // 4
+    whole, parts = make_run(home, "gkd whole", spec), make_run(home, "gkd parts", spec)
+    train(whole, home, quiet)
+    with pytest.raises(Killed):
+        train(parts, home, killed_in(1))
+    train(parts, home, quiet)
+    assert numbers(parts) == numbers(whole) and len(numbers(whole)) == 3
+
+
 # --- what is refused, and what it costs
 
 
@@ -182,6 +274,12 @@ def test_verl_refuses_a_teacher_before_anything_starts(teacher):
         ValidationError, match=r"algorithm.reference model: backend verl .* cannot load a teacher"
     ):
         distilled(teacher, backend={"type": "verl"})
+    with pytest.raises(ValidationError, match=r"algorithm.kl distribution: backend verl .* not of the whole"):
+        make_spec(algorithm={"name": "opd-rkl", "reference": "fixed"}, backend={"type": "verl"})
+    with pytest.raises(ValidationError, match=r"algorithm.reference.path: gkd needs a teacher"):
+        make_spec(algorithm="gkd")
+    with pytest.raises(ValidationError, match=r"rollout.top_p: kl of type distribution compares whole"):
+        distilled(teacher, algorithm={"name": "opd-rkl"}, rollout={"top_p": 0.9})
 
 
 def test_the_teacher_counts_as_memory_where_it_is_read(home, student):

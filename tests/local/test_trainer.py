@@ -405,11 +405,6 @@ def test_a_gradient_that_is_not_finite_names_it_and_leaves_the_weights(home):
     assert weights(trainer).equal(before)
 
 
-def test_a_critic_is_said_to_be_missing(home):
-    with pytest.raises(TrainingError, match="advantage type gae needs a critic"):
-        make(home, algorithm={"name": "ppo", "advantage": "gae"})
-
-
 def test_bfloat16_scores_old_log_probabilities_as_it_trains(home):
     trainer = make(home, training={"mini_batch_prompts": 8}, algorithm="rpg-reinforce-urkl")
     trainer.policy = Policy(trainer.policy.model, trainer.policy.tokenizer, bfloat16=True)

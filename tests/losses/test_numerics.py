@@ -8,7 +8,8 @@ import torch
 import rpg
 
 NAN, INF = float("nan"), float("inf")
-LOSSES = [*rpg.algorithms(), "rpg-urkl prefix", "rpg-reinforce-rkl sequence", "rpg-fkl sequence"]
+SAMPLED = [name for name, algo in rpg.algorithms().items() if algo.kl.type != "distribution"]
+LOSSES = [*SAMPLED, "rpg-urkl prefix", "rpg-reinforce-rkl sequence", "rpg-fkl sequence"]
 
 
 def make(label):

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.grading.generated import cases, sample_golds
 from rpg.answers.comparison import quick
 from rpg.answers.extraction import answer_line, boxed_answer, last_box, normalise
 from rpg.config.task import MathVerifier
 from rpg.rewards import Grader, Item
 from rpg.store.samples import unread_form
-from tests.answers.generated import cases, sample_golds
 
 pytest.importorskip("math_verify", reason="math-verify is not installed (pip install 'rpg-lab[math]')")
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.grading.generated import cases, real_golds, sample_golds
 from rpg.config.task import MathVerifier
 from rpg.rewards import grader_for, math_dapo
-from tests.answers.generated import cases, real_golds, sample_golds
 
 
 def verls(response, truth):

@@ -36,7 +36,8 @@ class Diagnostics:
     def exact(self, log_prob: Tensor, drawn: Tensor, inputs: dict[str, Any], bonus: Tensor | None) -> None:
         """Add a micro-batch's part of the exact gradient, before the backward pass that frees `log_prob`'s graph.
 
-        `drawn`: log-probabilities under the policy that sampled. An entropy bonus is part of the objective.
+        `drawn`: log-probabilities under the policy that sampled. `bonus` (an entropy, a divergence
+        of whole distributions) is part of the objective.
         """
         if not self._parameters:
             return
@@ -44,7 +45,7 @@ class Diagnostics:
         if inputs["ref_log_prob"] is None:  # the reference is `old`, whichever that is
             unbiased["ref_log_prob"] = inputs["old_log_prob"]
         algo, weights = self.algorithm, self._parameters
-        divergence = "none" if algo.kl.type == "reward" else divergence_of(algo)
+        divergence = "none" if algo.kl.type in ("reward", "distribution") else divergence_of(algo)
         target = exact_loss(divergence, algo.beta, loss_agg_mode=algo.loss_agg_mode, reference=algo.reference)
         outputs, slopes = [log_prob], [_slope(target, log_prob.detach(), unbiased)]
         if bonus is not None:

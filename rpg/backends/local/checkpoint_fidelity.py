@@ -155,8 +155,10 @@ _SHARED: dict[str, Any] = {"loss_agg_mode": "seq-mean-token-sum", "reference": {
 def _losses(names: Sequence[str], beta: float) -> Losses:
     """Losses by name, each with its clip and again without."""
     losses = {}
-    for name in names or algorithms():
+    for name in names or [name for name, algo in algorithms().items() if algo.rewarded]:
         algo = algorithm(name)
+        if not algo.rewarded:
+            raise ModelError(f"--checkpoint compares losses with rewards, and {name} does not train on them")
         per_token = algo.kl.type == "reward" and algo.advantage.type in ("batch", "gae")
         changes = {
             "advantage": {"type": "batch", "std": False} if per_token else {"type": "leave_one_out"},

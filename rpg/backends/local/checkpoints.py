@@ -3,6 +3,7 @@
 `training/` holds state.json, optimizer.safetensors and, where the run has them:
 
     reference.safetensors                    the reference policy
+    critic.safetensors                       the critic and the state of its optimizer
     past-<rollout steps done>.safetensors    past policies that are still to sample
     weights.safetensors                      the float32 weights of a model that is exported in bfloat16
     adapters.safetensors                     the adapters of a model that is exported with its adapters merged
@@ -55,6 +56,7 @@ class Checkpoints(CheckpointFolder):
         reference: dict[str, Tensor] | None,
         past: Sequence[tuple[int, Weights]] = (),
         trained: Weights | None = None,
+        critic: dict[str, Tensor] | None = None,
     ) -> None:
         """Write the checkpoint of `step`, then drop what is no longer needed.
 
@@ -79,6 +81,8 @@ class Checkpoints(CheckpointFolder):
                     save_file(self._tensors(policy, trained), build / "training" / _WEIGHTS)
                 if reference is not None:
                     save_file(reference, build / "training" / "reference.safetensors")
+                if critic is not None:
+                    save_file(critic, build / "training" / "critic.safetensors")
                 self._write_past(past, build / "training")
                 state = {"format": FORMAT, "step": step, **state, "files": digests(build / "training")}
                 (build / "training" / "state.json").write_text(json.dumps(state, indent=1))

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from rpg.backends.local.micro_batches import Limits, score
+from rpg.backends.local.next_tokens import token_kl
 from rpg.backends.optimizer_steps import ReferenceSchedule
-from rpg.catalogue import Algorithm
-from rpg.models.decoding import Batch
+from rpg.catalogue import Algorithm, DistributionKL
+from rpg.models.decoding import Batch, Scored
 from rpg.models.lora import adapted, adapters
 from rpg.models.model_loading import ModelError
 from rpg.models.policy import Policy
@@ -29,6 +31,7 @@ class Reference(ReferenceSchedule):
         """`teacher`: the model of a reference of type `model`, if there is one that the loss reads."""
         super().__init__(algorithm)
         self.policy, self.digest = teacher, teacher and weights_digest(teacher.model)
+        self.kl = algorithm.kl
 
     def begin_rollout(self, optimizer_step: int) -> None:
         """Renew the reference if that is due: until :meth:`begin_updates` it is then the policy itself."""
@@ -36,10 +39,22 @@ class Reference(ReferenceSchedule):
             self.policy = None
 
     def log_probs(self, batch: Batch, temperature: float, limits: Limits) -> Tensor | None:
-        """(N, T) under the reference, one pass at a time; None where the reference is the policy itself."""
-        if self.policy is None:
+        """(N, T) under the reference, one pass at a time; None where the reference is the policy itself, and where its whole
+        distributions are asked for later (:meth:`token_kl`)."""
+        if self.policy is None or isinstance(self.kl, DistributionKL):
             return None
         return score(self.policy, batch, temperature, limits)
+
+    def token_kl(
+        self, policy: Policy, ours: Scored, batch: Batch, temperature: float
+    ) -> tuple[Tensor, dict[str, float]]:
+        """The divergence at every token of `batch`, which `policy` scored as `ours`, (N, T), differentiable; and metrics."""
+        assert self.policy is not None and isinstance(self.kl, DistributionKL)
+        with torch.no_grad():
+            theirs = self.policy.scored(batch, temperature, states=True)
+        with policy.arithmetic():
+            values, metrics = token_kl(self.kl, ours, theirs, temperature)
+        return batch.placed(values), metrics
 
     def begin_updates(self, policy: Policy) -> None:
         """The policy is about to change: keep its weights if it is the reference."""

@@ -5,6 +5,7 @@ Shapes: P groups, G responses per group, N = P * G rows, T response tokens.
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,8 +24,9 @@ from rpg.models.policy import Policy
 from rpg.models.reward_models import scorer_of
 from rpg.models.tokenizer import encode_prompts
 from rpg.models.truncated_sampling import restriction_of
+from rpg.models.warm_start import demonstration_batch
 from rpg.rewards.scoring import Answered, Sources, overlong_punishment, parts_of
-from rpg.tasks import Problem
+from rpg.tasks import Problem, demonstrations_of, load_problems
 
 Seconds = dict[str, float]
 """Durations by phase."""
@@ -88,6 +90,8 @@ class Roller:
         self.order = PromptOrder(len(problems), spec.seed)
         self.rows_at_once = spec.rollout.rows_at_once
         """Responses drawn at a time; None: all. It fixes the last digits, so checkpoints hold it."""
+        shown = spec.algorithm.demonstrations > 0
+        self.demonstrations = demonstrations_of(spec.task, load_problems(spec.task)) if shown else None
 
     def roll(self, policy: Policy, step: int) -> Rollout:
         """The rollout of step `step` (from 1), sampled from `policy`."""
@@ -115,6 +119,30 @@ class Roller:
             count += take
         kept = _join([part for part in useful if len(part)])
         return Rollout(first, kept, refills.sampled, tokens, seconds)
+
+    def with_demonstrations(self, graded: Graded, policy: Policy, step: int) -> Graded:
+        """A share of the groups replaced by as many demonstrations, each with its own prompt; their log-probabilities are
+        zero. All groups have been sampled, so metrics of rollouts describe the policy whatever the share.
+        """
+        algorithm, size, seed = self.spec.algorithm, self.spec.rollout.group_size, self.spec.seed
+        if self.demonstrations is None:
+            return graded
+        groups = len(graded) // size
+        order = seeds.permutation(groups, seed, "demonstrations", step)
+        replaced = round(algorithm.demonstrations * groups)
+        rng = random.Random(f"demonstrations {seed} {step}")
+        kept = order[replaced:].sort().values.to(graded.correct.device)
+        parts = [graded.groups(kept, size)] if len(kept) else []
+        if replaced:
+            batch = demonstration_batch(
+                policy, [self.demonstrations.ability(rng) for _ in range(replaced * size)]
+            )
+            zero = torch.zeros(batch.tokens.shape, device=batch.tokens.device)
+            samples = Samples(batch, zero, zero, torch.zeros_like(batch.lengths, dtype=torch.bool))
+            parts.append(Graded(samples, zero[:, 0], ~samples.truncated, zero[:, 0]))
+        joined = _join(parts)
+        assert joined is not None
+        return joined
 
     def _round(self, policy: Policy, numbers: list[int], step: int, round_: int, seconds: Seconds) -> Graded:
         spec, rollout = self.spec, self.spec.rollout

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from rpg.backends.local.batch_diagnostics import Diagnostics
+from rpg.backends.local.critic import Critic
 from rpg.backends.local.micro_batches import Limits, micro_batches, score
 from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.reference import Reference
@@ -22,9 +23,11 @@ from rpg.backends.local.rollout import Graded, Roller, Rollout
 from rpg.backends.local.sampler import Sampler
 from rpg.backends.optimizer_steps import Meter
 from rpg.backends.progress_reporter import Progress
+from rpg.catalogue import GAE, DistributionKL
 from rpg.config.run_spec import RunSpec
 from rpg.errors import UserError, is_no_memory
 from rpg.losses.advantages import advantages as advantages_of
+from rpg.losses.advantages import value_targets
 from rpg.losses.aggregation import Counts, aggregate
 from rpg.losses.kl_terms import k3
 from rpg.losses.policy_loss import policy_loss, rollout_weights, weight_metrics
@@ -50,13 +53,18 @@ class Experience:
     """Log-probabilities under the policy that sampled: `old`, unless the loss corrects for another one."""
     weights: Tensor | None = None
     """(N, T) or (N, 1): importance weights for a sampler that is not `old`."""
+    values: Tensor | None = None
+    """A critic's values before the updates, and"""
+    targets: Tensor | None = None
+    """what it is to learn."""
 
     def rows(self, index: Tensor) -> Experience:
         batch = self.batch.rows(index)
         part = (index, slice(batch.tokens.shape[1]))
-        reference = None if self.reference is None else self.reference[part]
-        weights = None if self.weights is None else self.weights[part]
-        return Experience(batch, self.old[part], reference, self.advantages[part], self.drawn[part], weights)
+        given = (self.reference, self.weights, self.values, self.targets)
+        reference, weights, values, targets = (None if x is None else x[part] for x in given)
+        mine = (self.advantages[part], self.drawn[part], weights, values, targets)
+        return Experience(batch, self.old[part], reference, *mine)
 
 
 class Trainer:
@@ -79,15 +87,11 @@ class Trainer:
         roller: Roller,
         sampler: Sampler | None = None,
     ):
-        if spec.algorithm.advantage.type == "gae":
-            raise TrainingError(
-                f"algorithm {spec.algorithm.name}: advantage type gae needs a critic, which the embedded trainer does "
-                "not have; choose another, e.g. advantage: {type: group}"
-            )
         self.spec, self.policy, self.optimizer = spec, policy, optimizer
         policy.recompute = spec.backend.gradient_checkpointing
         self.reference, self.roller = reference, roller
         self.sampler = sampler or Sampler(spec.rollout)
+        self.critic = Critic(spec, policy) if isinstance(spec.algorithm.advantage, GAE) else None
         self.optimizer_step = self.tokens = 0
 
     @property
@@ -130,7 +134,9 @@ class Trainer:
         log_prob = update = 0.0
         if rollout.kept is not None:
             start = time.perf_counter()
-            experience, kl = self._score(rollout.kept, sampler)
+            experience, kl = self._score(
+                self.roller.with_demonstrations(rollout.kept, sampler, step), sampler
+            )
             if not self.sampler.is_policy:
                 metrics["sampler_age"] = age
                 metrics["kl_sampler_to_policy"] = kl
@@ -156,7 +162,10 @@ class Trainer:
         self.progress.begin("log-probabilities", 0, "")
         limits, temperature = Limits.of(spec.training, self.policy), spec.rollout.temperature
         drawn = graded.samples.log_prob
-        sampled = drawn if self.policy.exact_samples else score(sampler, batch, temperature, limits)
+        if spec.algorithm.demonstrations:  # nobody drew them
+            drawn = sampled = score(sampler, batch, temperature, limits)
+        else:
+            sampled = drawn if self.policy.exact_samples else score(sampler, batch, temperature, limits)
         current = sampled if sampler is self.policy else score(self.policy, batch, temperature, limits)
         correction = spec.algorithm.rollout_correction
         old = sampled if correction.type == "none" else current
@@ -165,17 +174,20 @@ class Trainer:
         reference = self.reference.log_probs(batch, temperature, limits)
         if reference is None and spec.algorithm.needs_reference:
             reference = current  # just renewed: the reference is the policy itself
-        algorithm, rewards, group = spec.algorithm, graded.rewards, batch.prompt_of
-        advantages = advantages_of(
-            algorithm,
-            rewards=rewards,
-            group=group,
-            response_mask=mask,
-            old_log_prob=old,
-            ref_log_prob=reference,
-        )
+        algorithm, values, targets = spec.algorithm, None, None
+        given: dict[str, Any] = {
+            "rewards": graded.rewards,
+            "group": batch.prompt_of,
+            "response_mask": mask,
+            "old_log_prob": old,
+            "ref_log_prob": reference,
+        }
+        if self.critic is not None:
+            values = self.critic.score(batch, limits)
+            targets = value_targets(algorithm, values=values, **given)
+        advantages = advantages_of(algorithm, values=values, **given)
         kl = float(torch.where(mask, k3(current - drawn), 0).sum() / batch.lengths.sum())
-        return Experience(batch, old, reference, advantages, sampled, weights), kl
+        return Experience(batch, old, reference, advantages, sampled, weights, values, targets), kl
 
     def _update(self, step: int, experience: Experience) -> dict[str, float]:
         """All epochs and mini-batches of one rollout."""
@@ -187,13 +199,21 @@ class Trainer:
         exact = (self.optimizer.parameters, self.optimizer.masters) if every and step % every == 0 else ()
         diagnostics = Diagnostics(self.spec.algorithm, *exact)
         measured: dict[str, float] = {}
+        critic: list[dict[str, float]] = []
         for epoch in range(training.epochs):
             order = seeds.permutation(groups, self.spec.seed, "mini-batches", step, epoch).to(device)
             parts = torch.split(order, training.mini_batch_prompts)
             for number, chosen in enumerate(parts, 1):
                 rows = (chosen.sort().values[:, None] * size + torch.arange(size, device=device)).flatten()
                 last = epoch == training.epochs - 1 and number == len(parts)
-                token_kl = self._accumulate(experience.rows(rows), meter, diagnostics if last else None)
+                mini = experience.rows(rows)
+                if self.critic is not None:
+                    assert mini.values is not None and mini.targets is not None
+                    limits = Limits.of(training, self.policy)
+                    critic.append(self.critic.update(mini.batch, mini.values, mini.targets, limits))
+                    if step <= self.critic.setting.critic_warmup:
+                        continue
+                token_kl = self._accumulate(mini, meter, diagnostics if last else None)
                 if last:
                     measured = diagnostics.metrics()  # before gradients are clipped
                 norm, rate = self.optimizer.step(self.optimizer_step + 1, training.max_grad_norm)
@@ -201,7 +221,10 @@ class Trainer:
                 norms.append(norm)
                 self.reference.observe(token_kl)
         self.optimizer.zero_grad()  # the next rollout needs the memory
-        return meter.metrics(norms, rate, measured)
+        of_critic = (
+            {name: sum(row[name] for row in critic) / len(critic) for name in critic[0]} if critic else {}
+        )
+        return meter.metrics(norms, rate, measured) | of_critic if norms else of_critic
 
     def _accumulate(self, mini: Experience, meter: Meter, diagnostics: Diagnostics | None = None) -> float:
         """Gradients of one mini-batch, one micro-batch at a time; returns its mean KL(policy || reference)."""
@@ -222,21 +245,28 @@ class Trainer:
                 "optimizer_step": self.optimizer_step,
             }
             with offloaded(self.policy.model, self.place) if spec.backend.offload else nullcontext():
-                log_prob, bonus, entropy = self._forward(micro.batch, counts)
+                log_prob, divergence, bonus, more = self._forward(micro.batch, counts)
             leaf = log_prob.detach().requires_grad_()
-            out = policy_loss(spec.algorithm, log_prob=leaf, **inputs)
+            of_kl = None if divergence is None else divergence.detach().requires_grad_()
+            out = policy_loss(spec.algorithm, log_prob=leaf, token_kl=of_kl, **inputs)
             if diagnostics is not None:
-                diagnostics.exact(log_prob, micro.drawn, inputs, bonus)
+                diagnostics.exact(log_prob, micro.drawn, inputs, self._beside(bonus, divergence, inputs))
             torch.autograd.backward(out.loss)
-            slope = leaf.grad
-            assert slope is not None
-            if bonus is not None:
-                torch.autograd.backward([log_prob, bonus], [slope, -torch.ones_like(bonus)])
-            elif slope.any():  # one of zero adds nothing: groups without a signal, everything clipped
-                torch.autograd.backward(log_prob, slope)
-            del log_prob, bonus  # and with them what was kept for the backward pass
-            meter.add(out.metrics | entropy, out.weight)
-            token_kl += out.metrics["kl_policy_to_ref"] * out.weight / counts.tokens
+            of_kl_slope = None if of_kl is None else of_kl.grad
+            slopes = (leaf.grad, of_kl_slope, None if bonus is None else -torch.ones_like(bonus))
+            outputs, gradients = [], []
+            for output, slope in zip((log_prob, divergence, bonus), slopes, strict=True):
+                if (
+                    output is not None and slope is not None and slope.any()
+                ):  # not groups without a signal, all clipped
+                    outputs.append(output)
+                    gradients.append(slope)
+            if outputs:
+                torch.autograd.backward(outputs, gradients)
+            del log_prob, divergence, bonus, outputs  # and with them what was kept for the backward pass
+            metrics = out.metrics | more
+            meter.add(metrics, out.weight)
+            token_kl += metrics["kl_policy_to_ref"] * out.weight / counts.tokens
             self.progress.done += len(rows)
             self.progress.tokens += int(micro.batch.lengths.sum())
             self.progress.share = self.progress.done / self.progress.of
@@ -244,15 +274,35 @@ class Trainer:
                 diagnostics.add(leaf, inputs)
         return token_kl
 
-    def _forward(self, batch: Batch, counts: Counts) -> tuple[Tensor, Tensor | None, dict[str, float]]:
-        """Log-probabilities (N, T); the entropy bonus, a scalar, or None; and its metric."""
+    def _forward(
+        self, batch: Batch, counts: Counts
+    ) -> tuple[Tensor, Tensor | None, Tensor | None, dict[str, float]]:
+        """Log-probabilities (N, T); divergences of whole distributions (N, T) and the entropy bonus, a scalar, where the run
+        has them; and their metrics.
+        """
         coefficient, temperature = self.spec.training.entropy_coeff, self.spec.rollout.temperature
-        if not coefficient:
-            return self.policy.log_probs(batch, temperature), None, {}
-        log_prob, entropy = self.policy.log_probs_and_entropy(batch, temperature)
-        bonus = coefficient * aggregate(entropy, batch.mask, self.spec.algorithm.loss_agg_mode, counts)
-        mean = float(entropy.detach().sum() / batch.lengths.sum())
-        return log_prob, bonus, {"policy_entropy": mean}
+        algorithm = self.spec.algorithm
+        whole = isinstance(algorithm.kl, DistributionKL) and algorithm.beta > 0
+        scored = self.policy.scored(batch, temperature, entropy=coefficient > 0, states=whole)
+        metrics: dict[str, float] = {}
+        bonus = divergence = None
+        if scored.entropy is not None:
+            bonus = coefficient * aggregate(scored.entropy, batch.mask, algorithm.loss_agg_mode, counts)
+            metrics["policy_entropy"] = float(scored.entropy.detach().sum() / batch.lengths.sum())
+        if whole:
+            divergence, measured = self.reference.token_kl(self.policy, scored, batch, temperature)
+            metrics |= measured
+        return scored.log_prob, divergence, bonus, metrics
+
+    def _beside(
+        self, bonus: Tensor | None, divergence: Tensor | None, inputs: dict[str, Any]
+    ) -> Tensor | None:
+        """What the objective adds that does not depend on the sampled tokens' log-probabilities: a scalar, or None."""
+        if divergence is None:
+            return bonus
+        algorithm = self.spec.algorithm
+        kl = aggregate(divergence, inputs["response_mask"], algorithm.loss_agg_mode, inputs["counts"])
+        return (0.0 if bonus is None else bonus) - algorithm.beta * kl
 
 
 def _rollout_metrics(rollout: Rollout, group_size: int) -> dict[str, float]:

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file
 
 from rpg.backends.local import checkpoints as files
 from rpg.backends.local.checkpoints import Checkpoints
@@ -136,6 +137,8 @@ def _resumed(spec: RunSpec, checkpoint: Path, home: Path, roller: Roller, say: S
     trainer = Trainer(spec, policy, optimizer, reference, roller, sampler)
     trainer.optimizer_step, trainer.tokens = state["optimizer_step"], state["tokens"]
     roller.rows_at_once = spec.rollout.rows_at_once or state.get("rows_at_once")
+    if trainer.critic is not None:
+        trainer.critic.load(load_file(checkpoint / "training" / "critic.safetensors"), state["critic"])
     return trainer, state["step"]
 
 
@@ -183,6 +186,8 @@ def _room(trainer: Trainer) -> float:
     written: list[Weights] = [trainer.policy.model.state_dict(), optimizer.tensors()]
     if trainer.policy.bfloat16:
         written.append(optimizer.weights())
+    if trainer.critic is not None:
+        written.append(trainer.critic.tensors())
     written += [kept for _, kept in trainer.sampler.past[-1:]]  # the older ones are links to existing files
     return 2.0 * sum(value.nbytes for tensors in written for value in tensors.values()) + 1e6
 
@@ -197,7 +202,13 @@ def _save(checkpoints: Checkpoints, step: int, trainer: Trainer) -> None:
         "reference": numbers,
         "rows_at_once": trainer.roller.rows_at_once,
     }
-    checkpoints.save(step, trainer.policy, state, optimizer.tensors(), weights, past, optimizer.weights())
+    critic = None
+    if trainer.critic is not None:
+        critic = trainer.critic.tensors()
+        state["critic"] = trainer.critic.numbers()
+    checkpoints.save(
+        step, trainer.policy, state, optimizer.tensors(), weights, past, optimizer.weights(), critic
+    )
 
 
 def _line(step: int, steps: int, metrics: dict[str, float]) -> str:

@@ -4,11 +4,11 @@ import re
 from collections.abc import Iterator
 from fractions import Fraction
 
-from tests.answers.generated.case import last_line, last_lines
-from tests.answers.generated.golds import Gold
+from benchmarks.grading.generated.case import last_line, last_lines
+from benchmarks.grading.generated.golds import Gold
 
 
-def _written(x: Fraction) -> str:
+def _written(x: Fraction | int) -> str:
     return str(x.numerator) if x.denominator == 1 else f"{x.numerator}/{x.denominator}"
 
 

@@ -7,12 +7,12 @@
 Written before the grammar that reads answers, and on its own: nothing here imports the grader.
 """
 
-from tests.answers.generated.case import Case
-from tests.answers.generated.golds import Gold, real_golds, sample_golds
-from tests.answers.generated.hedges import HEDGES
-from tests.answers.generated.right import RIGHT
-from tests.answers.generated.wrappers import WRAPPERS
-from tests.answers.generated.wrong import WRONG
+from benchmarks.grading.generated.case import Case
+from benchmarks.grading.generated.golds import Gold, real_golds, sample_golds
+from benchmarks.grading.generated.hedges import HEDGES
+from benchmarks.grading.generated.right import RIGHT
+from benchmarks.grading.generated.wrappers import WRAPPERS
+from benchmarks.grading.generated.wrong import WRONG
 
 __all__ = ["Case", "Gold", "cases", "real_golds", "sample_golds"]
 

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import Any
 
 from rpg.tasks.benchmarks import benchmark, load_benchmark
 from tests.data_sets import DATA
@@ -64,8 +65,8 @@ class Gold:
         return "expression"
 
     @cached_property
-    def value(self) -> Fraction | None:
-        """Of an integer, a decimal, `1e5`, `a/b` or `\\frac{a}{b}`."""
+    def value(self) -> Any:
+        """A Fraction, of an integer, a decimal, `1e5`, `a/b` or `\\frac{a}{b}`; None of anything else."""
         text = self.plain.replace(" ", "").removeprefix("+")
         if re.fullmatch(r"-?\d+(\.\d*)?(e-?\d+)?", text):
             return Fraction(text)

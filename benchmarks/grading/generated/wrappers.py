@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from tests.answers.generated.case import last_line, last_lines
-from tests.answers.generated.golds import Gold
+from benchmarks.grading.generated.case import last_line, last_lines
+from benchmarks.grading.generated.golds import Gold
 
 
 def inline(g: Gold) -> Iterator[str]:

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 from fractions import Fraction
 
-from tests.answers.generated.case import last_line, last_lines
-from tests.answers.generated.golds import Gold, parts
+from benchmarks.grading.generated.case import last_line, last_lines
+from benchmarks.grading.generated.golds import Gold, parts
 
 VARIABLES = ("x", "n", "a", "N", "k", "S", r"\theta", "a_{10}", "x_1")
 QUANTITIES = (

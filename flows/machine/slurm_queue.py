@@ -1,0 +1,330 @@
+"""Trainings as jobs of a Slurm cluster, through its own commands: sbatch, squeue, scontrol, scancel.
+
+<sweep>/.slurm/<token>.runs       the runs of one array, a folder per line; written before the array is submitted
+               <job>_<task>.txt   what Slurm says about a job; what the training says is in the run's log.txt
+
+A job's name ends with the token of its array. So a conductor that was killed leaves nothing that has to be remembered: its
+jobs go on, and the next conductor finds them by their names.
+"""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from flows.machine.ray_cluster import NOT_SENT, RELEASE_SECONDS, Remote
+from rpg.config.backend import BackendSection, OnSlurm, VerlBackend
+from rpg.errors import UserError
+from rpg.processes import thread_environment
+from rpg.store import RunFolder, StoreError
+from rpg.store.atomic_files import atomic_write_text
+from rpg.store.run_writer import clear_waiting, write_waiting
+
+JOB_SCRIPT = Path(__file__).with_name("slurm_job.sh")
+LOGS = ".slurm"
+"""In the sweep's folder."""
+GATHER_SECONDS = 1.0
+"""Runs that are asked for within this time become one array."""
+POLL_SECONDS = 5.0
+"""How often Slurm is asked what goes on. Its controller serves everybody."""
+COMMAND_SECONDS = 120.0
+FINISHED, FAILED = "COMPLETED", "FAILED"
+LOST = {
+    "NODE_FAIL": "its node failed",
+    "BOOT_FAIL": "its node did not start",
+    "PREEMPTED": "it was preempted",
+    "TIMEOUT": "it reached its time limit (backend.place.time)",
+    "DEADLINE": "it reached its deadline",
+}
+"""States in which a job ends through no fault of the run."""
+REFUSED = {
+    "CANCELLED": "was cancelled",
+    "OUT_OF_MEMORY": "used more memory than it had asked for: raise backend.place.memory_gib",
+}
+HELD = re.compile(r"requeued.held|JobHoldMaxRequeue|Dependency.*Never", re.IGNORECASE)
+"""Reasons why a job that waits will never start by itself."""
+BUSY_CONTROLLER = re.compile(
+    r"contact slurm controller|timed out|temporarily|try again|Connection refused", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What sbatch is given for a run; runs with the same one may share an array."""
+
+    module: str
+    script: str
+    threads: int
+    at_once: int | None
+    options: tuple[str, ...]
+
+
+def submission(module: str, backend: BackendSection, place: OnSlurm) -> Submission:
+    """The job of a run with this back end at this place."""
+    verl = isinstance(backend, VerlBackend)
+    per_node = backend.gpus_per_node if isinstance(backend, VerlBackend) else 1
+    gpus = place.gpus if place.gpus is not None else per_node * (backend.device == "cuda")
+    kind = f"{place.gpu_type}:" if place.gpu_type else ""
+    values = {
+        "nodes": backend.nodes if isinstance(backend, VerlBackend) else 1,
+        "ntasks-per-node": 1,
+        "cpus-per-task": place.cpus or backend.threads * (per_node if verl else 1),
+        "gpus-per-node": f"{kind}{gpus}" if gpus else None,
+        "mem": f"{round(place.memory_gib * 1024)}M" if place.memory_gib else None,
+        "time": place.time,
+        "partition": place.partition,
+        "account": place.account,
+        "qos": place.qos,
+        "constraint": place.constraint,
+    }
+    options = (*(f"--{name}={value}" for name, value in values.items() if value is not None), *place.options)
+    script = str(Path(place.script).resolve()) if place.script else str(JOB_SCRIPT)
+    return Submission(module, script, backend.threads, place.at_once, options)
+
+
+def require_slurm() -> None:
+    """Raises: UserError: Slurm's commands are not on this machine."""
+    missing = [name for name in ("sbatch", "squeue", "scontrol", "scancel") if not shutil.which(name)]
+    if missing:
+        raise UserError(
+            f"backend.place.type: slurm, but {', '.join(missing)} cannot be found on this machine; run this where jobs are "
+            "submitted (a login node), or choose: here, ray"
+        )
+
+
+class SlurmQueue:
+    """The jobs of one sweep. Thread-safe; a thread of its own submits them and asks what has become of them."""
+
+    def __init__(self, sweep: Path) -> None:
+        self._folder = sweep / LOGS
+        where = hashlib.sha256(str(sweep).encode()).hexdigest()[:8]
+        self._prefix = f"rpg-{sweep.name}-{where}-"
+        self._lock = threading.Lock()
+        self._asked: list[tuple[Remote, Submission]] = []
+        self._jobs: dict[str, Remote] = {}
+        self._said: dict[str, str] = {}
+        self._numbers = count(1)
+        self._closed = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self, folder: RunFolder, job: Submission) -> Remote:
+        """Ask for a training. A job of this run that Slurm still has, of an earlier conductor, is followed instead.
+
+        Raises:
+            UserError: there is no Slurm here.
+        """
+        require_slurm()
+        remote = Remote(folder)
+        with self._lock:
+            self._asked.append((remote, job))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._serve, name="slurm", daemon=True)
+                self._thread.start()
+        return remote
+
+    def has(self, folder: RunFolder) -> bool:
+        """Whether Slurm has a job of this run."""
+        return str(folder.path) in self._earlier()
+
+    def close(self) -> None:
+        """Cancel every job of the sweep, also those of an earlier conductor; when this returns, the trainings have given
+        their leases back, as far as can be seen.
+        """
+        self._closed.set()
+        with self._lock:  # a submission under way comes to its end first
+            jobs, self._jobs = self._jobs, {}
+            asked, self._asked = self._asked, []
+            numbers = {*jobs, *self._earlier().values()}
+            for wait in (0, 2, 10) if numbers else ():
+                time.sleep(wait)
+                if _run("scancel", *sorted(numbers))[0] == 0:
+                    break
+        for remote in [*jobs.values(), *(remote for remote, _ in asked)]:
+            remote.answered({"lost": "the sweep was stopped"})
+        deadline = time.monotonic() + RELEASE_SECONDS
+        while time.monotonic() < deadline and any(remote.folder.lease() for remote in jobs.values()):
+            time.sleep(0.1)
+
+    def _serve(self) -> None:
+        polled = 0.0
+        while not self._closed.wait(GATHER_SECONDS):
+            with self._lock:
+                if self._closed.is_set():
+                    return
+                try:
+                    if self._asked:
+                        self._submit()
+                    if self._jobs and time.monotonic() - polled > POLL_SECONDS:
+                        polled = time.monotonic()
+                        self._poll()
+                except Exception as error:  # noqa: BLE001 - whatever it is: nobody may wait for this thread forever
+                    self._give_up(f"backend.place: {type(error).__name__}: {error}")
+
+    def _give_up(self, why: str) -> None:
+        for remote in [*self._jobs.values(), *(remote for remote, _ in self._asked)]:
+            remote.answered({"lost": why})
+        self._asked.clear()
+        self._jobs.clear()
+
+    def _submit(self) -> None:
+        earlier = self._earlier()
+        arrays: dict[Submission, list[Remote]] = {}
+        for remote, job in self._asked:
+            if number := earlier.get(str(remote.folder.path)):
+                self._jobs[number] = remote
+            else:
+                arrays.setdefault(job, []).append(remote)
+        self._asked.clear()
+        for job, remotes in arrays.items():
+            self._submit_array(job, remotes)
+
+    def _submit_array(self, job: Submission, remotes: list[Remote]) -> None:
+        token = f"{int(time.time())}-{os.getpid()}-{next(self._numbers)}"
+        runs = self._folder / f"{token}.runs"
+        self._folder.mkdir(parents=True, exist_ok=True)
+        atomic_write_text(runs, "".join(f"{remote.folder.path}\n" for remote in remotes))
+        tasks = f"0-{len(remotes) - 1}" + (f"%{job.at_once}" if job.at_once else "")
+        code, out = _run(
+            "sbatch", "--parsable", f"--job-name={self._prefix}{token}", f"--array={tasks}",
+            f"--output={self._folder}/%A_%a.txt", f"--chdir={self._folder.parents[2]}", "--export=ALL",
+            *job.options, job.script, str(runs), sys.executable, job.module,
+            environment=thread_environment(job.threads),
+        )  # fmt: skip
+        number = out.strip().splitlines()[-1].partition(";")[0] if out.strip() else ""
+        if code == 0 and number.isdigit():
+            self._jobs |= {f"{number}_{task}": remote for task, remote in enumerate(remotes)}
+            return
+        runs.unlink(missing_ok=True)
+        why = f"backend.place: sbatch: {_last(out)}"
+        for remote in remotes:
+            remote.answered({"lost" if BUSY_CONTROLLER.search(out) else "refused": why})
+
+    def _earlier(self) -> dict[str, str]:
+        """Folder of a run -> its job in Slurm's queue, whichever conductor submitted it."""
+        jobs: dict[str, str] = {}
+        for number, (_, _, _, name) in (self._queue() or {}).items():
+            token, task = name.removeprefix(self._prefix), number.partition("_")[2]
+            with suppress(OSError, ValueError, IndexError):
+                if name != token:
+                    runs = (self._folder / f"{token}.runs").read_text("utf-8").splitlines()
+                    jobs[runs[int(task)]] = number
+        return jobs
+
+    def _queue(self) -> dict[str, list[str]] | None:
+        """Job -> [state, reason, nodes, name] of what waits or runs; None when Slurm does not say."""
+        code, out = _run("squeue", "-h", "-r", "-u", getpass.getuser(), "-o", "%i|%T|%r|%N|%j")
+        if code:
+            return None
+        rows = (line.strip().split("|", 4) for line in out.splitlines())
+        return {row[0]: row[1:] for row in rows if len(row) == 5}
+
+    def _poll(self) -> None:
+        queue = self._queue()
+        if queue is None:
+            return
+        for number, remote in list(self._jobs.items()):
+            state, reason, _, _ = queue.get(number) or ["", "", "", ""]
+            if state == "PENDING" and HELD.search(reason):
+                _run("scancel", number)
+                self._answer(number, {"lost": f"Slurm holds its job {number} ({reason})"})
+            elif state == "PENDING":
+                self._say(number, f"waits in Slurm's queue as job {number} ({reason})")
+            elif state:
+                self._say(number, "")
+            elif answer := outcome(number, remote.folder, self._folder / f"{number}.txt"):
+                self._answer(number, answer)
+
+    def _say(self, number: str, line: str) -> None:
+        """What the run's folder says that it waits for; the training removes it when it begins."""
+        if self._said.get(number) != line:
+            self._said[number] = line
+            folder = self._jobs[number].folder
+            with suppress(StoreError):
+                write_waiting(folder, line) if line else clear_waiting(folder)
+
+    def _answer(self, number: str, answer: Mapping[str, object]) -> None:
+        self._said.pop(number, None)
+        self._jobs.pop(number).answered(dict(answer))
+
+
+def outcome(number: str, folder: RunFolder, said: Path) -> dict[str, object] | None:
+    """What has become of a job that neither waits nor runs, for Remote.answered; None if it has not ended after all."""
+    state, code, signal, node = _ended(number)
+    steps = folder.read_manifest()["steps"]
+    trained = {"code": 0, "newest": steps, "node": node}
+    if state == FINISHED or (not state and folder.checkpoint(steps).exists()):
+        return trained
+    if why := LOST.get(state):
+        return {"lost": f"Slurm job {number}: {why}"}
+    if why := REFUSED.get(state):
+        return {"refused": f"backend.place: Slurm job {number} {why}"}
+    if state == FAILED and (signal or code == 75 or folder.read_failed() is not None):
+        return {"code": -signal or code}
+    if state == FAILED:
+        return {
+            "refused": f"backend.place: Slurm job {number} ended with code {code} on {node}: {_last_of(said, folder)}"
+        }
+    if state:
+        return None
+    return {"code": 1} if folder.read_failed() else {"lost": f"Slurm no longer knows its job {number}"}
+
+
+def _ended(number: str) -> tuple[str, int, int, str]:
+    """(state, exit code, signal, nodes) of a job, from the controller's memory or from the accounting; state "" if neither
+    knows it."""
+    code, out = _run("scontrol", "show", "job", "-o", number)
+    fields = dict(re.findall(r"(JobState|ExitCode|NodeList)=(\S+)", out)) if code == 0 else {}
+    if not fields:
+        code, out = _run("sacct", "-X", "-n", "-P", "-j", number, "-o", "State,ExitCode,NodeList")
+        parts = out.strip().partition("\n")[0].split("|")
+        fields = (
+            dict(zip(("JobState", "ExitCode", "NodeList"), parts, strict=False))
+            if code == 0 and len(parts) == 3
+            else {}
+        )
+    exit_code, _, signal = fields.get("ExitCode", "0:0").partition(":")
+    state = fields.get("JobState", "").split(" ")[0].rstrip("+")
+    return state, int(exit_code or 0), int(signal or 0), fields.get("NodeList", "?")
+
+
+def _run(program: str, *arguments: str, environment: Mapping[str, str] | None = None) -> tuple[int, str]:
+    """(exit code, output) of one of Slurm's commands; what it prints about an error is part of the output."""
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in NOT_SENT and (name == "SLURM_CONF" or not name.startswith("SLURM_"))
+    }
+    try:
+        done = subprocess.run(
+            [program, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, errors="replace", timeout=COMMAND_SECONDS, env={**inherited, **(environment or {})},
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return 1, f"{program} timed out" if isinstance(error, subprocess.TimeoutExpired) else str(error)
+    return done.returncode, done.stdout
+
+
+def _last(text: str) -> str:
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no answer")
+
+
+def _last_of(*logs: Path | RunFolder) -> str:
+    """The last line of the first log that has one."""
+    for log in logs:
+        with suppress(OSError):
+            path = log.log_path if isinstance(log, RunFolder) else log
+            if line := path.read_text("utf-8", errors="replace")[-4096:].strip():
+                return _last(line)
+    return "its log is empty"

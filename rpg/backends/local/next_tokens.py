@@ -1,0 +1,63 @@
+"""The divergence between the next-token distributions of two models at every response token, some tokens at a time.
+
+No matrix (tokens, vocabulary) is kept: the forward pass holds a chunk of it, and the backward pass computes it again. What
+is kept are the states of both models, (tokens, hidden size). (A model without a lean implementation makes such a matrix
+itself.)
+
+Shapes: C response tokens, row by row; V vocabulary.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from rpg.catalogue import DistributionKL
+from rpg.losses.distribution_kl import divergence, outcomes
+from rpg.models.decoding import Scored
+
+_PLAIN = 2**20
+"""Up to this number of logits, chunks gain nothing."""
+_PART = 2**24
+"""Logits of a chunk (64 MiB of float32; about eight such matrices live at once)."""
+_NAMES = ("kl_policy_to_ref", "kl_ref_to_policy", "ref_mass_left_out")
+
+
+def token_kl(
+    setting: DistributionKL, ours: Scored, theirs: Scored, temperature: float
+) -> tuple[Tensor, dict[str, float]]:
+    """(D (C,) in nats, differentiable in `ours`; means over the tokens: both KLs between whole distributions and, with a
+    top k, the reference's mass beyond it).
+
+    Both were scored with their states. Where one output layer is padded to more entries than the other, the entries beyond
+    the shorter, which stand for no token, are left out of both distributions.
+    """
+    sizes = [
+        s.states.shape[-1] if s.weight is None else len(s.weight)
+        for s in (ours, theirs)
+        if s.states is not None
+    ]
+    count, entries = len(ours.states) if ours.states is not None else 0, min(sizes)
+
+    def chunk(rows: slice) -> tuple[Tensor, Tensor]:
+        log_p = (ours.logits(rows, entries) / temperature).log_softmax(-1)
+        log_q = (theirs.logits(rows, entries) / temperature).log_softmax(-1).detach()
+        told_apart = outcomes(setting, log_p, log_q)
+        value = divergence(setting, *told_apart[:2])
+        with torch.no_grad():
+            apart = log_p - log_q
+            kls = [(log_p.exp() * apart).sum(), -(log_q.exp() * apart).sum(), told_apart[2].sum()]
+        return value, torch.stack(kls)
+
+    size = max(1, _PART // entries)
+    parts = [slice(start, start + size) for start in range(0, count, size)]
+    if count * entries <= _PLAIN:
+        results = [chunk(rows) for rows in parts]
+    else:
+        results = [checkpoint(chunk, rows, use_reentrant=False, preserve_rng_state=False) for rows in parts]
+    means = (torch.stack([sums for _, sums in results]).sum(0) / count).tolist()
+    metrics = dict(zip(_NAMES, means, strict=True))
+    if setting.top_k is None:
+        del metrics["ref_mass_left_out"]
+    return torch.cat([value for value, _ in results]), metrics

@@ -1,0 +1,215 @@
+"""A file of runs as what a cluster takes: a batch script for Slurm, a RayJob for KubeRay, a task for SkyPilot.
+
+Each of them runs `rpg sweep` in one job. When the job is started again, the sweep continues from its run folders.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rpg.config.backend import BackendSection, OnSlurm, VerlBackend
+
+HERE_DOCUMENT = "END_OF_THE_SWEEP"
+CONFIG = "/config/sweep.yaml"
+"""Where a pod of Kubernetes or a machine of SkyPilot finds the file."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to run, and on what.
+
+    Args:
+        name: of the sweep; part of the job's name.
+        command: `sweep` or `train`.
+        file: path of the file on a cluster with shared storage (Slurm).
+        text: the same, complete: YAML without `base`.
+        assignments: the `--set` of the command line.
+        backend: of its runs; says how many nodes, GPUs and threads.
+        home: the data folder there.
+        image: for containers; has rpg-lab installed.
+        volume: Kubernetes: name of the PersistentVolumeClaim; SkyPilot: of the storage.
+        nodes: machines for the runs of the embedded trainer.
+        gpu: kind of GPU, by SkyPilot's name.
+        memory_gib: of each node.
+    """
+
+    name: str
+    command: str
+    file: str
+    text: str
+    assignments: tuple[str, ...]
+    backend: BackendSection
+    home: str
+    image: str
+    volume: str
+    nodes: int
+    gpu: str
+    memory_gib: int
+
+    @property
+    def gpus(self) -> int:
+        """GPUs per node."""
+        per_node = self.backend.gpus_per_node if isinstance(self.backend, VerlBackend) else 1
+        return per_node * (self.backend.device == "cuda")
+
+    @property
+    def workers(self) -> int:
+        return self.backend.nodes if isinstance(self.backend, VerlBackend) else self.nodes
+
+    @property
+    def cpus(self) -> int:
+        """Per node; verl reserves 3 for every GPU, and up to 10 for its queue."""
+        return 3 * self.gpus + 10 if isinstance(self.backend, VerlBackend) else max(self.backend.threads, 4)
+
+    def words(self, file: str, home: str, more: Sequence[str] = ()) -> list[str]:
+        """The command to run, as arguments."""
+        sets = [word for text in (*self.assignments, *more) for word in ("--set", text)]
+        return ["rpg", self.command, file, "--home", home, *sets]
+
+
+def on_its_cluster(job: Job) -> list[str]:
+    """Assignments that send the runs to the Ray cluster to which the command's own machine belongs."""
+    if isinstance(job.backend, VerlBackend):
+        return ["backend.ray={type: address, address: auto}"]
+    place = f"{{type: ray, address: auto, gpus: {job.gpus}}}"
+    return [f"backend.place={place}", f"evaluation.place={place}"]
+
+
+def slurm_script(job: Job) -> str:
+    """One job of one or more nodes that brings its own Ray along, if it has several."""
+    place = getattr(job.backend, "place", None)
+    place = place if isinstance(place, OnSlurm) else OnSlurm(type="slurm")
+    options = {
+        "job-name": f"rpg-{job.name}",
+        "nodes": job.workers,
+        "ntasks-per-node": 1,
+        "cpus-per-task": place.cpus or job.cpus,
+        "gpus-per-node": f"{place.gpu_type}:{job.gpus}" if place.gpu_type and job.gpus else job.gpus or None,
+        "mem": f"{round(place.memory_gib * 1024)}M" if place.memory_gib else None,
+        "time": place.time,
+        "partition": place.partition,
+        "account": place.account,
+        "qos": place.qos,
+        "constraint": place.constraint,
+        "output": f"rpg-{job.name}-%j.txt",
+        "open-mode": "append",
+    }
+    lines = [
+        "#!/bin/bash",
+        "# Submit it with: sbatch FILE. A job that is requeued, or submitted again, continues.",
+    ]
+    lines += [f"#SBATCH --{name}={value}" for name, value in options.items() if value is not None]
+    lines += ["#SBATCH --requeue", "set -eu"]
+    more: list[str] = []
+    if job.workers > 1:
+        more = on_its_cluster(job)
+        lines += [
+            'head=$(hostname --all-ip-addresses | cut --delimiter=" " --fields=1)',
+            'srun --overlap --nodes=1 --ntasks=1 --nodelist="$(hostname --short)" \\',
+            '  ray start --head --block --node-ip-address="$head" --port=6379 &',
+            "sleep 20",
+            "srun --overlap --nodes=$((SLURM_JOB_NUM_NODES - 1)) --ntasks=$((SLURM_JOB_NUM_NODES - 1)) \\",
+            '  --exclude="$(hostname --short)" ray start --block --address="$head:6379" &',
+        ]
+    # No exec: Slurm sends its signals to every process of the job, and Ray ends with the script.
+    lines.append(shlex.join(job.words(job.file, job.home, more)))
+    return "\n".join(lines) + "\n"
+
+
+def kuberay(job: Job, ray_version: str | None) -> list[dict[str, Any]]:
+    """A ConfigMap with the file, and a RayJob whose head conducts the sweep and whose workers train.
+
+    Workers of the embedded trainer come and go with what there is to do; verl's are there from the beginning.
+    """
+    name = f"rpg-{job.name}"[:47].rstrip("-")  # as long as KubeRay accepts
+    elastic = not isinstance(job.backend, VerlBackend)
+    gpus = {"nvidia.com/gpu": job.gpus} if job.gpus else {}
+    head = _pod(job, name, "head", {"cpu": 4, "memory": "16Gi"})
+    worker = _pod(job, name, "worker", {"cpu": job.cpus, "memory": f"{job.memory_gib}Gi", **gpus})
+    cluster: dict[str, Any] = {
+        "enableInTreeAutoscaling": elastic,
+        "headGroupSpec": {"rayStartParams": {"num-cpus": "0" if elastic else "4"}, "template": head},
+        "workerGroupSpecs": [
+            {
+                "groupName": "workers",
+                "replicas": 0 if elastic else job.workers,
+                "minReplicas": 0 if elastic else job.workers,
+                "maxReplicas": job.workers,
+                "rayStartParams": {},
+                "template": worker,
+            }
+        ],
+    }
+    if ray_version:
+        cluster["rayVersion"] = ray_version
+    config = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name},
+        "data": {"sweep.yaml": job.text},
+    }
+    spec = {
+        "entrypoint": shlex.join(job.words(CONFIG, "/data", on_its_cluster(job))),
+        "backoffLimit": job.backend.attempts - 1,
+        "shutdownAfterJobFinishes": True,
+        "ttlSecondsAfterFinished": 600,
+        "rayClusterSpec": cluster,
+    }
+    return [config, {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"name": name}, "spec": spec}]
+
+
+def _pod(job: Job, name: str, role: str, resources: dict[str, Any]) -> dict[str, Any]:
+    mounts = {"data": "/data", "config": "/config", "shared-memory": "/dev/shm"}
+    container = {
+        "name": role,
+        "image": job.image,
+        "env": [{"name": "RPG_HOME", "value": "/data"}],
+        "resources": {"limits": resources, "requests": resources},
+        "volumeMounts": [{"name": volume, "mountPath": path} for volume, path in mounts.items()],
+    }
+    volumes = [
+        {"name": "data", "persistentVolumeClaim": {"claimName": job.volume}},
+        {"name": "config", "configMap": {"name": name}},
+        {"name": "shared-memory", "emptyDir": {"medium": "Memory"}},
+    ]
+    return {"spec": {"containers": [container], "volumes": volumes}}
+
+
+def skypilot(job: Job) -> dict[str, Any]:
+    """A task of SkyPilot: `sky jobs launch FILE` recovers it after a preemption, and the data folder is in a bucket."""
+    command = shlex.join(job.words("sweep.yaml", "/data"))
+    if job.workers > 1:
+        command = "\n".join(
+            [
+                'head=$(echo "$SKYPILOT_NODE_IPS" | head --lines=1)',
+                'if [ "$SKYPILOT_NODE_RANK" != 0 ]; then',
+                '  until ray start --address="$head:6385"; do sleep 5; done',
+                '  while ray status --address="$head:6385" > /dev/null 2>&1; do sleep 10; done',
+                "  exit 0",
+                "fi",
+                "ray start --head --port=6385",
+                shlex.join(job.words("sweep.yaml", "/data", _at(on_its_cluster(job), "127.0.0.1:6385"))),
+                "ray stop",
+            ]
+        )
+    resources: dict[str, Any] = {
+        "image_id": f"docker:{job.image}",
+        "use_spot": True,
+        "memory": f"{job.memory_gib}+",
+    }
+    if job.gpus:
+        resources["accelerators"] = f"{job.gpu}:{job.gpus}"
+    return {
+        "name": f"rpg-{job.name}",
+        "num_nodes": job.workers,
+        "resources": resources,
+        "file_mounts": {"/data": {"name": job.volume, "mode": "MOUNT_CACHED"}},
+        "run": f"cat > sweep.yaml <<'{HERE_DOCUMENT}'\n{job.text}{HERE_DOCUMENT}\n{command}\n",
+    }
+
+
+def _at(assignments: list[str], address: str) -> list[str]:
+    return [text.replace("address: auto", f'address: "{address}"') for text in assignments]

@@ -1,0 +1,284 @@
+"""Trainings as Slurm jobs: the same files as here, whatever Slurm does with them, and no job is left behind."""
+
+import json
+import os
+import signal
+import socket
+import time
+from types import SimpleNamespace
+
+import pytest
+import yaml
+
+from benchmarks.trivial import SECONDS
+from benchmarks.trivial import SWEEP as TRIVIAL_SWEEP
+from flows.machine import slurm_queue
+from flows.machine.children import Children
+from flows.machine.ray_cluster import Remote
+from flows.machine.slots import Machine
+from flows.machine.slurm_queue import JOB_SCRIPT, submission
+from flows.sweep import training
+from flows.sweep.context import Context, RunFailed
+from flows.sweep.sharing import Claims
+from rpg.config.backend import LocalBackend
+from rpg.config.load import resolve
+from rpg.errors import UserError
+from rpg.store import Layout
+from rpg.store.samples import read_eval
+from tests.flows import slurm_node, slurm_stand_in
+from tests.real_sweep import LONG, SLOW, TRIVIAL, rpg, start
+from tests.tiny import BASE, make_run, make_spec, merged, numbers
+from tests.waiting import HANG, until
+
+STEPS = 12
+RUN = merged(
+    BASE,
+    {
+        "training": {"steps": STEPS, "checkpoint_every": 3},
+        "evaluation": {"every": STEPS, "samples_per_problem": 1},
+    },
+)
+AXES = {"algorithm": ["grpo", "rpg-urkl", "rpg-reinforce-urkl"], "seed": [0, 1, 2, 3]}
+SWEEP = {"name": "jobs", "description": "Twelve runs.", "run": RUN, "axes": AXES, "baseline": "grpo"}
+ON_SLURM = ("--set", "backend.place.type=slurm")
+
+
+@pytest.fixture
+def slurm(tmp_path):
+    """The environment of a machine with the stand-in for Slurm; whatever it runs has ended afterwards."""
+    environment = slurm_stand_in.install(tmp_path / "slurm")
+    yield environment
+    for name in (tmp_path / "slurm" / "jobs").glob("*.json"):
+        (tmp_path / "slurm" / f"{name.stem}.cancel").touch()
+
+
+def live(environment):
+    root = slurm_stand_in.Path(environment["STAND_IN_FOR_SLURM"]) / "jobs"
+    records = [json.loads(path.read_text()) for path in root.glob("*.json")]
+    return [record for record in records if record["state"] in ("PENDING", "RUNNING")]
+
+
+def test_what_a_run_needs_becomes_options_of_sbatch():
+    place = {"type": "slurm", "partition": "gpu", "account": "lab", "time": "1-12", "memory_gib": 40, "gpu_type": "a100",
+             "at_once": 4, "options": ["--reservation=x"]}  # fmt: skip
+    backend = LocalBackend(device="cuda", threads=3, place=place)
+    job = submission("rpg.backends.local", backend, backend.place)
+    assert job.options == (
+        "--nodes=1", "--ntasks-per-node=1", "--cpus-per-task=3", "--gpus-per-node=a100:1", "--mem=40960M", "--time=1-12",
+        "--partition=gpu", "--account=lab", "--reservation=x",
+    )  # fmt: skip
+    assert job.script == str(JOB_SCRIPT) and job.at_once == 4
+    assert backend.workers_here() is None, "it takes no slot of this machine"
+
+
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [
+        ({"gpus": 1}, "device 'cpu' with place.gpus 1"),
+        ({"time": 7200}, "place.time: 7200 is not a time limit.* in quotes"),
+        ({"partition": "a b"}, "place.partition: 'a b' is not"),
+        ({"partition": "gpu\n#SBATCH --uid=0"}, "place.partition: .* is not a name"),
+    ],
+)
+def test_what_slurm_could_not_take_is_refused(place, why):
+    with pytest.raises(UserError, match=why):
+        resolve({"backend": {"place": {"type": "slurm", **place}}}, "run")
+
+
+def test_without_slurm_a_sweep_says_so_before_anything_starts(tmp_path):
+    (tmp_path / "long.yaml").write_text(LONG)
+    done = rpg(tmp_path, "sweep", "long.yaml", *ON_SLURM, module=TRIVIAL, PATH="/usr/bin/nowhere")
+    assert done.returncode == 1 and "backend.place.type: slurm, but sbatch, squeue" in done.stderr
+
+
+@pytest.mark.long
+def test_twelve_runs_with_preemptions_a_node_failure_and_a_timeout_are_what_this_machine_makes_of_them(
+    tmp_path, slurm
+):
+    """Bit for bit; the runs of the sweep are one array, and one that ran out of time is another."""
+    (tmp_path / "jobs.yaml").write_text(yaml.safe_dump(SWEEP))
+    here = rpg(tmp_path, "sweep", "jobs.yaml", home=tmp_path / "here")
+    assert here.returncode == 0, here.stderr
+    mine = Layout.at(tmp_path / "here").run_folders("jobs")
+    names = [folder.name for folder in mine]
+    plan = [
+        [names[0], 1, 4, "preempt"],
+        [names[5], 1, 7, "preempt"],
+        [names[7], 1, 5, "node"],
+        [names[9], 1, 8, "timeout"],
+    ]
+    root = tmp_path / "slurm"
+    (root / "plan.json").write_text(json.dumps(plan))
+    there = rpg(tmp_path, "sweep", "jobs.yaml", *ON_SLURM, home=tmp_path / "there", **slurm)
+    assert there.returncode == 0, there.stderr + there.stdout
+    faults = [line.split()[0] for line in (root / "faults.txt").read_text().splitlines()]
+    assert sorted(faults) == ["node", "preempt", "preempt", "timeout"]
+    assert live(slurm) == []
+    arrays = [json.loads(path.read_text())["options"]["array"] for path in sorted(root.glob("*.array"))]
+    assert arrays == ["0-11", "0-0"]
+    for one, other in zip(mine, Layout.at(tmp_path / "there").run_folders("jobs"), strict=True):
+        assert other.done_path.exists() and one.name == other.name
+        assert numbers(one) == numbers(other) and len(numbers(one)) == STEPS
+        weights = [folder.checkpoint(STEPS) / "model.safetensors" for folder in (one, other)]
+        assert weights[0].read_bytes() == weights[1].read_bytes()
+        assert read_eval(one, "chain-two", STEPS).equals(read_eval(other, "chain-two", STEPS))
+
+
+@pytest.mark.slow
+def test_a_killed_sweep_finds_its_jobs_again_and_ctrl_c_leaves_none(tmp_path, slurm):
+    (tmp_path / "long.yaml").write_text(LONG)
+    home, root = tmp_path / "data", tmp_path / "slurm"
+
+    def begin():
+        return start(tmp_path, "sweep", "long.yaml", *ON_SLURM, home=home, module=TRIVIAL, **SLOW, **slurm)
+
+    def training_now():
+        return [folder for folder in Layout.at(home).run_folders("long") if folder.holder()]
+
+    sweep = begin()
+    try:
+        until(lambda: len(training_now()) == 2, "two jobs at work", lambda: sweep.poll() is not None)
+        sweep.kill()
+        sweep.wait()
+        time.sleep(1)
+        assert len(live(slurm)) == 2 == len(training_now()), (
+            "jobs do not end with the sweep that asked for them"
+        )
+        sweep = begin()
+        until(lambda: b"evaluating" in (tmp_path / "data.log").read_bytes(), "the second sweep")
+        os.killpg(sweep.pid, signal.SIGINT)
+        assert sweep.wait(HANG) == 130
+        until(lambda: not live(slurm) and not training_now(), "the end of both jobs")
+        assert len(list(root.glob("*.array"))) == 1, "no second job for a run that has one"
+    finally:
+        sweep.kill()
+        sweep.wait()
+
+
+class Job:
+    """A queue whose jobs all end alike."""
+
+    def __init__(self, answer):
+        self.answer, self.asked = answer, 0
+
+    def has(self, folder):
+        return False
+
+    def start(self, folder, job):
+        self.asked += 1
+        remote = Remote(folder)
+        remote.answered(self.answer)
+        return remote
+
+
+@pytest.mark.parametrize(
+    ("answer", "asked", "why"),
+    [
+        (
+            {"lost": "Slurm job 7_0: its node failed"},
+            3,
+            "lost 3 times in a row .*backend.attempts.* its node failed",
+        ),
+        ({"refused": "backend.place: Slurm job 7_0 was cancelled"}, 1, "job 7_0 was cancelled"),
+        ({"code": 2}, 1, "ended with code 2"),
+    ],
+    ids=["machine", "person", "run"],
+)
+def test_what_the_machine_does_is_tried_again_within_the_budget_and_the_rest_is_not(
+    tmp_path, monkeypatch, answer, asked, why
+):
+    monkeypatch.setattr(training, "LEASE_SECONDS", 0.0)
+    folder = make_run(
+        tmp_path / "data", "one", make_spec(backend={"attempts": 3, "place": {"type": "slurm"}})
+    )
+    children, queue, claims = Children(), Job(answer), Claims(Layout.at(tmp_path / "data"))
+    monkeypatch.setattr(children, "slurm", lambda sweep: queue)
+    assert claims.take(folder)
+    machine, owner = Machine(tmp_path / "slots", 0, ()), SimpleNamespace(log=lambda line: None)
+    context = Context(Layout.at(tmp_path / "data"), folder.sweep, machine, children, claims, None, owner)
+    with pytest.raises(RunFailed, match=why):
+        training.train_run(folder, context)
+    assert queue.asked == asked
+    claims.close()
+
+
+@pytest.mark.parametrize(
+    ("fields", "meant"),
+    [
+        ("JobState=TIMEOUT ExitCode=0:15", {"lost": "Slurm job 7_0: it reached its time limit (backend.place.time)"}),
+        ("JobState=NODE_FAIL ExitCode=0:0", {"lost": "Slurm job 7_0: its node failed"}),
+        ("JobState=CANCELLED ExitCode=0:15", {"refused": "backend.place: Slurm job 7_0 was cancelled"}),
+        ("JobState=FAILED ExitCode=75:0", {"code": 75}),
+        ("JobState=FAILED ExitCode=0:9", {"code": -9}),
+        ("JobState=FAILED ExitCode=127:0",
+         {"refused": "backend.place: Slurm job 7_0 ended with code 127 on n1: python: not found"}),
+        ("JobState=COMPLETED ExitCode=0:0", {"code": 0, "newest": 3, "node": "n1"}),
+        ("JobState=RUNNING ExitCode=0:0", None),
+    ],
+)  # fmt: skip
+def test_how_a_job_ended_says_whose_fault_it_was(tmp_path, monkeypatch, fields, meant):
+    folder, said = make_run(tmp_path / "data", "one", make_spec()), tmp_path / "7_0.txt"
+    said.write_text("python: not found\n")
+    monkeypatch.setattr(slurm_queue, "_run", lambda *words: (0, f"JobId=7 {fields} NodeList=n1"))
+    assert slurm_queue.outcome("7_0", folder, said) == meant
+
+
+def states(environment):
+    """Job -> state, of all that wait or run."""
+    lines = slurm_node.run(environment, "squeue", "-h", "-r", "-o", "%i|%T").splitlines()
+    return dict(line.split("|") for line in lines)
+
+
+def begin_now(environment):
+    """Slurm lets a requeued job wait for two minutes; a test need not."""
+    for job, state in states(environment).items():
+        if state == "PENDING":
+            slurm_node.run(environment, "scontrol", "update", f"jobid={job}", "StartTime=now")
+    return sorted(states(environment).values()) == ["RUNNING", "RUNNING"]
+
+
+@pytest.mark.long
+@pytest.mark.skipif(slurm_node.missing() != "", reason=slurm_node.missing())
+def test_on_slurm_itself_jobs_are_preempted_lose_their_node_and_are_cancelled(tmp_path):
+    """Debian's Slurm on loopback; the trainings are made up, every step of theirs is there once."""
+    steps = 60
+    sweep = TRIVIAL_SWEEP.format(name="short", steps=steps, every=steps, seeds=[0, 1])
+    (tmp_path / "short.yaml").write_text(sweep)
+    (tmp_path / "long.yaml").write_text(LONG)
+    host, layout = socket.gethostname(), Layout.at(tmp_path / "data")
+    with slurm_node.slurm_node(tmp_path / "slurm") as slurm:
+        until(lambda: "idle" in slurm_node.run(slurm, "sinfo", "-h", "-o", "%T"), "the node")
+
+        def begin(name):
+            arguments = ("sweep", f"{name}.yaml", *ON_SLURM, "--set", "backend.place.partition=main")
+            return start(tmp_path, *arguments, home=layout.home, module=TRIVIAL, **slurm, **{SECONDS: "0.5"})
+
+        def at_work(name, step):
+            rows = [(folder.last_metrics() or [{}])[-1] for folder in layout.run_folders(name)]
+            return len(rows) == 2 and all(row.get("step", 0) >= step for row in rows)
+
+        sweep = begin("short")
+        try:
+            until(lambda: at_work("short", 3), "both jobs at work", lambda: sweep.poll() is not None)
+            slurm_node.run(
+                slurm, "sbatch", "--partition=urgent", "--exclusive", "--output=/dev/null", "--wrap=sleep 1"
+            )
+            until(lambda: "PENDING" in states(slurm).values(), "the preemption")
+            until(lambda: begin_now(slurm), "both jobs again", pause=1)
+            until(lambda: at_work("short", 8), "some more steps")
+            slurm_node.run(slurm, "scontrol", "update", f"nodename={host}", "state=down", "reason=test")
+            until(lambda: set(states(slurm).values()) == {"PENDING"}, "the loss of the node")
+            slurm_node.run(slurm, "scontrol", "update", f"nodename={host}", "state=resume")
+            until(lambda: begin_now(slurm), "both jobs a third time", pause=1)
+            assert sweep.wait(HANG) == 0, (tmp_path / "data.log").read_text()
+            for folder in layout.run_folders("short"):
+                assert [row["step"] for row in folder.read_metrics().rows] == list(range(1, steps + 1))
+                assert folder.done_path.exists() and len(folder.attempts()) == 3
+            sweep = begin("long")
+            until(lambda: at_work("long", 1), "two more jobs", lambda: sweep.poll() is not None)
+            os.killpg(sweep.pid, signal.SIGINT)
+            assert sweep.wait(HANG) == 130
+            until(lambda: not states(slurm), "an empty queue")
+        finally:
+            sweep.kill()
+            sweep.wait()

@@ -1,0 +1,306 @@
+"""rpg.record: any trainer's run in our own run folders, live; killed, refused, resumed, compared."""
+
+import importlib.util
+import json
+import math
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import types
+import warnings
+
+import numpy
+import pytest
+import torch
+
+import rpg
+from benchmarks.synthetic import Shape, write_sweep
+from rpg.errors import UserError
+from rpg.importing import read, take_over
+from rpg.report import diagnostics
+from rpg.report.summary import summarise
+from rpg.store import Layout, StoreError
+from rpg.store.current import current_runs
+from rpg.store.database import build, connect
+from rpg.store.samples import read_eval
+from tests.docs.pages import ROOT
+from tests.waiting import until
+
+LOOP = ROOT / "examples/record-a-loop/loop.py"
+
+
+def loop(home, *arguments):
+    environment = os.environ | {"RPG_HOME": str(home), "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen([sys.executable, LOOP, *arguments], env=environment)
+
+
+def numbers(folder):
+    clock = ("time", "attempt")
+    return [
+        {name: value for name, value in row.items() if name not in clock}
+        for row in folder.read_metrics().rows
+    ]
+
+
+@pytest.mark.slow
+def test_a_loop_of_forty_lines_killed_and_started_again_ends_with_the_same_bits_and_is_compared(
+    tmp_path, monkeypatch
+):
+    """Nothing is lost but the step in flight, nothing counts twice, and it has paired tests beside the others."""
+    killed = loop(tmp_path / "killed", "0.1", "0")
+    layout = Layout.at(tmp_path / "killed")
+
+    def logged():
+        return (
+            [f for f in layout.run_folders("loops") if len(f.read_metrics().rows) >= 25]
+            if layout.sweeps()
+            else []
+        )
+
+    [folder] = until(logged, "25 steps", lambda: killed.poll() is not None)
+    assert folder.state() == "running" and folder.read_manifest()["spec"] == {"lr": 0.1}
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    assert folder.state() == "interrupted"
+    before = numbers(folder)
+    assert loop(tmp_path / "killed", "0.1", "0").wait() == 0
+    assert folder.state() == "done" and folder.attempts() == [1, 2]
+    after = numbers(folder)
+    assert [row["step"] for row in after] == list(range(1, 61)) and after[: len(before)] == before
+    assert set(after[0]) == {"step", "reward", "loss", "entropy", "learning_rate"}
+    monkeypatch.setenv("RPG_HOME", str(tmp_path / "whole"))
+    for rate, seed in [(rate, seed) for rate in ("0.1", "0.01") for seed in "012"]:
+        monkeypatch.setattr(sys, "argv", ["loop.py", rate, seed])
+        runpy.run_path(str(LOOP))
+    whole = Layout.at(tmp_path / "whole")
+    twin = whole.run("loops", folder.name)
+    assert numbers(twin) == after
+    assert read_eval(twin, "sums", 60).equals(read_eval(folder, "sums", 60))
+    build(whole)
+    with connect(whole) as db:
+        summary = summarise(db, "loops")
+    table = summary.table[summary.table["benchmark"] == "sums"].set_index("variant")
+    assert summary.baseline == "lr 0.01" and table.loc["lr 0.1", "verdict"] == "better"
+    assert any(
+        "lr 0.1 (3 seeds) was trained elsewhere, recorded live: settings" in note for note in summary.notes
+    )
+    assert not any("no paired test" in note for note in summary.notes)
+
+
+def test_every_number_is_kept_under_a_name_with_a_meaning_and_what_is_no_number_is_said(tmp_path):
+    with warnings.catch_warnings(record=True) as said, rpg.record("s", variant="v", home=tmp_path) as run:
+        warnings.simplefilter("always")
+        for step in (1, 2):
+            run.log(
+                step,
+                {"kl": torch.tensor(0.5), "loss": 7, "rpg/loss": numpy.float32(0.25), "rewards/right/mean": 1.0,
+                 "completions/mean_length": 12, "actor/ppo_kl": 0.125, "reward": None, "step": 5, "Entropy": 1.0,
+                 "entropy": 2.0, "table": [1, 2], "note": "text", "mine/x": 3},
+            )  # fmt: skip
+        run.log(2, late=1.0)  # is added to the step, as what TRL logs at its end
+    [first, second] = run.folder.read_metrics().rows
+    assert {name: first[name] for name in first if name not in ("time", "attempt", "reward")} == {
+        "step": 1, "kl_policy_to_ref": 0.5, "loss": 0.25, "their_loss": 7, "reward_right": 1.0, "response_length": 12,
+        "kl_old_to_policy": 0.125, "their_step": 5, "their_Entropy": 1.0, "entropy": 2.0, "mine/x": 3,
+    }  # fmt: skip
+    assert math.isnan(first["reward"]) and second["late"] == 1.0 and second["loss"] == 0.25
+    lines = [
+        f"not recorded: {name}, which is no number ({kind})"
+        for name, kind in (("table", "list"), ("note", "str"))
+    ]
+    assert run.folder.log_path.read_text().splitlines() == lines and len(said) == 2
+    build(Layout.at(tmp_path))
+    with connect(Layout.at(tmp_path)) as db:
+        columns = db.execute(
+            'SELECT "their_Entropy", entropy, "mine/x" FROM metrics ORDER BY step'
+        ).fetchall()
+    assert columns == [(1.0, 2.0, 3), (1.0, 2.0, 3)]
+    assert any("not a finite number" in str(finding) for finding in diagnostics.of_training([first, second]))
+
+
+def test_it_stands_beside_ours_paired_by_the_text_of_problems(tmp_path):
+    """A better run on the same problems, in another order and without their ids, is called better."""
+    layout = write_sweep(tmp_path, "s", ["grpo", "dapo"], (0, 1, 2), Shape(steps=20))
+    ours = current_runs(layout, "s")[0]
+    [benchmark, *_] = ours.benchmarks()
+    last = ours.eval_steps(benchmark)[-1]
+    for seed in range(3):
+        with rpg.record("s", variant="loop", seed=seed, home=tmp_path, updates=2) as run:
+            for step in range(1, 2 * last + 1):
+                more = {"eval_a_rewards/right/mean": 0.5, "select": 1}
+                run.log(step, more, reward=step, optimizer_step=step, seconds_step=0.5)
+            for name in ours.benchmarks():
+                rows = read_eval(ours, name, last).to_pylist()[::-1]
+                keys = ("problem", "response")
+                run.evaluate(
+                    name, last, [{**{key: row[key] for key in keys}, "correct": True} for row in rows]
+                )
+        rows = run.folder.read_metrics().rows
+        assert (len(rows), rows[0]["reward"], rows[-1]["optimizer_step"]) == (last, 1.5, 2 * last)
+        assert rows[0]["seconds_step"] == 1.0
+        theirs = {
+            row["problem"]: row["problem_id"] for row in read_eval(run.folder, benchmark, last).to_pylist()
+        }
+        assert theirs == {r["problem"]: r["problem_id"] for r in read_eval(ours, benchmark, last).to_pylist()}
+    build(layout)
+    with connect(layout) as db:
+        summary = summarise(db, "s")
+    row = summary.table.set_index(["variant", "benchmark"]).loc["loop", benchmark]
+    assert row["verdict"] == "better" and row["low"] > 0
+
+
+def ended_by(error, step, home):
+    with rpg.record("s", variant="v", home=home) as run:
+        run.log(step, reward=1)
+        raise error
+
+
+def test_states_are_those_of_our_runs(tmp_path, monkeypatch):
+    with pytest.raises(KeyboardInterrupt):
+        ended_by(KeyboardInterrupt(), 2, tmp_path)
+    [folder] = Layout.at(tmp_path).run_folders("s")
+    assert folder.state() == "interrupted"
+    with pytest.raises(ZeroDivisionError):
+        ended_by(ZeroDivisionError("by zero"), 3, tmp_path)
+    failed = folder.read_failed()
+    assert folder.state() == "failed" and (failed["error"], failed["step"]) == (
+        "ZeroDivisionError: by zero",
+        3,
+    )
+    run = rpg.record("s", variant="v", home=tmp_path).__enter__()
+    assert run.last_step == 3 and folder.state() == "running"
+    run.log(2, reward=5)
+    with pytest.warns(UserWarning, match="steps 3 to 3 are of an earlier attempt"):
+        run.__exit__(None, None, None)
+    assert folder.state() == "done" and [row["reward"] for row in folder.read_metrics().rows] == [5, 1]
+    monkeypatch.setenv("RANK", "1")
+    with rpg.record("s", variant="other process", home=tmp_path) as run:
+        run.log(1, reward=1)
+    assert not run.folder.path.exists()
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        (lambda run: run.log("a"), "step 'a'; expected a whole number"),
+        (lambda run: run.score("b", 1, 20), "20; expected an accuracy from 0 to 1"),
+        (lambda run: run.evaluate("b", 1, [{"problem": "p"}]), "row 0 lacks correct, response"),
+        (lambda run: run.evaluate("b", 1, []), "no samples per problem"),
+        (lambda run: rpg.record("s", variant=" "), "variant ' '"),
+        (lambda run: rpg.record("../s", variant="a"), "expected a folder name"),
+    ],
+)
+def test_wrong_calls_are_named(tmp_path, what, words):
+    with rpg.record("s", variant="v", home=tmp_path) as run, pytest.raises(UserError, match=words):
+        what(run)
+    with pytest.raises(UserError, match="nothing is being recorded"):
+        run.log(1, reward=1)
+
+
+def test_one_run_has_one_recorder_and_one_way_to_come(tmp_path):
+    code = "import rpg, sys, time\nwith rpg.record('s', variant='v') as run: print('in', flush=True); time.sleep(600)"
+    other = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=os.environ | {"RPG_HOME": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+    )
+    assert other.stdout.readline() == b"in\n"
+    with (
+        pytest.raises(StoreError, match=f"in use by process {other.pid}"),
+        rpg.record("s", variant="v", home=tmp_path),
+    ):
+        pass
+    other.kill()
+    other.wait()
+    log = tmp_path / "log.csv"
+    log.write_text("step,reward\n1,0.5\n")
+    with pytest.raises(
+        UserError, match="was trained elsewhere, recorded live and has variant 'v' and seed 0"
+    ):
+        take_over(
+            Layout.at(tmp_path),
+            read("csv", log, {"reward": "reward"}),
+            kind="csv",
+            source=log,
+            sweep="s",
+            variant="v",
+            seed=0,
+        )
+
+
+@pytest.fixture
+def callback(monkeypatch):
+    if importlib.util.find_spec("trl") is None:
+        monkeypatch.setitem(sys.modules, "trl", types.SimpleNamespace(GRPOTrainer=object))
+        monkeypatch.delitem(sys.modules, "rpg.integrations.trl", raising=False)
+    from rpg.integrations.trl import RecordCallback
+
+    return RecordCallback
+
+
+@pytest.mark.slow
+def test_a_trainer_of_transformers_is_recorded_and_goes_on_from_its_checkpoint(tmp_path, callback):
+    """transformers' own Trainer, which TRL's are made of; TRL itself is in an environment of its own (docs/importing.md)."""
+    from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+
+    def train(steps, resume):
+        args = TrainingArguments(
+            output_dir=str(tmp_path / "out"), max_steps=steps, logging_steps=1, save_steps=2, report_to=[], use_cpu=True,
+            per_device_train_batch_size=2, eval_strategy="steps", eval_steps=2, seed=1,
+        )  # fmt: skip
+        rows = [{"input_ids": [1, 2, i % 7], "labels": [1, 2, i % 7]} for i in range(16)]
+        torch.manual_seed(1)
+        model = GPT2LMHeadModel(GPT2Config(vocab_size=8, n_embd=8, n_layer=1, n_head=1, n_positions=4))
+        with rpg.record("s", variant="trainer", home=tmp_path) as run:
+            trainer = Trainer(
+                model, args, train_dataset=rows, eval_dataset={"a": rows[:4]},
+                callbacks=[callback(run, {"held": "eval_a_share"})], compute_metrics=lambda _: {"share": 0.5},
+            )  # fmt: skip
+            trainer.train(resume_from_checkpoint=resume)
+            assert run.folder.state() == "running"
+        return run.folder, trainer.state.log_history
+
+    folder, _ = train(3, False)
+    folder, history = train(4, True)
+    rows = folder.read_metrics().rows
+    assert folder.state() == "done" and [row["step"] for row in rows] == [1, 2, 3, 4]
+    logged = {row["step"]: row for row in history if "grad_norm" in row}
+    for row in rows[2:]:
+        theirs = logged[row["step"]]
+        assert (row["loss"], row["grad_norm"]) == (theirs["loss"], theirs["grad_norm"])
+        assert (row["optimizer_step"], row["learning_rate"]) == (row["step"], theirs["learning_rate"])
+    assert rows[3]["eval_a_share"] == 0.5 and "train_runtime" in rows[3]
+    manifest = folder.read_manifest()
+    assert (manifest["steps"], manifest["spec"]["seed"], manifest["benchmarks"]) == (4, 1, ["held"])
+    assert json.loads((folder.path / "imported.json").read_text())["scores"] == {
+        "held": {"2": 0.5, "3": 0.5, "4": 0.5}
+    }
+
+
+def test_verls_own_tracking_records_with_one_word(tmp_path, monkeypatch):
+    from verl.utils.tracking import Tracking
+
+    import rpg.integrations.verl  # noqa: F401 (it registers the tracker)
+
+    monkeypatch.setenv("RPG_HOME", str(tmp_path))
+    config = {"trainer": {"total_training_steps": None}, "data": {"seed": 3}}
+    config["actor_rollout_ref"] = {"actor": {"optim": {"total_training_steps": 2}}}
+    for last, state in ((1, "interrupted"), (2, "done")):
+        tracking = Tracking("s", "verl GRPO", ["rpg"], config)
+        for step in range(1, last + 1):
+            tracking.log({"actor/entropy": 0.5, "perf/mfu": 0.1, "val-core/gsm/8k/acc/mean@4": 0.75}, step)
+        tracking.finish()
+        [folder] = Layout.at(tmp_path).run_folders("s")
+        assert folder.state() == state
+    manifest = folder.read_manifest()
+    assert (manifest["variant"], manifest["seed"], manifest["steps"], manifest["spec"]) == (
+        "verl GRPO",
+        3,
+        2,
+        config,
+    )
+    row = folder.read_metrics().rows[0]
+    assert (row["entropy"], row["perf/mfu"]) == (0.5, 0.1) and manifest["benchmarks"] == ["gsm-8k"]

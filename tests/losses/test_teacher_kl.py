@@ -1,0 +1,202 @@
+"""Every KL to a teacher, against sums over all responses of small policies that share no code with the losses.
+
+A policy is a table {prefix: log-probabilities}; three tokens, responses of two. Reward zero; three policies: pi is trained,
+old sampled, teacher is the reference.
+"""
+
+import itertools
+
+import pytest
+import torch
+
+import rpg
+
+V, T = 3, 2
+PREFIXES = [(), *((a,) for a in range(V))]
+RESPONSES = list(itertools.product(range(V), repeat=T))
+MODEL = {"type": "model"}
+
+
+class Language:
+    """Logits of pi (a leaf), old and teacher; log-probabilities by prefix."""
+
+    def __init__(self, seed, moved):
+        g = torch.Generator().manual_seed(seed)
+        old, away, teacher = torch.randn(3, len(PREFIXES), V, generator=g, dtype=torch.float64)
+        self.logits = (old + moved * away).requires_grad_()
+        tables = {"pi": self.logits, "old": old, "ref": teacher}
+        self.tables = {
+            name: dict(zip(PREFIXES, x.log_softmax(-1), strict=True)) for name, x in tables.items()
+        }
+
+    def tokens(self, name):
+        """(responses, tokens) log-probabilities of the sampled tokens."""
+        table = self.tables[name]
+        return torch.stack([torch.stack([table[y[:t]][y[t]] for t in range(T)]) for y in RESPONSES])
+
+    def gradient(self, value):
+        return torch.autograd.grad(value, self.logits, retain_graph=True)[0]
+
+    def over_prefixes(self, term):
+        """Sum over the prefixes that old visits of its probability times term(log pi, log old, log ref)."""
+        pi, old, ref = (self.tables[name] for name in ("pi", "old", "ref"))
+        return sum((old[()][s[0]].exp() if s else 1.0) * term(pi[s], old[s], ref[s]) for s in PREFIXES)
+
+    def over_responses(self, term):
+        """Sum over responses of term(log pi, log old, log ref) of the response."""
+        return term(*(self.tokens(name).sum(-1) for name in ("pi", "old", "ref"))).sum()
+
+    def loss(self, algo, token_kl=None):
+        """The expectation under old of the loss, advantages included."""
+        p = self.tokens("old").sum(-1).exp()
+        given = {"old_log_prob": self.tokens("old"), "ref_log_prob": self.tokens("ref")}
+        mask, n = torch.ones(len(RESPONSES), T), len(RESPONSES)
+        advantages = torch.zeros(n, T, dtype=torch.float64)
+        if algo.kl.type == "reward":
+            group = torch.zeros(n, dtype=torch.long)
+            rewards = torch.zeros(n, dtype=torch.float64)
+            advantages = rpg.advantages(algo, rewards=rewards, group=group, response_mask=mask, **given)
+        weights = (n * p)[:, None].expand(n, T)
+        if token_kl is not None:
+            token_kl = weights * token_kl  # an expectation over prefixes, like all else
+        return rpg.policy_loss(
+            algo,
+            log_prob=self.tokens("pi"),
+            advantages=advantages,
+            response_mask=mask,
+            rollout_weights=weights,
+            token_kl=token_kl,
+            **given,
+        ).loss
+
+
+def close(found, meant):
+    assert meant.norm() > 1e-3 and (found - meant).norm() < 1e-10 * meant.norm()
+
+
+def k(name, d):
+    return {"k1": d, "k2": d * d / 2, "k3": (-d).exp() - 1 + d}[name]
+
+
+@pytest.fixture(params=[0.0, 0.6], ids=["on-policy", "off-policy"])
+def language(request):
+    return Language(1, request.param)
+
+
+def entry(name, **changes):
+    settings = {"beta": 0.7, "reference": MODEL, "loss_agg_mode": "seq-mean-token-sum", "clip": None}
+    return rpg.algorithm(name, **settings | changes)
+
+
+@pytest.mark.parametrize("ratio", ["token", "prefix", "sequence"])
+@pytest.mark.parametrize("style", ["", "reinforce-"])
+@pytest.mark.parametrize("divergence", ["fkl", "rkl", "ufkl", "urkl"])
+def test_objectives(language, divergence, style, ratio):
+    """The KL itself: of every next token over old's prefixes, or of whole responses."""
+    algo = entry(
+        f"rpg-{style}{divergence}", ratio=ratio, rewarded=False, dynamic_sampling=False, overlong=None
+    )
+    forward = lambda p, _o, q: q.exp() * (q - p)  # noqa: E731
+    reverse = lambda p, _o, q: p.exp() * (p - q)  # noqa: E731
+    term = forward if divergence.endswith("fkl") else reverse
+    by_token = language.over_prefixes(lambda *x: term(*x).sum())
+    meant = by_token if ratio == "token" else language.over_responses(term)
+    close(language.gradient(language.loss(algo)), 0.7 * language.gradient(meant))
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
+def test_estimators_in_the_loss(language, estimator, weighted):
+    """The derivative of the expectation under old, of w k or of k; with a ratio k1 and k3 are the reverse KL, and without
+    one, on-policy, k1 is nothing, k2 the reverse and k3 the forward KL."""
+    algo = entry(
+        "reinforce", kl={"type": "loss", "estimator": estimator, "weighted": weighted}, rewarded=False
+    )
+    found = language.gradient(language.loss(algo))
+    meant = language.over_prefixes(lambda p, o, q: ((p if weighted else o).exp() * k(estimator, p - q)).sum())
+    meant = 0.7 * language.gradient(meant)
+    on_policy = torch.equal(language.tokens("pi"), language.tokens("old"))
+    if estimator == "k1" and not weighted and on_policy:
+        assert found.norm() < 1e-15 and meant.norm() < 1e-15
+        return
+    close(found, meant)
+    reverse = 0.7 * language.gradient(language.over_prefixes(lambda p, _o, q: (p.exp() * (p - q)).sum()))
+    forward = 0.7 * language.gradient(language.over_prefixes(lambda p, _o, q: (q.exp() * (q - p)).sum()))
+    if (weighted and estimator != "k2") or (on_policy and not weighted and estimator == "k2"):
+        close(found, reverse)
+    if on_policy and not weighted and estimator == "k3":
+        close(found, forward)
+
+
+@pytest.mark.parametrize("advantage", ["none", {"type": "batch", "std": False}], ids=["response", "to go"])
+@pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
+def test_estimators_in_the_reward(estimator, advantage):
+    """On-policy, which is where a policy gradient without a ratio is exact: E_pi of the sum of k(old, teacher)."""
+    language = Language(2, 0.0)
+    algo = entry("rloo", kl={"estimator": estimator}, advantage=advantage, rewarded=False)
+    away = k(estimator, language.tokens("old") - language.tokens("ref")).sum(-1)
+    meant = (language.tokens("pi").sum(-1).exp() * away).sum()
+    close(language.gradient(language.loss(algo)), 0.7 * language.gradient(meant))
+    if estimator == "k1":  # and that is the reverse KL of responses
+        close(
+            language.gradient(meant),
+            language.gradient(language.over_responses(lambda p, _o, q: p.exp() * (p - q))),
+        )
+
+
+def plain(divergence, p, q, mix):
+    """From probabilities, by the definitions."""
+    m = mix * q + (1 - mix) * p
+    kl = lambda a, b: (a * (a / b).log()).sum()  # noqa: E731
+    return {
+        "rkl": lambda: kl(p, q),
+        "fkl": lambda: kl(q, p),
+        "jsd": lambda: mix * kl(q, m) + (1 - mix) * kl(p, m),
+    }[divergence]()
+
+
+@pytest.mark.parametrize("top_k", [None, 1, 2])
+@pytest.mark.parametrize(("divergence", "mix"), [("rkl", 0.5), ("fkl", 0.5), ("jsd", 0.5), ("jsd", 0.1)])
+def test_whole_distributions(language, divergence, mix, top_k):
+    """Exact at any drift without a ratio. Beyond the top k everything is one outcome, which gives a lower bound."""
+    kl = {"type": "distribution", "divergence": divergence, "mix": mix, "top_k": top_k}
+    algo = entry("opd-rkl", kl=kl)
+    tables = language.tables
+    rows = {s: rpg.distribution_kl(algo.kl, tables["pi"][s], tables["ref"][s]) for s in PREFIXES}
+    token_kl = torch.stack([torch.stack([rows[y[:t]] for t in range(T)]) for y in RESPONSES])
+
+    def term(p, _o, q):
+        p, q = p.exp(), q.exp()
+        if top_k and top_k < V:
+            order = q.argsort(descending=True)
+            p, q = (torch.stack([*x[order[:top_k]], x[order[top_k:]].sum()]) for x in (p, q))
+        return plain(divergence, p, q, mix)
+
+    meant = language.over_prefixes(term)
+    torch.testing.assert_close(
+        language.over_prefixes(lambda p, _o, q: rpg.distribution_kl(algo.kl, p, q)), meant
+    )
+    whole = language.over_prefixes(lambda p, _o, q: plain(divergence, p.exp(), q.exp(), mix))
+    assert (
+        (meant < whole - 1e-4) if top_k == 1 else torch.isclose(meant, whole)
+    )  # of 3 tokens 2 leave out one
+    close(language.gradient(language.loss(algo, token_kl)), 0.7 * language.gradient(meant))
+
+
+def test_minillm_is_the_reverse_kl_of_responses_up_to_whitening():
+    language = Language(3, 0.0)
+    algo = entry("minillm", advantage={"type": "batch", "std": False})
+    close(language.gradient(language.loss(algo)), 0.7 * language.gradient(
+        language.over_responses(lambda p, _o, q: p.exp() * (p - q))))  # fmt: skip
+
+
+def test_rewards_are_not_trained_on():
+    for name in ("opd", "minillm"):
+        algo = entry(name)
+        rows = {"old_log_prob": torch.zeros(4, 2), "ref_log_prob": torch.zeros(4, 2)}
+        given = {"group": torch.zeros(4, dtype=torch.long), "response_mask": torch.ones(4, 2), **rows}
+        with_rewards = rpg.advantages(algo, rewards=torch.tensor([1.0, 0, 0, 5]), **given)
+        assert torch.equal(with_rewards, rpg.advantages(algo, rewards=torch.zeros(4), **given))
+    with pytest.raises(ValueError, match=r"token_kl: gkd has kl distribution .* pass rpg.distribution_kl"):
+        rpg.policy_loss(rpg.algorithm("gkd"), log_prob=rows["old_log_prob"], advantages=rows["old_log_prob"],
+                        response_mask=torch.ones(4, 2), **rows)  # fmt: skip

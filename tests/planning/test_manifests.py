@@ -1,0 +1,109 @@
+"""`rpg render --slurm, --kuberay, --skypilot`: what a cluster takes, and what then runs is the same sweep."""
+
+import json
+import shlex
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from flows.machine.slurm_queue import JOB_SCRIPT
+from rpg.cli import main
+from rpg.config.backend import LocalBackend, VerlBackend
+from rpg.config.load import parse_assignments
+from rpg.config.sweep_spec import load_file
+from rpg.planning.manifests import Job, kuberay, skypilot, slurm_script
+from tests.config.test_identity import CONFIGS
+from tests.planning.kuberay_schema import SCHEMA
+
+VERL = VerlBackend(type="verl", device="cuda", nodes=2, gpus_per_node=8, rollout={"type": "vllm"},
+                   ray={"type": "address", "address": "auto"})  # fmt: skip
+BACKENDS = {
+    "cpu": LocalBackend(),
+    "cuda": LocalBackend(device="cuda", place={"type": "ray", "gpus": 1}),
+    "verl": VERL,
+}
+
+
+def job(backend, name="a-sweep", nodes=3):
+    return Job(name, "sweep", "/shared/a b.yaml", "name: a-sweep\n", ("seed=[0, 1]",), backend, "/shared/data", "image:1",
+               "claim", nodes, "H100", 64)  # fmt: skip
+
+
+def jobs():
+    return [kuberay(job(backend), "2.50.0")[1] for backend in BACKENDS.values()]
+
+
+@pytest.mark.parametrize("kind", BACKENDS)
+def test_a_rayjob_is_what_kuberay_publishes_that_it_takes(kind):
+    jsonschema = pytest.importorskip("jsonschema")
+    config, manifest = kuberay(job(BACKENDS[kind], name="x" * 60), "2.50.0")
+    schema = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text()))
+    schema.validate(manifest)
+    assert (
+        config["metadata"]["name"] == manifest["metadata"]["name"] and len(config["metadata"]["name"]) <= 47
+    )
+    manifest["spec"]["rayClusterSpec"]["headGroupSpec"]["rayStartParam"] = {}
+    assert not schema.is_valid(manifest), "a misspelt field is seen"
+
+
+def test_a_head_conducts_and_workers_have_the_gpus():
+    spec = kuberay(job(VERL), None)[1]["spec"]
+    [group] = spec["rayClusterSpec"]["workerGroupSpecs"]
+    [worker] = group["template"]["spec"]["containers"]
+    assert worker["resources"]["limits"]["nvidia.com/gpu"] == 8
+    assert (group["replicas"], group["minReplicas"], spec["backoffLimit"]) == (2, 2, 3)
+    words = shlex.split(spec["entrypoint"])
+    assert words[:5] == ["rpg", "sweep", "/config/sweep.yaml", "--home", "/data"]
+    assignments = parse_assignments(words[6::2])
+    assert assignments["backend.ray"] == {"type": "address", "address": "auto"} and assignments["seed"] == [
+        0,
+        1,
+    ]
+    elastic = kuberay(job(LocalBackend()), None)[1]["spec"]["rayClusterSpec"]
+    assert elastic["workerGroupSpecs"][0]["minReplicas"] == 0 and elastic["enableInTreeAutoscaling"]
+
+
+def test_a_batch_script_brings_a_ray_of_its_own_for_several_nodes():
+    script = slurm_script(job(VERL))
+    assert "#SBATCH --nodes=2\n" in script and "#SBATCH --gpus-per-node=8\n" in script and "srun" in script
+    assert "'backend.ray={type: address, address: auto}'" in script and "'/shared/a b.yaml'" in script
+    assert "srun" not in slurm_script(job(LocalBackend(), nodes=1))
+    for text in (
+        script,
+        slurm_script(job(LocalBackend(), nodes=1)),
+        JOB_SCRIPT.read_text(),
+        skypilot(job(VERL))["run"],
+    ):
+        subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+    assert skypilot(job(VERL))["resources"]["accelerators"] == "H100:8"
+
+
+def rendered(capsys, monkeypatch, *words):
+    monkeypatch.setattr(sys, "argv", ["rpg", "render", *map(str, words)])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 0
+    return capsys.readouterr().out
+
+
+def test_the_file_in_a_manifest_needs_no_other_file_and_gives_the_same_runs(capsys, monkeypatch, tmp_path):
+    file = CONFIGS / "sweeps/quickstart.yaml"
+    assert "base:" in file.read_text()
+    config, manifest = yaml.safe_load_all(
+        rendered(capsys, monkeypatch, file, "--kuberay", "--home", tmp_path)
+    )
+    (tmp_path / "sweep.yaml").write_text(config["data"]["sweep.yaml"])
+    overrides = parse_assignments(shlex.split(manifest["spec"]["entrypoint"])[6::2])
+    one, other = (load_file(path, extra, lambda spec: "d") for path, extra in
+                  ((file, {}), (tmp_path / "sweep.yaml", overrides)))  # fmt: skip
+    assert [run.run_id for run in one.runs] == [run.run_id for run in other.runs]
+    assert other.runs[0].spec.backend.place.type == "ray"
+
+
+def test_for_runs_that_are_jobs_themselves_the_script_of_a_job_is_printed(capsys, monkeypatch, tmp_path):
+    out = rendered(
+        capsys, monkeypatch, "quickstart", "--slurm", "--home", tmp_path, "--set", "backend.place.type=slurm"
+    )
+    assert out == JOB_SCRIPT.read_text()

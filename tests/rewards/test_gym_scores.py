@@ -1,0 +1,185 @@
+"""Reasoning Gym's own scores: as its scorers give them, never by running what a response says, and all the way to a run."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import reasoning_gym
+
+from rpg.config.task import GymTask, GymVerifier
+from rpg.rewards import GradingError, Item, grader_for
+from rpg.rewards.gym_worker import EXPRESSIONS, LITERALS
+from rpg.rewards.scoring import SCORE, Answered, Scorer
+from rpg.store import Layout
+from rpg.store.samples import graded_by, read_eval
+from rpg.tasks import load_problems
+from rpg.tasks.preparation import read_problems
+from tests.real_sweep import rpg
+
+MORE = ("simple_integration", "intermediate_integration", "polynomial_multiplication")
+"""Those that use `sympy.parse_expr`, by that name."""
+PACKAGE = Path(reasoning_gym.__file__).parent
+
+
+def problems(*names, count=1):
+    """`count` problems of each data set."""
+    datasets = [{"name": name} for name in names]
+    task = {
+        "type": "reasoning_gym",
+        "datasets": datasets,
+        "train_problems": count * len(names),
+        "benchmark_problems": 1,
+    }
+    return load_problems(GymTask.model_validate(task)).train
+
+
+@pytest.fixture(scope="module")
+def grader():
+    with grader_for(GymVerifier()) as grader:
+        yield grader
+
+
+@pytest.fixture(scope="module")
+def evaluating():
+    return problems(*LITERALS, *EXPRESSIONS, *MORE)
+
+
+def by_hand(problem, answer):
+    made = reasoning_gym.create_dataset(problem.columns["dataset"], **problem.columns["config"])
+    return made.score_answer(answer, made[problem.columns["index"]])
+
+
+def test_a_score_is_the_scorers_own_and_the_answer_ends_with_its_line_or_the_response(grader):
+    chain, sudoku = problems("chain_sum", "mini_sudoku")
+    cases = [
+        (chain, f"So.\nAnswer: {chain.answer}", chain.answer),
+        (chain, f"Answer: 1\nAnswer: {chain.answer} apples\nmore", f"{chain.answer} apples"),
+        (chain, "Answer: 1.5", "1.5"),
+        (sudoku, f"Answer:\n{sudoku.answer}", sudoku.answer),
+        (sudoku, "Answer: 1 2 3 4", "1 2 3 4"),
+    ]
+    grades = grader.grade([Item(response, p.answer, False, p.columns) for p, response, _ in cases])
+    expected = [by_hand(problem, answer) for problem, _, answer in cases]
+    assert [grade.score for grade in grades] == expected and 0 < expected[1] < 1
+    assert [grade.extracted for grade in grades] == [answer for *_, answer in cases]
+    assert [grade.correct for grade in grades] == [score == 1 for score in expected]
+    none, cut = grader.grade([(chain.answer, chain.answer), (f"Answer: {chain.answer}", chain.answer, True)])
+    assert (none.score, none.reason, cut.score, cut.reason) == (0, "no 'Answer:'", 0, "answer cut off")
+
+
+def test_the_reward_lies_between_wrong_and_right_by_the_score():
+    [problem] = problems("chain_sum")
+    with Scorer(GymVerifier(at_least=0.1)) as scorer:
+        text = f"Answer: {problem.answer} apples"
+        [scored] = scorer.score([Answered(text, 3, False, problem.answer, problem.text, problem.columns)])
+    score = by_hand(problem, f"{problem.answer} apples")
+    assert scored.grade.correct and scored.reward == pytest.approx(2 * score - 1)
+    assert scored.parts == {SCORE: score, "correctness": scored.reward}
+
+
+def test_the_data_sets_that_evaluate_an_answer_are_those_that_are_guarded():
+    """The package's sources, at the release we pin: every `eval` and `parse_expr` stands in a module that we guard, or
+    evaluates what the package has written itself."""
+    own = {"codeio", "number_sorting", "bitwise_arithmetic", "basic_arithmetic", "propositional_logic",
+           "generators_00_49", "generators_50_99"}  # fmt: skip
+    uses = re.compile(r"\b(eval|exec|parse_expr|sympify|literal_eval)\(|pickle|os\.system|subprocess")
+    files = {path.stem for path in PACKAGE.rglob("*.py") if uses.search(path.read_text())}
+    assert files - own == {*LITERALS, *EXPRESSIONS, *MORE}
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "__import__('os').system('touch {}')", "[__import__('os').system('touch {}')]", "exec(chr(105))",
+        "(lambda: open('{}', 'w'))()", "x.__class__", "print(1)", "[c for c in 'ab']", "exit()",
+    ],
+)  # fmt: skip
+def test_nothing_that_a_response_says_is_run(grader, evaluating, hostile, tmp_path):
+    mark = tmp_path / "mark"
+    items = [Item(f"Answer: {hostile.format(mark)}", p.answer, False, p.columns) for p in evaluating]
+    grades = grader.grade(items)
+    assert not mark.exists() and not any(grade.correct for grade in grades)
+    right = grader.grade([Item(f"Answer: {p.answer}", p.answer, False, p.columns) for p in evaluating])
+    assert [grade.score for grade in right] == [1.0] * len(evaluating)
+
+
+def test_what_takes_for_ever_ends_and_costs_one_answer(evaluating, monkeypatch):
+    monkeypatch.setattr("rpg.rewards.graders.GYM_SECONDS", 1.0)
+    problem = next(p for p in evaluating if p.group == "countdown")
+    texts = ["Answer: 9**9**9**9", f"Answer: {problem.answer}"]
+    with grader_for(GymVerifier()) as short:
+        stuck, right = short.grade([Item(text, problem.answer, False, problem.columns) for text in texts])
+    assert not stuck.correct and "limit" in stuck.reason and right.correct
+
+
+def test_a_problem_that_the_package_now_makes_differently_is_an_error(grader):
+    [problem] = problems("chain_sum")
+    changed = {**problem.columns, "index": problem.columns["index"] + 1}
+    with pytest.raises(
+        GradingError, match="another problem than in the data; another version of reasoning-gym"
+    ):
+        grader.grade([Item("Answer: 1", "1", False, changed)])
+    with pytest.raises(GradingError, match=r"needs the columns of problems of task.type: reasoning_gym"):
+        grader.grade([("Answer: 1", "1")])
+
+
+RUN = """
+task:
+  type: reasoning_gym
+  datasets: [{name: chain_sum, levels: [0, 1], config: {min_terms: 2, max_terms: 2}}]
+  train_problems: 60
+  benchmark_problems: 8
+  template: "{prompt}"
+  verifier: {marker: "="}
+model:
+  hidden_size: 32
+  intermediate_size: 64
+  warm_start:
+    {target_accuracy: 0, max_steps: 1, consolidation_steps: 0, behaviour_steps: 150, behaviour_learning_rate: 3.0e-3,
+     scratchpad_fraction: 1}
+training: {steps: 1, prompts_per_step: 4, mini_batch_prompts: 4}
+rollout: {group_size: 4, max_prompt_tokens: 96, max_response_tokens: 16}
+evaluation: {every: 1, samples_per_problem: 4}
+"""
+BY_HAND = """
+import json, sys, reasoning_gym
+def score(answer, name, config, index):
+    made = reasoning_gym.create_dataset(name, **config)
+    return made.score_answer(answer, made[index])
+print(json.dumps([score(*row) for row in json.load(sys.stdin)]))
+"""
+
+
+@pytest.mark.slow
+def test_the_stored_score_is_score_answer_called_by_hand_on_the_stored_sample(tmp_path):
+    (tmp_path / "gym.yaml").write_text(RUN)
+    ended = rpg(tmp_path, "train", "gym.yaml")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    layout = Layout(tmp_path / "data")
+    [folder] = [run for sweep in layout.sweeps() for run in layout.run_folders(sweep)]
+    asked, stored = [], []
+    for benchmark in ("chain_sum-level-0", "chain_sum-level-1"):
+        [file] = (layout.home / "cache" / "data").glob(f"*/{benchmark}.parquet")
+        columns = {p.id: p.columns for p in read_problems(file)}
+        assert graded_by(folder.eval_path(benchmark, 1)) == "reasoning-gym-0.1.25>=1"
+        for row in read_eval(folder, benchmark, 1).to_pylist():
+            _, marker, tail = row["response"].rpartition("=")
+            answer = tail.split("\n")[0].strip() if marker and not row["truncated"] else ""
+            asked.append(
+                [answer, *(columns[row["problem_id"]][key] for key in ("dataset", "config", "index"))]
+            )
+            stored.append(json.loads(row["rewards"])[SCORE])
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    hand = subprocess.run(
+        [sys.executable, "-c", BY_HAND],
+        input=json.dumps(asked),
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    assert stored == json.loads(hand.stdout), hand.stderr
+    assert len(stored) == 64 and any(stored) and not all(stored)
