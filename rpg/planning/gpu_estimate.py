@@ -11,10 +11,11 @@ import math
 import re
 from dataclasses import dataclass
 
-from rpg.config.backend import SglangRollout, VerlBackend, VllmRollout
+from rpg.config.backend import LocalBackend, SglangRollout, VerlBackend, VllmRollout
 from rpg.config.errors import ConfigError
 from rpg.config.evaluation import VllmEngineSpec
-from rpg.config.model import Lora, PretrainedModel
+from rpg.config.load import assign, parse_assignments
+from rpg.config.model import PretrainedModel
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import ChainTask, OperatorsTask, WordsTask
 from rpg.planning.model_shapes import KNOWN, Shape, shape_of
@@ -100,33 +101,38 @@ def hours(spec: RunSpec, machine: Machine) -> float | None:
 
 
 def nearest_change(spec: RunSpec, machine: Machine) -> str | None:
-    """The smallest change with which a training fits this GPU, of those that are tried; None if none of them suffices."""
-    from_section = {
-        "backend.gradient_checkpointing=true": {"backend": {"gradient_checkpointing": True}},
-        "training.micro_batch_tokens=2048": {"training": {"micro_batch_tokens": 2048}},
-        "backend.offload=true": {"backend": {"offload": True}},
+    """Options that make a training fit this GPU, none of them in vain: savings of memory, or also adapters instead of all
+    weights, or also the largest model of the same publisher that fits; None if nothing suffices.
+    """
+    t, backend = spec.training, spec.backend
+    lora = isinstance(spec.model, PretrainedModel) and spec.model.lora is None
+    useful = {
+        "rollout.rows_at_once=null": spec.rollout.rows_at_once is not None,
+        "backend.gradient_checkpointing=true": not backend.gradient_checkpointing,
+        "training.micro_batch_tokens=2048": not t.micro_batch_tokens or t.micro_batch_tokens > 2048,
+        "backend.offload=true": isinstance(backend, LocalBackend) and not backend.offload,
+        "model.lora.rank=32": lora,
     }
-    tried: list[str] = []
-    for text, change in from_section.items():
-        for section, values in change.items():
-            spec = spec.model_copy(update={section: getattr(spec, section).model_copy(update=values)})
-        tried.append(text)
-        if (need := memory(spec, machine.memory)) and need.most <= machine.memory:
-            return " ".join(f"--set {each}" for each in tried)
-    if isinstance(spec.model, PretrainedModel) and spec.model.lora is None:
-        adapters = Lora(rank=32)
-        spec = spec.model_copy(update={"model": spec.model.model_copy(update={"lora": adapters})})
-        if (need := memory(spec, machine.memory)) and need.most <= machine.memory:
-            return " ".join(f"--set {each}" for each in [*tried, "model.lora.rank=32"])
-    for name in sorted(KNOWN, key=lambda name: -KNOWN[name].parameters):
-        if (
-            isinstance(spec.model, PretrainedModel)
-            and name.partition("/")[0] == spec.model.path.partition("/")[0]
-        ):
-            other = spec.model_copy(update={"model": spec.model.model_copy(update={"path": name})})
-            if (need := memory(other, machine.memory)) and need.most <= machine.memory:
-                return f"another model: model.path={name} with " + " ".join(f"--set {each}" for each in tried)
-    return None
+    savings = [change for change, helps in useful.items() if helps]
+    attempts = [savings[: count + 1] for count in range(len(savings))]
+    if isinstance(spec.model, PretrainedModel):
+        publisher = spec.model.path.partition("/")[0]
+        others = [name for name in KNOWN if name.partition("/")[0] == publisher]
+        largest_first = sorted(others, key=lambda name: -KNOWN[name].parameters)
+        attempts += [[*savings, f"model.path={name}"] for name in largest_first]
+    changes = next((each for each in attempts if _fits(spec, each, machine)), None)
+    for change in reversed(changes or []):
+        if _fits(spec, fewer := [each for each in changes or [] if each != change], machine):
+            changes = fewer
+    return None if changes is None else " ".join(f"--set {change}" for change in changes)
+
+
+def _fits(spec: RunSpec, changes: list[str], machine: Machine) -> bool:
+    data = spec.model_dump() | {"model": spec.model.model_dump(exclude_none=True)}
+    for field, value in parse_assignments(changes).items():
+        assign(data, field, value, "--set")
+    need = memory(RunSpec.model_validate(data), machine.memory)
+    return need is not None and need.most <= machine.memory
 
 
 @dataclass(frozen=True)

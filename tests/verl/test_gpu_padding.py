@@ -45,7 +45,9 @@ def test_padded_micro_batches_stay_within_the_limit_and_verl_s_do_not():
     assert sorted(row for rows in index for row in rows) == list(range(len(lengths)))
     for batch, rows in zip(ours, index, strict=True):
         assert batch["input_ids"].offsets().diff().equal(lengths[rows])
-    assert sum(sizes(ours)) < 1.1 * int(lengths.sum()), "rows of a length are together: hardly any padding is left"
+    assert sum(sizes(ours)) < 1.1 * int(lengths.sum()), (
+        "rows of a length are together: hardly any padding is left"
+    )
     packed, expected = nested(lengths, remove_padding=True), rearrange_micro_batches(data, LIMIT)[1]
     assert padded.bounded(rearrange_micro_batches)(packed, LIMIT)[1] == expected
 
@@ -65,8 +67,8 @@ def test_workers_with_less_make_as_many_micro_batches(elsewhere, monkeypatch):
     batches, index = padded.bounded(rearrange_micro_batches)(data, LIMIT, dp_group="both")
     assert len(index) == max(alone, elsewhere) and max(sizes(batches)) <= LIMIT
     assert sorted(row for rows in index for row in rows) == list(range(20))
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda count, **_: count.fill_(21))
     with pytest.raises(ValueError, match="20 rows cannot be 21"):
-        monkeypatch.setattr(torch.distributed, "all_reduce", lambda count, **_: count.fill_(21))
         padded.bounded(rearrange_micro_batches)(data, LIMIT, dp_group="both")
 
 

@@ -91,5 +91,5 @@ class _LogProbs(torch.autograd.Function):
 
 def log_probs(logits: Tensor, labels: Tensor) -> Tensor:
     """Log-probabilities (...) of `labels` (...) under logits (..., V), in float32."""
-    values: Tensor = _LogProbs.apply(logits.flatten(0, -2), labels.flatten())
+    values: Tensor = _LogProbs.apply(logits.flatten(0, -2), labels.flatten())  # type: ignore[no-untyped-call]
     return values.view(labels.shape)
