@@ -85,8 +85,8 @@ def generate(
 
     `uniforms` (N, max_new_tokens) in [0, 1) is the only source of randomness: token t of row i is the inverse distribution
     function at uniforms[i, t], so a response does not depend on the other rows. None means greedy decoding
-    (log-probabilities are then those at `temperature`). With `rows_at_once`, so many responses are drawn before the next
-    ones begin: the cache holds no more, and only rounding differs (products of other sizes). Raises ValueError: no
+    (log-probabilities are then those at `temperature`). With `rows_at_once`, that number of responses is drawn before
+    the next ones begin: the cache holds no more, and only rounding differs (products of other sizes). Raises ValueError: no
     prompts, or uniforms of the wrong shape.
     """
     rows = len(prompts) * group_size

@@ -64,10 +64,8 @@ class Shape:
 
 TINY_VOCABULARY = 24
 """About the number of characters that a tiny model of the chain task has."""
-TABLE = (
-    "the sizes in Lightning-AI/litgpt, litgpt/config.py at 0006c97, which quotes each model's config.json (whether the "
-    "output layer is the embedding: pytorch/torchtune, _model_builders.py)"
-)
+TABLE = "a table of open models (from litgpt/config.py of Lightning-AI/litgpt at 0006c97)"
+"""It quotes each model's config.json; whether the output layer is the embedding is from pytorch/torchtune's builders."""
 # Layers, hidden size, heads, key-value heads, head size, feed-forward size, vocabulary.
 _OPEN = {
     "Qwen/Qwen2.5-0.5B[-Instruct] Qwen/Qwen2.5-Coder-0.5B": (24, 896, 14, 2, 64, 4864, 151936),

@@ -106,8 +106,8 @@ def _reference(spec: RunSpec) -> int:
     return int(spec.algorithm.needs_reference and spec.algorithm.reference.type in ("every_k", "kl_above"))
 
 
-PROCESS = 0.4e9
-"""A process that has imported PyTorch and transformers."""
+PROCESS = 0.5e9
+"""A process that has imported PyTorch, transformers and what tasks need, and has read a task."""
 CONTEXT = 0.8e9
 """On a GPU: the context of CUDA, with workspaces and recorded graphs. Assumed, not measured."""
 ROOM = 0.9
