@@ -105,9 +105,8 @@ def differences(heads: tuple[str, str], tests: Sequence[Test]) -> list[str]:
 
 def short(label: str) -> str:
     """A variant's label as a figure has room for."""
-    label = re.sub(r"kl=objective\(divergence=(\w+)\)", lambda m: f"{m[1].upper()}", label)
-    label = re.sub(r"rollout_correction=", "", label)
-    return label.replace("GRPO (corrected KL)", "GRPO, corrected").replace("(clip=none)", ", no clip")
+    label = re.sub(r"\(advantage=gae\(.*\)\)", ", critic", label)
+    return label.replace("GRPO (corrected KL)", "GRPO, corrected").replace("correction ", "")
 
 
 def forest(table: pandas.DataFrame, title: str) -> alt.Chart:
@@ -159,7 +158,7 @@ def _forest_of(sweep: str, title: str, asked: Sequence[tuple[str, str]] = ()) ->
 
 def staleness(db: duckdb.DuckDBPyConnection) -> Found:
     table = judged(db, "staleness")
-    split = table["label"].str.extract(r"^(?P<loss>.*) staleness=(?P<rollouts>\d+)$")
+    split = table["label"].str.extract(r"^(?P<loss>.*), staleness (?P<rollouts>\d+)$")
     data = table.assign(loss=[short(x) for x in split["loss"]], rollouts=split["rollouts"].astype(int))
     shown = data[["loss", "rollouts", "last", "low", "high"]]
     order = sorted(shown["rollouts"].unique())
@@ -424,6 +423,74 @@ def distinct(db: duckdb.DuckDBPyConnection, sweep: str, variant: str, step: int 
     return found
 
 
+# --- distillation -------------------------------------------------------------------------------------
+
+TO_TEACHER = {"kl_policy_to_ref": "KL(policy ‖ teacher)", "kl_ref_to_policy": "KL(teacher ‖ policy)"}
+
+
+def distillation(db: duckdb.DuckDBPyConnection, sweep: str = "distillation") -> Found:
+    """Accuracy and both KLs to the teacher while the variants train; what the baseline's gain is at the first evaluation."""
+    table = judged(db, sweep)
+    labels = {row.variant: _distilled(row.label) for row in table.itertuples()}
+    steps = [row[0] for row in db.execute(
+        "SELECT DISTINCT step FROM evals WHERE sweep = ? AND step > 0 ORDER BY step", [sweep]).fetchall()]  # fmt: skip
+    passed = {
+        (name, step): frontier_report.diversity(db, sweep, name, ("pass",), step)["pass"]
+        for name in labels
+        for step in steps
+    }
+    kls = db.execute(
+        f"""SELECT r.variant, m.step, {", ".join(f"avg(m.{kl}) AS {kl}" for kl in TO_TEACHER)}
+            FROM metrics m JOIN runs r USING (run) WHERE r.sweep = ? GROUP BY ALL ORDER BY ALL""", [sweep]
+    ).df()  # fmt: skip
+    kls = kls[kls["variant"] != "dr-grpo"]  # whose reference is no teacher
+    heads = [*(f"step {step}" for step in steps), f"pass@4 at {steps[-1]}"]
+    heads += [f"{title} at {step}" for title in TO_TEACHER.values() for step in (steps[0], steps[-1])]
+    lines = ["| variant | " + " | ".join(heads) + " |", "|---|" + "--:|" * len(heads)]
+    for name, label in labels.items():
+        cells = [f"{stats.accuracy(passed[name, step][1]).mean:.3f}" for step in steps]
+        cells.append(f"{stats.accuracy(passed[name, steps[-1]][4]).mean:.3f}")
+        at = kls[kls["variant"] == name].set_index("step")
+        cells += [
+            f"{at.loc[step, kl]:.4f}" if len(at) else ""
+            for kl in TO_TEACHER
+            for step in (steps[0], steps[-1])
+        ]
+        lines.append(f"| {label} | " + " | ".join(cells) + " |")
+    first = steps[0]
+    tests: list[Test] = [
+        (f"{labels[one]}, step {first}", labels[other], passed[one, first][1], passed[other, first][1])
+        for one, other in (("opd-rkl", "opd"), ("gkd", "opd-jsd"), ("opd", "minillm"), ("opd", "dr-grpo"))
+    ]
+    text = plain(table.assign(label=table["variant"].map(labels)))
+    text += "\n\n" + "\n".join([*lines, "", *differences(("variant", "against"), tests)])
+    right = pandas.DataFrame(
+        (labels[name], step, stats.accuracy(of[1]).mean) for (name, step), of in passed.items()
+    ).set_axis(["loss", "step", "accuracy"], axis=1)
+    color = alt.Color(
+        "loss:N",
+        title=None,
+        scale=alt.Scale(domain=[*labels.values()], range=[*theme.COLOURS[: len(labels)]]),
+    )
+    panels = [_over_steps(right, color, "accuracy", "mean accuracy", "linear")]
+    drawn = kls.assign(loss=kls["variant"].map(labels))
+    panels += [
+        _over_steps(drawn, color, kl, f"{title}, nats per token", "log") for kl, title in TO_TEACHER.items()
+    ]
+    return Found(text, alt.hconcat(*panels, spacing=24))
+
+
+def _over_steps(data: pandas.DataFrame, color: alt.Color, column: str, title: str, scale: str) -> alt.Chart:
+    y = alt.Y(f"{column}:Q", title=title, scale=alt.Scale(type=scale, zero=False))
+    line = alt.Chart(data).mark_line(strokeWidth=1.6, point=alt.OverlayMarkDef(filled=True, size=25))
+    return line.encode(x=alt.X("step:Q", title="step"), y=y, color=color).properties(width=270, height=260)
+
+
+def _distilled(label: str) -> str:
+    """The one variant that is no entry of the catalogue, by what it is."""
+    return "k3 in the loss" if label.startswith("REINFORCE(") else label
+
+
 SWEEPS: dict[str, Callable[[duckdb.DuckDBPyConnection], Found]] = {
     "weighting": _forest_of(
         "weighting",
@@ -459,6 +526,8 @@ SWEEPS: dict[str, Callable[[duckdb.DuckDBPyConnection], Found]] = {
             ("rpg-urkl(beta=0.3)", "rpg-ufkl(beta=0.3)"),
         ],
     ),
+    "distillation": distillation,
+    "critic": _forest_of("critic", "PPO with a critic beside baselines without one"),
     "correction": _forest_of("correction", "Corrections for samples of four rollouts before"),
     "mismatch": _forest_of("mismatch", "Samplers of rounded weights"),
     "anchoring": _forest_of(

@@ -115,14 +115,14 @@ def from_algorithm(algo: Algorithm, beta: float | None = None, name: str | None 
     """The subject of a catalogue entry; `beta` replaces its own where it has a KL, to make the KL visible."""
     if beta is not None and algo.kl.type != "none":
         algo = algo.model_copy(update={"beta": beta})
-    bare = algo.model_copy(update={"clip": None})
+    bare = algo.model_copy(update={"clip": None, "mask": None, "drift_penalty": 0.0})
     kl = algo.kl
     divergence = divergence_of(algo)
     return Subject(
         name=name or algo.name,
         source="rpg",
         loss=partial(_loss, bare),
-        clipped=partial(_loss, algo) if algo.clip else None,
+        clipped=partial(_loss, algo) if algo != bare else None,
         beta=algo.beta,
         divergence=divergence if divergence in DIVERGENCES else "none",
         per_token=algo.loss_agg_mode != "seq-mean-token-sum",

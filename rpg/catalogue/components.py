@@ -150,6 +150,43 @@ class Clip(Frozen):
         return now(self.low), now(self.high), None if self.c is None else now(self.c)
 
 
+class SigmoidGate(Frozen):
+    """4 / tau * sigmoid(tau (w - 1)) in place of a token's ratio w; tau is `positive` where the advantage is, else
+    `negative` (Gao et al., SAPO, arXiv 2511.20347, eq. 5).
+    """
+
+    type: Literal["sigmoid"] = "sigmoid"
+    positive: float = Field(default=1.0, gt=0)
+    negative: float = Field(default=1.05, gt=0)
+
+
+class GammaGate(Frozen):
+    """W^k exp(l (1 - W)), a constant for the gradient, as the weight of log pi; W is the ratio of the whole response, and
+    `positive` and `negative` are (k, l) where the advantage is not negative and where it is (VESPO, arXiv 2602.10693).
+    """
+
+    type: Literal["gamma"] = "gamma"
+    positive: tuple[float, float] = (2.0, 3.0)
+    negative: tuple[float, float] = (3.0, 2.0)
+
+
+Gate = Annotated[SigmoidGate | GammaGate, Field(discriminator="type"), BeforeValidator(named)]
+
+
+class Mask(Frozen):
+    """Tokens lose their gradient where the policy has moved too far from `old`: up by more than `high` where the advantage
+    is positive, down by more than `low` elsewhere, or with `always` in either direction whatever the advantage is.
+
+    `by` measures the move: tv, the change of the sampled token's probability; kl, the KL between the two outcomes "this
+    token" and "another one" (both: Qi et al., DPPO, arXiv 2602.04879); response, the mean of log w over the response.
+    """
+
+    by: Literal["tv", "kl", "response"] = "tv"
+    low: float | None = Field(default=0.2, ge=0)
+    high: float | None = Field(default=0.2, ge=0)
+    always: bool = False
+
+
 # --- reference policy, advantage, overlong penalty --------------------------------------------------
 
 
@@ -174,6 +211,15 @@ class KLAbove(Frozen):
     decay: float = Field(default=0.9, ge=0, lt=1)
 
 
+class EMAReference(Frozen):
+    """A moving average of the policy: after every rollout step decay * reference + (1 - decay) * policy (the soft update of
+    TR-DPO, Gorbatovski et al., arXiv 2404.09656, with alpha = 1 - decay).
+    """
+
+    type: Literal["ema"] = "ema"
+    decay: float = Field(default=0.95, gt=0, lt=1)
+
+
 class FixedReference(Frozen):
     """The initial model."""
 
@@ -193,7 +239,7 @@ class ModelReference(Frozen):
 
 
 Reference = Annotated[
-    OldReference | EveryK | KLAbove | FixedReference | ModelReference,
+    OldReference | EveryK | KLAbove | EMAReference | FixedReference | ModelReference,
     Field(discriminator="type"),
     BeforeValidator(named),
 ]
@@ -202,12 +248,23 @@ Reference = Annotated[
 class GroupAdvantage(Frozen):
     """Reward minus the mean of its group, divided by the group's standard deviation if `std`.
 
-    `rescale` multiplies by (responses / responses in groups whose rewards differ), GPG's alpha.
+    `rescale` multiplies by (responses / responses in groups whose rewards differ), GPG's alpha. `by_length`: the mean is
+    weighted by the lengths of the responses, which is OPO's baseline.
     """
 
     type: Literal["group"] = "group"
     std: bool = True
     rescale: bool = False
+    by_length: bool = False
+
+
+class BestOfGroup(Frozen):
+    """The group's best response has the distance to its second best, divided by the group's standard deviation if `std`;
+    all others have 0. Without `std` it is exact for the expected best reward of a group (Tang et al., arXiv 2503.19595).
+    """
+
+    type: Literal["best_of_group"] = "best_of_group"
+    std: bool = False
 
 
 class LeaveOneOut(Frozen):
@@ -257,7 +314,7 @@ class RawReward(Frozen):
 
 
 Advantage = Annotated[
-    GroupAdvantage | LeaveOneOut | BatchAdvantage | GroupThenBatch | GAE | RawReward,
+    GroupAdvantage | BestOfGroup | LeaveOneOut | BatchAdvantage | GroupThenBatch | GAE | RawReward,
     Field(discriminator="type"),
     BeforeValidator(named),
 ]
@@ -304,8 +361,22 @@ class MaskedWeights(Frozen):
     high: float = Field(default=2.0, ge=1)
 
 
+class RejectedSamples(Frozen):
+    """As `ignore`, without the tokens or responses whose sampler was too far from `old`; all others have weight 1.
+
+    `by`: k1 keeps what has old / sampler within [low, high]; k2 and k3 what has these estimates of a KL at most `high`.
+    `level`: of a token, the sum or the mean over its response, or `all`, responses all of whose tokens are kept.
+    """
+
+    type: Literal["reject"] = "reject"
+    level: Literal["token", "sum", "mean", "all"] = "token"
+    by: Estimator = "k1"
+    low: float = Field(default=0.5, ge=0, le=1)
+    high: float = Field(default=2.0, gt=0)
+
+
 RolloutCorrection = Annotated[
-    ExactRatio | IgnoreSampler | TruncatedWeights | MaskedWeights,
+    ExactRatio | IgnoreSampler | TruncatedWeights | MaskedWeights | RejectedSamples,
     Field(discriminator="type"),
     BeforeValidator(named),
 ]
@@ -313,12 +384,13 @@ RolloutCorrection = Annotated[
 
 _UNIONS: dict[str, tuple[type[BaseModel], ...]] = {
     "kl": (NoKL, ObjectiveKL, LossKL, RewardKL, DistributionKL),
-    "reference": (OldReference, EveryK, KLAbove, FixedReference, ModelReference),
-    "advantage": (GroupAdvantage, LeaveOneOut, BatchAdvantage, GroupThenBatch, GAE, RawReward),
-    "rollout_correction": (ExactRatio, IgnoreSampler, TruncatedWeights, MaskedWeights),
+    "reference": (OldReference, EveryK, KLAbove, EMAReference, FixedReference, ModelReference),
+    "advantage": (GroupAdvantage, BestOfGroup, LeaveOneOut, BatchAdvantage, GroupThenBatch, GAE, RawReward),
+    "rollout_correction": (ExactRatio, IgnoreSampler, TruncatedWeights, MaskedWeights, RejectedSamples),
+    "gate": (SigmoidGate, GammaGate),
 }
 # place of a component in a config -> the component, for messages that list its fields
 MODELS: dict[str, type[BaseModel]] = {
     **{f"{at}.{m.model_fields['type'].default}": m for at, union in _UNIONS.items() for m in union},
-    **{"clip": Clip, "overlong": Overlong},
+    **{"clip": Clip, "mask": Mask, "overlong": Overlong},
 }

@@ -11,19 +11,23 @@ from typing import Any, Literal
 
 from rpg.catalogue.components import (
     BatchAdvantage,
+    BestOfGroup,
     Clip,
     DistributionKL,
     FixedReference,
+    GammaGate,
     GroupAdvantage,
     GroupThenBatch,
     LeaveOneOut,
     LossKL,
+    Mask,
     ModelReference,
     ObjectiveKL,
     OldReference,
     Overlong,
     RawReward,
     RewardKL,
+    SigmoidGate,
 )
 from rpg.catalogue.divergences import DIVERGENCES, RPG_PAPER, Divergence
 from rpg.catalogue.entry import Algorithm
@@ -278,6 +282,120 @@ def _more() -> Iterator[Algorithm]:
         objective="E_π[R], ratio truncated",
         surrogate="cispo",
         clip=Clip(low=1.0, high=0.28, c=None),
+    )
+    yield Algorithm(
+        name="gmpo",
+        display_name="GMPO",
+        description="The geometric mean of a response's ratios, each clipped by itself (bounds of log w).",
+        citation="Zhao et al., GMPO, arXiv 2507.20673",
+        formula="−sA, s = (Π clip(w))^(1/length)",
+        objective="E_π[R], on-policy",
+        surrogate="gmpo",
+        clip=Clip(low=0.4, high=0.4, c=None),
+        ratio="sequence",
+        loss_agg_mode="seq-mean-token-mean",
+    )
+    yield Algorithm(
+        name="sapo",
+        display_name="SAPO",
+        description="A sigmoid of the ratio instead of a clip: tokens lose their gradient gradually.",
+        citation="Gao et al., SAPO, arXiv 2511.20347",
+        formula="−(4/τ) σ(τ(w − 1)) A",
+        objective="E_π[R], on-policy",
+        surrogate="gated",
+        gate=SigmoidGate(),
+        loss_agg_mode="seq-mean-token-mean",
+    )
+    yield Algorithm(
+        name="opo",
+        display_name="OPO",
+        description="Plain policy gradient; the baseline is the group's mean weighted by length.",
+        citation="Hao et al., OPO, arXiv 2505.23585",
+        formula="−(R − Σ length R / Σ length) log π",
+        objective="E_π[R], on-policy",
+        surrogate="policy_gradient",
+        advantage=GroupAdvantage(std=False, by_length=True),
+    )
+    yield Algorithm(
+        name="luspo",
+        display_name="LUSPO",
+        description="GSPO with each response weighted by its length, so that no token of a long one counts less.",
+        citation="Liu et al., LUSPO, arXiv 2602.05261",
+        formula="−length min(sA, clip(s)A), s = (Π w)^(1/length)",
+        objective="E_π[R], on-policy",
+        surrogate="gspo",
+        clip=Clip(low=2e-3, high=2.5e-3, c=None),
+        ratio="sequence",
+        loss_agg_mode="seq-mean-token-sum",
+    )
+    yield Algorithm(
+        name="vespo",
+        display_name="VESPO",
+        description="The response's ratio W enters through a gamma density, which is 1 at W = 1 and vanishes at both ends.",
+        citation="Shen et al., VESPO, arXiv 2602.10693",
+        formula="−sg(W^k exp(λ(1 − W))) A log π, W = Π w",
+        objective="E_π[R], on-policy",
+        surrogate="gated",
+        gate=GammaGate(),
+        ratio="sequence",
+    )
+    measures: dict[Any, str] = {"tv": "probability", "kl": "two-outcome KL"}
+    for by, measure in measures.items():
+        yield Algorithm(
+            name=f"dppo-{by}",
+            display_name=f"DPPO-{by.upper()}",
+            description=f"Tokens are masked by how far their {measure} has moved, not by their ratio.",
+            citation="Qi et al., DPPO, arXiv 2602.04879",
+            formula="−sg(min(w, c)) A log π, masked",
+            objective="E_π[R], ratio truncated",
+            surrogate="cispo",
+            clip=Clip(low=1.0, high=19.0, c=None),
+            mask=Mask(by=by),
+        )
+    prime: dict[str, Any] = {
+        "citation": "Prime Intellect, prime-rl, 2026",
+        "surrogate": "cispo",
+        "drift_penalty": 1e-3,
+        "advantage": GroupAdvantage(std=False),
+    }
+    yield Algorithm(
+        **prime,
+        name="prime-rl",
+        display_name="prime-rl",
+        description="The default loss of prime-rl: DPPO's mask and a penalty on log² w.",
+        formula="−sg(w) A log π, masked, + τ log² w",
+        objective="E_π[R], masked",
+        mask=Mask(),
+    )
+    yield Algorithm(
+        **prime,
+        name="ipo",
+        display_name="IPO",
+        description="As prime-rl, and a token is masked whichever way its probability has moved.",
+        formula="−sg(w) A log π where |π − old| ≤ 0.1, + τ log² w",
+        objective="E_π[R], masked",
+        mask=Mask(low=0.1, high=0.1, always=True),
+    )
+    yield Algorithm(
+        name="dro",
+        display_name="DRO",
+        description="Plain policy gradient with a quadratic penalty on the log-ratio in place of a clip.",
+        citation="Richemond et al., DRO, arXiv 2405.19107",
+        formula="−A log π + ½ β log² w, β = 0.1",
+        objective="E_π[R], on-policy",
+        surrogate="policy_gradient",
+        drift_penalty=0.05,
+    )
+    yield Algorithm(
+        name="grpo-passk",
+        display_name="GRPO-pass@k",
+        description="Only a group's best response is reinforced, by its distance to the second best.",
+        citation="Tang et al., GRPO-pass@k, arXiv 2503.19595",
+        formula="−min(wA, clip(w)A), A = R₁ − R₂ for the best",
+        objective="E_π[max of a group's R], clipped",
+        surrogate="ppo_clip",
+        clip=PPO,
+        advantage=BestOfGroup(),
     )
     yield Algorithm(
         name="reinforce",

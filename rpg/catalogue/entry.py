@@ -18,7 +18,9 @@ from rpg.catalogue.components import (
     Clip,
     ExactRatio,
     Frozen,
+    Gate,
     GroupAdvantage,
+    Mask,
     NoKL,
     ObjectiveKL,
     OldReference,
@@ -61,10 +63,14 @@ class Algorithm(Frozen):
     paper_rows: tuple[str, ...] = ()
     preset: Literal["paper", "released"] | None = None
 
-    surrogate: Literal["rpg", "ppo_clip", "gspo", "cispo", "policy_gradient"]
+    surrogate: Literal["rpg", "ppo_clip", "gspo", "gmpo", "cispo", "gated", "policy_gradient"]
     kl: KL = NoKL()
     beta: float = Field(default=0.0, ge=0)
     clip: Clip | None = None
+    gate: Gate | None = None
+    mask: Mask | None = None
+    drift_penalty: float = Field(default=0.0, ge=0)
+    """Weight of log² w, which is added to the loss of each token."""
     ratio: RatioLevel = "token"
     loss_agg_mode: AggregationMode = "token-mean"
     reference: Reference = OldReference()
@@ -81,7 +87,8 @@ class Algorithm(Frozen):
     def _belongs_together(self) -> Algorithm:
         rpg, kl = self.surrogate == "rpg", self.kl
         differentiable = rpg and isinstance(kl, ObjectiveKL) and kl.style == "differentiable"
-        level = {"gspo": "sequence"}.get(self.surrogate, "token")
+        whole = self.surrogate in ("gspo", "gmpo") or (self.gate is not None and self.gate.type == "gamma")
+        level = "sequence" if whole else "token"
         rules = {
             "surrogate rpg accepts kl of type objective, distribution or none": not rpg
             or kl.type in ("none", "objective", "distribution"),
@@ -102,7 +109,12 @@ class Algorithm(Frozen):
             "kl.Z scales the whole loss of surrogate rpg; other surrogates do not use it": rpg
             or not isinstance(kl, ObjectiveKL)
             or kl.Z == 1.0,
-            "policy_gradient has no ratio to clip": self.surrogate != "policy_gradient" or self.clip is None,
+            f"{self.surrogate} has no ratio to clip": self.surrogate not in ("policy_gradient", "gated")
+            or self.clip is None,
+            "surrogate gated needs a gate, and no other has one": (self.surrogate == "gated")
+            == (self.gate is not None),
+            "mask and drift_penalty are for other surrogates than rpg, whose KL is inside the advantage": not rpg
+            or not (self.mask or self.drift_penalty),
             "clip.gradient only applies to the differentiable RPG losses": differentiable
             or self.clip is None
             or self.clip.gradient == "exact",

@@ -63,12 +63,12 @@ def override(base: Algorithm, **overrides: Any) -> Algorithm:
         raise _explain(error) from None
 
 
-_UNIONS = ("kl", "reference", "advantage", "rollout_correction")
+_UNIONS = ("kl", "reference", "advantage", "rollout_correction", "gate")
 
 
 def _merge(default: Any, value: Any, field: str) -> Any:
     if field in _UNIONS:
-        value = named(value)
+        value, default = named(value), default or {"type": None}
         same = isinstance(value, Mapping) and value.get("type", default["type"]) == default["type"]
         return {**default, **value} if same else value  # another type shares no fields with the default one
     if isinstance(default, Mapping) and isinstance(value, Mapping):
@@ -110,7 +110,11 @@ def divergence_of(algo: Algorithm) -> str:
     # k1, k2 and k3 are estimators of KL(policy || reference)
     if isinstance(algo.kl, DistributionKL):
         return algo.kl.divergence
-    return DIVERGENCES[algo.kl.divergence].normalised if isinstance(algo.kl, ObjectiveKL) else "rkl"
+    if not isinstance(algo.kl, ObjectiveKL):
+        return "rkl"
+    if algo.kl.divergence not in DIVERGENCES:  # an algorithm that was copied with an unchecked name
+        raise AlgorithmError("divergence", algo.kl.divergence, tuple(DIVERGENCES))
+    return DIVERGENCES[algo.kl.divergence].normalised
 
 
 def exact_loss(divergence: str, beta: float, **overrides: Any) -> Algorithm:

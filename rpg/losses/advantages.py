@@ -70,7 +70,7 @@ def advantages(
         else:
             if penalty is not None:
                 reward = reward - penalty.sum(-1)
-            result = _per_response(kind, reward, group)[:, None].expand(mask.shape)
+            result = _per_response(kind, reward, group, mask.sum(-1))[:, None].expand(mask.shape)
             if kind.type == "group_then_batch":
                 result = _whiten(result, mask, scale=True)
         return torch.where(mask, result, 0).to(dtype)
@@ -147,7 +147,7 @@ def _reward_kl(algo: Algorithm, mask: Tensor, old: Tensor | None, ref: Tensor | 
     return algo.beta * estimator(algo.kl.estimator, d)[0]
 
 
-def _per_response(kind: Advantage, reward: Tensor, group: Tensor) -> Tensor:
+def _per_response(kind: Advantage, reward: Tensor, group: Tensor, lengths: Tensor) -> Tensor:
     """Group baselines, (B,) -> (B,)."""
     if kind.type == "none":
         return reward
@@ -161,14 +161,24 @@ def _per_response(kind: Advantage, reward: Tensor, group: Tensor) -> Tensor:
             stacklevel=3,
         )
     mean = zeros.index_add(0, index, reward) / size
+    if kind.type == "group" and kind.by_length:
+        total = zeros.index_add(0, index, lengths.to(reward)).clamp(min=1)
+        mean = zeros.index_add(0, index, reward * lengths) / total
     centred = reward - mean[index]
     highest = zeros.scatter_reduce(0, index, reward, "amax", include_self=False)
     lowest = zeros.scatter_reduce(0, index, reward, "amin", include_self=False)
     differs = (highest > lowest)[index]
+    if kind.type == "best_of_group":
+        best = reward == highest[index]
+        others = zeros.scatter_reduce(
+            0, index, torch.where(best, lowest[index], reward), "amax", include_self=False
+        )
+        alone = zeros.index_add(0, index, best.to(reward))[index] == 1
+        centred = torch.where(best & alone, highest[index] - others[index], 0)
     if kind.type == "leave_one_out":
         result = centred * (size / (size - 1).clamp(min=1))[index]
-    elif kind.type == "group" and kind.std:
-        variance = zeros.index_add(0, index, centred * centred) / (size - 1).clamp(min=1)
+    elif kind.type in ("group", "best_of_group") and kind.std:
+        variance = zeros.index_add(0, index, (reward - mean[index]) ** 2) / (size - 1).clamp(min=1)
         result = centred / (variance.sqrt() + EPSILON)[index]
     else:
         result = centred

@@ -15,10 +15,17 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from rpg.catalogue import Algorithm, ExactRatio, IgnoreSampler, RolloutCorrection, TruncatedWeights
+from rpg.catalogue import (
+    Algorithm,
+    ExactRatio,
+    IgnoreSampler,
+    RejectedSamples,
+    RolloutCorrection,
+    TruncatedWeights,
+)
 from rpg.losses.advantages import require_reference, require_types
 from rpg.losses.aggregation import Counts, aggregate, token_weights
-from rpg.losses.kl_terms import bounded_exp, k3
+from rpg.losses.kl_terms import bounded_exp, estimator, k3
 from rpg.losses.surrogates import Ratio, TokenInputs, token_loss
 
 LOG_PROB_FLOOR = -1e4  # log 0 = -inf becomes this, so that it can be multiplied by a weight of zero
@@ -76,9 +83,9 @@ def policy_loss(
         "advantages": advantages,
         "ref_log_prob": ref_log_prob,
     }
-    whole = algo.kl.type == "distribution" and algo.beta > 0
     others = {"rollout_weights": rollout_weights, "token_kl": token_kl}
     require_types(algo, {**named, "response_mask": response_mask, **others})
+    whole = algo.kl.type == "distribution" and algo.beta > 0
     if whole != (token_kl is not None):
         raise ValueError(
             f"token_kl: {algo.name} has kl {algo.kl.type} and beta {algo.beta:g}; "
@@ -123,6 +130,46 @@ def policy_loss(
         if not isfinite(measured["loss"]):
             raise _explain_not_finite(measured["loss"], {"token_kl": token_kl}, mask)
     return LossOutput(loss, _metrics(measured, ratio_max), measured["tokens"])
+
+
+@dataclass(frozen=True)
+class TokenTerms:
+    """Of which the metrics of a loss are means; (B, T), zero where masked."""
+
+    ratio: Tensor
+    """The importance ratio; where it is that of a whole response, each of its tokens has it."""
+    clipped: Tensor
+    """uint8, the bound that took the token's gradient from the advantage: CLIPS[n - 1], 0 for none."""
+    kl: Tensor
+    """The token's part of `kl_policy_to_ref`, nats."""
+
+
+CLIPS = ("upper", "lower", "dual")
+
+
+def token_terms(
+    algo: Algorithm,
+    *,
+    log_prob: Tensor,
+    old_log_prob: Tensor,
+    advantages: Tensor,
+    response_mask: Tensor,
+    ref_log_prob: Tensor | None = None,
+    optimizer_step: int = 0,
+) -> TokenTerms:
+    """What the loss made of each token; arguments as in :func:`policy_loss`, which has checked them."""
+    named = {"log_prob": log_prob, "old_log_prob": old_log_prob, "advantages": advantages}
+    inputs = named if ref_log_prob is None else {**named, "ref_log_prob": ref_log_prob}
+    with torch.no_grad():
+        mask = response_mask != 0
+        x, _ = _read(inputs, mask, torch.promote_types(log_prob.dtype, torch.float32))
+        _, _, ratio = token_loss(algo, x, algo.clip.at(optimizer_step) if algo.clip else None)
+        clipped = torch.zeros(mask.shape, dtype=torch.uint8, device=mask.device)
+        for number, silent in enumerate((ratio.upper, ratio.lower, ratio.dual), 1):
+            if silent is not None:
+                clipped[silent & mask] = number
+        w = torch.where(mask, ratio.w.expand(mask.shape), 0)
+        return TokenTerms(w, clipped, torch.where(mask, bounded_exp(x.log_w) * k3(-x.d), 0))
 
 
 class _KnownSlope(torch.autograd.Function):
@@ -256,13 +303,30 @@ def rollout_weights(
     if isinstance(setting, ExactRatio | IgnoreSampler):
         return None
     with torch.no_grad():
-        log_ratio = torch.where(response_mask != 0, old_log_prob - sampler_log_prob, 0)
+        mask = response_mask != 0
+        log_ratio = torch.where(mask, old_log_prob - sampler_log_prob, 0)
+        if isinstance(setting, RejectedSamples):
+            return _kept(setting, log_ratio, mask).to(log_ratio.dtype)
         if setting.level == "sequence":
             log_ratio = log_ratio.sum(-1, keepdim=True)
         ratio = bounded_exp(log_ratio)
         if isinstance(setting, TruncatedWeights):
             return ratio.clamp(max=setting.cap)
         return torch.where((ratio >= setting.low) & (ratio <= setting.high), ratio, 0)
+
+
+def _kept(setting: RejectedSamples, log_ratio: Tensor, mask: Tensor) -> Tensor:
+    """What is not rejected: (B, T) bool of tokens, or (B, 1) of responses."""
+    measure = log_ratio if setting.by == "k1" else torch.where(mask, estimator(setting.by, -log_ratio)[0], 0)
+    if setting.level in ("sum", "mean"):
+        length = mask.sum(-1, keepdim=True).clamp(min=1) if setting.level == "mean" else 1
+        measure = measure.sum(-1, keepdim=True) / length
+    if setting.by == "k1":
+        ratio = bounded_exp(measure)
+        kept = (ratio >= setting.low) & (ratio <= setting.high)
+    else:
+        kept = measure <= setting.high
+    return (kept | ~mask).all(-1, keepdim=True) if setting.level == "all" else kept
 
 
 def weight_metrics(setting: RolloutCorrection, weights: Tensor, response_mask: Tensor) -> dict[str, float]:

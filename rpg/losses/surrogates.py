@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rpg.catalogue import Algorithm, LossKL, ObjectiveKL
+from rpg.catalogue import Algorithm, GammaGate, Gate, LossKL, Mask, ObjectiveKL
 from rpg.losses.kl_terms import advantage_slope, bounded_exp, estimator, mathematics, prefix_term, weighted
 
 Bounds = tuple[float, float, float | None]  # low, high, c of catalogue.Clip at one optimizer step
@@ -46,7 +46,20 @@ def token_loss(algo: Algorithm, x: TokenInputs, bounds: Bounds | None) -> TokenL
     """(value, slope, ratio) of an algorithm: its surrogate and, where it has one, the KL term beside it."""
     if algo.surrogate == "rpg":
         return _rpg(algo, x, bounds)
-    value, slope, ratio = _SURROGATES[algo.surrogate](x, bounds)
+    value, slope, ratio = _gated(x, algo.gate) if algo.gate else _SURROGATES[algo.surrogate](x, bounds)
+    if algo.mask:
+        upper, lower = _moved(algo.mask, x)
+        silent = upper | lower
+        value, slope = value.masked_fill(silent, 0), slope.masked_fill(silent, 0)
+        ratio = Ratio(
+            ratio.w,
+            *(old if old is None else old & ~silent for old in (ratio.upper, ratio.lower, ratio.dual)),
+        )
+        ratio.upper = upper if ratio.upper is None else ratio.upper | upper
+        ratio.lower = lower if ratio.lower is None else ratio.lower | lower
+    if algo.drift_penalty:
+        value = value + algo.drift_penalty * x.log_w.square()
+        slope = slope + 2 * algo.drift_penalty * x.log_w
     kl = algo.kl
     if not algo.beta or not isinstance(kl, (LossKL, ObjectiveKL)):
         return value, slope, ratio
@@ -103,6 +116,48 @@ def _gspo(x: TokenInputs, bounds: Bounds | None) -> TokenLoss:
     return _clipped_ratio(bounded_exp(x.log_w.sum(-1, keepdim=True) / length), x, bounds)
 
 
+def _gmpo(x: TokenInputs, bounds: Bounds | None) -> TokenLoss:
+    """The geometric mean of a response's ratios, each clipped by itself, log w within [-low, high] (Zhao et al. 2025)."""
+    low, high, _ = bounds or (float("inf"), float("inf"), None)
+    negative = x.advantages < 0
+    upper, lower = (x.log_w > high) & ~negative, (x.log_w < -low) & negative
+    log_w = torch.where(upper, high, torch.where(lower, -low, x.log_w)).where(x.mask, 0)
+    w = bounded_exp(log_w.sum(-1, keepdim=True) / x.mask.sum(-1, keepdim=True).clamp(min=1))
+    value = -w * x.advantages
+    return value, value.masked_fill(upper | lower, 0), Ratio(w, upper, lower)
+
+
+def _moved(mask: Mask, x: TokenInputs) -> tuple[Tensor, Tensor]:
+    """Tokens (b, T) whose policy has moved up and down by more than catalogue.Mask allows."""
+    old, new = bounded_exp(x.log_prob - x.log_w), bounded_exp(x.log_prob)
+    moved = new - old
+    if mask.by == "kl":
+        others = torch.log((1 - old + 1e-8) / (1 - new + 1e-8))
+        moved = moved.sign() * ((1 - old) * others - old * x.log_w)
+    elif mask.by == "response":
+        moved = (x.log_w.sum(-1, keepdim=True) / x.mask.sum(-1, keepdim=True).clamp(min=1)).expand_as(x.log_w)
+    up = torch.zeros_like(x.mask) if mask.high is None else moved > mask.high
+    down = torch.zeros_like(x.mask) if mask.low is None else moved < -mask.low
+    return (up, down) if mask.always else (up & (x.advantages > 0), down & (x.advantages <= 0))
+
+
+def _gated(x: TokenInputs, gate: Gate) -> TokenLoss:
+    """A smooth function of the ratio in place of a clip; both are given in catalogue."""
+    if isinstance(gate, GammaGate):
+        log_w = x.log_w.sum(-1, keepdim=True)
+        w = bounded_exp(log_w)
+        k, rate = (
+            torch.where(x.advantages < 0, *pair).to(w.dtype)
+            for pair in zip(gate.negative, gate.positive, strict=True)
+        )
+        weight = torch.exp(k * log_w.clamp(-20, 20) + rate * (1 - w))
+        return -weight * x.advantages * x.log_prob, -weight * x.advantages, Ratio(w)
+    w = bounded_exp(x.log_w)
+    tau = torch.where(x.advantages > 0, gate.positive, gate.negative).to(w.dtype)
+    open_ = torch.sigmoid(tau * (w - 1))
+    return -4 / tau * open_ * x.advantages, -4 * open_ * (1 - open_) * w * x.advantages, Ratio(w)
+
+
 def _cispo(x: TokenInputs, bounds: Bounds | None) -> TokenLoss:
     """-sg(clip(w)) A log pi: no token loses its gradient (MiniMax-M1, 2025, eq. 4)."""
     w = bounded_exp(x.log_w)
@@ -119,7 +174,13 @@ def _policy_gradient(x: TokenInputs, _bounds: Bounds | None) -> TokenLoss:
     return -x.advantages * x.log_prob, -x.advantages, Ratio(bounded_exp(x.log_w))
 
 
-_SURROGATES = {"ppo_clip": _ppo_clip, "gspo": _gspo, "cispo": _cispo, "policy_gradient": _policy_gradient}
+_SURROGATES = {
+    "ppo_clip": _ppo_clip,
+    "gspo": _gspo,
+    "gmpo": _gmpo,
+    "cispo": _cispo,
+    "policy_gradient": _policy_gradient,
+}
 
 # --- RPG ---------------------------------------------------------------------------------------------
 

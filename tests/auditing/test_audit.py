@@ -37,14 +37,27 @@ CLAIMS = {
     "grpo": ([], [TOKEN_FKL]),
     "grpo (released)": ([], [TOKEN_FKL]),
     "grpo-corrected": ([TOKEN_RKL], [TOKEN_RKL]),
-    **{name: ([TOKEN], [TOKEN, RESPONSE]) for name in ("dr-grpo", "dapo", "dapo (released)", "cispo")},
+    **{
+        name: ([TOKEN], [TOKEN, RESPONSE])
+        for name in (
+            "dr-grpo",
+            "dapo",
+            "dapo (released)",
+            "cispo",
+            "dppo-tv",
+            "dppo-kl",
+            "prime-rl",
+            "ipo",
+            "grpo-passk",
+        )
+    },
     # a KL in the reward, with a return to go, reaches the states too; off-policy it is old's KL, not pi's
     **{name: ([], [RESPONSE_RKL]) for name in ("reinforce-pp", "rloo", "ppo")},
     "reinforce-pp-baseline": ([], [TOKEN_RKL]),
     # k1 in the loss: its gradient averages to nothing
     "reinforce-pp (released)": ([], [TOKEN, RESPONSE]),
     "reinforce-pp-baseline (released)": ([], [TOKEN, RESPONSE]),
-    **{name: ([], [TOKEN, RESPONSE]) for name in ("gpg", "gspo", "reinforce")},
+    **{name: ([], [TOKEN, RESPONSE]) for name in "gpg gspo gmpo sapo opo luspo vespo dro reinforce".split()},
     # distillation, without the reward; a JSD is none of the objectives
     **{name: ([TOKEN_RKL],) * 2 for name in ("opd", "opd-rkl")},
     "opd-fkl": ([TOKEN_FKL],) * 2,

@@ -9,7 +9,8 @@ from rpg.catalogue import DIVERGENCES, AlgorithmError, Clip, Schedule
 
 FOUR = ("fkl", "rkl", "ufkl", "urkl")
 NAMES = [f"rpg-{style}{d}" for style in ("", "reinforce-") for d in DIVERGENCES] + (
-    "grpo grpo-corrected dr-grpo dapo reinforce-pp reinforce-pp-baseline rloo ppo gpg gspo cispo reinforce "
+    "grpo grpo-corrected dr-grpo dapo reinforce-pp reinforce-pp-baseline rloo ppo gpg gspo cispo gmpo sapo opo "
+    "luspo vespo dppo-tv dppo-kl prime-rl ipo dro grpo-passk reinforce "
     "opd opd-rkl opd-fkl opd-jsd gkd minillm"
 ).split()
 

@@ -65,6 +65,8 @@ RUNS = {
     "dapo": {"algorithm": "dapo"},
     "reinforce-pp": {"algorithm": "reinforce-pp"},
     "ppo": {"algorithm": "ppo"},
+    "ema": {"algorithm": {"name": "rpg-urkl", "reference": "ema"}},
+    "sapo": {"algorithm": "sapo"},
     "critic": {"algorithm": {"name": "ppo", "advantage": "gae"}},
     "clip-schedule": {"algorithm": {"name": "rpg-urkl", "clip": {"low": {"start": 0.1, "end": 0.2, "steps": 5}}}},
 }  # fmt: skip

@@ -258,6 +258,25 @@ def test_gkd_mixes_demonstrations_and_goes_on_to_the_same_bits(home, teacher):
     assert numbers(parts) == numbers(whole) and len(numbers(whole)) == 3
 
 
+def test_a_moving_average_of_the_policy_is_a_reference_and_goes_on_to_the_same_bits(home):
+    algorithm = {"name": "rpg-urkl", "beta": 0.5, "reference": {"type": "ema", "decay": 0.75}}
+    spec = make_spec(algorithm=algorithm, training={"steps": 3}, evaluation={"every": 3})
+    trainer = make_trainer(spec, home)
+    average = {name: value.detach().clone() for name, value in trainer.policy.model.named_parameters()}
+    for step in (1, 2):
+        trainer.step(step)
+        now = dict(trainer.policy.model.named_parameters())
+        average = {name: 0.75 * value + 0.25 * now[name].detach() for name, value in average.items()}
+    for name, value in trainer.reference.policy.model.named_parameters():
+        torch.testing.assert_close(value, average[name])
+    whole, parts = make_run(home, "ema whole", spec), make_run(home, "ema parts", spec)
+    train(whole, home, quiet)
+    with pytest.raises(Killed):
+        train(parts, home, killed_in(2))
+    train(parts, home, quiet)
+    assert numbers(parts) == numbers(whole) and len(numbers(whole)) == 3
+
+
 # --- what is refused, and what it costs
 
 

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rpg.backends.local.micro_batches import Limits
+from rpg.backends.local.micro_batches import Limits, in_passes
 from rpg.backends.local.optimizers import Optimizer, round_into
 from rpg.catalogue import GAE
 from rpg.config.run_spec import RunSpec
@@ -59,13 +59,7 @@ class Critic:
 
     def score(self, batch: Batch, limits: Limits) -> Tensor:
         """:meth:`values` without a gradient, one pass at a time."""
-        result = torch.zeros(batch.tokens.shape, device=batch.tokens.device)
-        with torch.no_grad():
-            for rows in limits.split(batch, range(len(batch))):
-                index = torch.tensor(rows, device=result.device)
-                values = self.values(batch.rows(index))
-                result[index, : values.shape[1]] = values
-        return result
+        return in_passes(self.values, batch, limits)
 
     def update(self, batch: Batch, old: Tensor, targets: Tensor, limits: Limits) -> dict[str, float]:
         """One optimizer step on a mini-batch; `old`, `targets` (N, T). Raises FloatingPointError: an infinite gradient."""

@@ -5,7 +5,7 @@ Shapes: N responses (rows), T response tokens.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -58,11 +58,16 @@ class Limits:
 
 def score(policy: Policy, batch: Batch, temperature: float, limits: Limits) -> Tensor:
     """Log-probabilities (N, T) without a gradient, one pass at a time."""
+    return in_passes(lambda part: policy.log_probs(part, temperature), batch, limits)
+
+
+def in_passes(of_part: Callable[[Batch], Tensor], batch: Batch, limits: Limits) -> Tensor:
+    """A number for every response token, (N, T), without a gradient, one pass at a time."""
     result = torch.zeros(batch.tokens.shape, device=batch.tokens.device)
     with torch.no_grad():
         for rows in limits.split(batch, range(len(batch))):
             index = torch.tensor(rows, device=result.device)
-            values = policy.log_probs(batch.rows(index), temperature)
+            values = of_part(batch.rows(index))
             result[index, : values.shape[1]] = values
     return result
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from rpg.backends.local.micro_batches import Limits, score
 from rpg.backends.local.next_tokens import token_kl
 from rpg.backends.optimizer_steps import ReferenceSchedule
-from rpg.catalogue import Algorithm, DistributionKL
+from rpg.catalogue import Algorithm, DistributionKL, EMAReference
 from rpg.models.decoding import Batch, Scored
 from rpg.models.lora import adapted, adapters
 from rpg.models.model_loading import ModelError
@@ -61,6 +61,16 @@ class Reference(ReferenceSchedule):
         if self.needed and self.policy is None:
             self.policy = policy.frozen_copy(share=True)
 
+    def end_updates(self, policy: Policy) -> None:
+        """All updates on a rollout are done: a moving average takes the policy in."""
+        if self.needed and isinstance(self.schedule, EMAReference):
+            assert self.policy is not None
+            mine = dict(self.policy.model.named_parameters())
+            with torch.no_grad():
+                for name, value in policy.model.named_parameters():
+                    if value.requires_grad:
+                        mine[name].lerp_(value, 1 - self.schedule.decay)
+
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor] | None]:
         """(numbers, weights) for a checkpoint; weights of a teacher or the initial policy have their own files."""
         numbers: dict[str, Any] = {"renewed_at": self.renewed_at, "average": self.average}
@@ -68,7 +78,7 @@ class Reference(ReferenceSchedule):
             return numbers | {"weights": "teacher", "digest": self.digest}, None
         if self.policy is None:
             return numbers | {"weights": "policy"}, None
-        if self.renewed_at == 0:
+        if self.renewed_at == 0 and not isinstance(self.schedule, EMAReference):
             return numbers | {"weights": "initial"}, None
         numbers["weights"] = "own"
         model = self.policy.model

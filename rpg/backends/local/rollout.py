@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import nan
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +19,9 @@ from torch import Tensor
 from rpg.backends.progress_reporter import Progress
 from rpg.backends.prompts import PromptOrder, Refills
 from rpg.config.run_spec import RunSpec
+from rpg.config.task import EnvironmentTask
 from rpg.models import seeds
+from rpg.models.conversations import Conversations, Talk
 from rpg.models.decoding import Samples, joined
 from rpg.models.policy import Policy
 from rpg.models.reward_models import scorer_of
@@ -45,6 +48,8 @@ class Graded:
     """(N,) float32, without that penalty."""
     parts: dict[str, Tensor] = field(default_factory=dict)
     """(N,) values of each part of the reward; NaN where a function does not apply."""
+    talk: dict[str, float] = field(default_factory=dict)
+    """Metrics of the turns of an environment."""
 
     def __len__(self) -> int:
         return len(self.correct)
@@ -87,6 +92,9 @@ class Roller:
         """`sources` are those of reward functions in the run's manifest; outside a run None, for those on disk."""
         self.spec, self.problems, self.progress = spec, problems, Progress()
         self.scorer = scorer_of(spec, sources)
+        self.conversations = (
+            Conversations(spec.task, sources) if isinstance(spec.task, EnvironmentTask) else None
+        )
         self.order = PromptOrder(len(problems), spec.seed)
         self.rows_at_once = spec.rollout.rows_at_once
         """Responses drawn at a time; None: all. It fixes the last digits, so checkpoints hold it."""
@@ -100,7 +108,7 @@ class Roller:
         seconds = {"rollout": 0.0, "reward": 0.0}
         refills = Refills(self.order, step, wanted, spec.rollout.max_refills)
         first = self._round(policy, refills.first(), step, 0, seconds)
-        tokens = int(first.samples.batch.lengths.sum())
+        tokens = int(first.samples.batch.written.sum())
         if not spec.algorithm.dynamic_sampling:
             return Rollout(first, first, refills.sampled, tokens, seconds)
 
@@ -112,7 +120,7 @@ class Roller:
                 "responses with different rewards"
             )
             extra = self._round(policy, numbers, step, refills.rounds, seconds)
-            tokens += int(extra.samples.batch.lengths.sum())
+            tokens += int(extra.samples.batch.written.sum())
             varied = _useful(extra, size)
             take = min(wanted - count, len(varied) // size)
             useful.append(varied.groups(torch.arange(take, device=varied.correct.device), size))
@@ -148,8 +156,8 @@ class Roller:
         spec, rollout = self.spec, self.spec.rollout
         began = time.perf_counter()
         problems = [self.problems[i] for i in numbers]
-        prompts = encode_prompts(policy.tokenizer, [p.given() for p in problems], rollout.max_prompt_tokens)
-        rows = len(prompts) * rollout.group_size
+        given = [p.given() for p in problems]
+        rows = len(given) * rollout.group_size
         progress, limit = self.progress, rollout.max_response_tokens
         progress.begin("rollout", rows, "responses")
         at_once, before = min(rows, self.rows_at_once or rows), 0
@@ -162,30 +170,46 @@ class Roller:
             progress.done, before = finished, position
             progress.share = position / limit if at_once == rows else finished / rows
 
-        samples = policy.sample(
-            prompts,
-            group_size=rollout.group_size,
-            max_new_tokens=rollout.max_response_tokens,
-            uniforms=seeds.uniforms(rows, rollout.max_response_tokens, spec.seed, "rollout", step, round_),
-            temperature=rollout.temperature,
-            restriction=restriction_of(rollout),
-            tell=tell,
-            rows_at_once=self.rows_at_once,
-        )
+        how: dict[str, Any] = {
+            "group_size": rollout.group_size,
+            "max_new_tokens": rollout.max_response_tokens,
+            "uniforms": seeds.uniforms(rows, rollout.max_response_tokens, spec.seed, "rollout", step, round_),
+            "temperature": rollout.temperature,
+            "restriction": restriction_of(rollout),
+            "tell": tell,
+            "rows_at_once": self.rows_at_once,
+        }
+        talks: list[Talk] = []
+        if self.conversations is None:
+            prompts = encode_prompts(policy.tokenizer, given, rollout.max_prompt_tokens)
+            samples = policy.sample(prompts, **how)
+        else:
+            keys = [f"{spec.seed} rollout {step} {round_} {row}" for row in range(rows)]
+            columns = [p.columns for p in problems]
+            samples, talks = self.conversations.sample(
+                policy, given, columns, keys, max_prompt_tokens=rollout.max_prompt_tokens, **how
+            )
         sampled = time.perf_counter()
         progress.begin("reward", rows, "responses")
-        graded = self._grade(policy, samples, problems)
+        graded = self._grade(policy, samples, problems, talks)
         seconds["rollout"] += sampled - began
         seconds["reward"] += time.perf_counter() - sampled
         return graded
 
-    def _grade(self, policy: Policy, samples: Samples, problems: Sequence[Problem]) -> Graded:
+    def _grade(
+        self, policy: Policy, samples: Samples, problems: Sequence[Problem], talks: Sequence[Talk]
+    ) -> Graded:
         spec = self.spec
-        truncated, lengths = samples.truncated.tolist(), samples.batch.lengths.tolist()
+        truncated, lengths = samples.truncated.tolist(), samples.batch.written.tolist()
         answered = []
         for row, text in enumerate(policy.text(samples.batch)):
             p = problems[row // spec.rollout.group_size]
             answered.append(Answered(text, lengths[row], truncated[row], p.answer, p.asked(), p.columns))
+        if talks:
+            pairs = zip(answered, talks, strict=True)
+            answered = [
+                a._replace(response="".join(t.turns), last=t.turns[-1], earned=t.earned) for a, t in pairs
+            ]
         scored = self.scorer.score(answered)
         earned = rewards = [response.reward for response in scored]
         if overlong := spec.algorithm.overlong:
@@ -197,7 +221,18 @@ class Roller:
         tensor = partial(torch.tensor, device=samples.log_prob.device)
         parts = {} if self.scorer.plain else {k: tensor(v) for k, v in parts_of(scored).items()}
         correct = tensor([response.grade.correct for response in scored])
-        return Graded(samples, tensor(rewards), correct, tensor(earned), parts)
+        return Graded(samples, tensor(rewards), correct, tensor(earned), parts, _talk_metrics(talks))
+
+
+def _talk_metrics(talks: Sequence[Talk]) -> dict[str, float]:
+    if not talks:
+        return {}
+    calls, failures = sum(talk.calls for talk in talks), sum(talk.failures for talk in talks)
+    heard = sum(sum(talk.heard) for talk in talks)
+    shares = {"tool_calls": calls, "environment_tokens": heard}
+    return {name: value / len(talks) for name, value in shares.items()} | {
+        "failed_calls": failures / max(calls, 1)
+    }
 
 
 def _useful(graded: Graded, size: int) -> Graded:
