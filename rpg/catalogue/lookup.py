@@ -112,8 +112,8 @@ def divergence_of(algo: Algorithm) -> str:
         return algo.kl.divergence
     if not isinstance(algo.kl, ObjectiveKL):
         return "rkl"
-    if algo.kl.divergence not in DIVERGENCES:
-        raise AlgorithmError("kl.divergence", algo.kl.divergence, tuple(DIVERGENCES))
+    if algo.kl.divergence not in DIVERGENCES:  # an algorithm that was copied with an unchecked name
+        raise AlgorithmError("divergence", algo.kl.divergence, tuple(DIVERGENCES))
     return DIVERGENCES[algo.kl.divergence].normalised
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import re
 import shlex
 from importlib.util import find_spec
@@ -120,13 +121,18 @@ def _parse(words: list[str]) -> None:
             single_run(file, overrides, lambda spec: "digest")
 
 
+def _before_shell(words: list[str]) -> list[str]:
+    """Without where the shell sends what is printed."""
+    return list(itertools.takewhile(lambda word: word not in (">", "|"), words))
+
+
 def test_commands_that_are_not_run_can_be_typed():
     for block in BLOCKS:
         if block.language == "sh":
             for words in block.commands():
                 if words[0] == "rpg":
                     try:
-                        _parse([word for word in words[1:] if word not in (">", "|")])
+                        _parse(_before_shell(words[1:]))
                     except Exception as error:
                         raise AssertionError(f"{block.where}: {' '.join(words)}: {error}") from error
 
@@ -136,9 +142,9 @@ def test_help_has_an_example_and_it_can_be_typed(name):
     epilog = COMMANDS[name].epilog or ""
     assert epilog.startswith("Example"), f"rpg {name} --help shows no example"
     for example in epilog.partition(":")[2].split(" · "):
-        words = shlex.split(example.partition(" > ")[0])
+        words = shlex.split(example)
         assert words[:2] == ["rpg", name]
-        _parse(words[1:])
+        _parse(_before_shell(words[1:]))
 
 
 @page

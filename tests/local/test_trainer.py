@@ -2,6 +2,7 @@
 
 import math
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -378,12 +379,22 @@ def test_schedule_free_samples_from_the_average(home):
     assert first.equal(again)
 
 
+def with_log_prob(policy, changed):
+    """Every forward pass of `policy` gives changed log-probabilities."""
+    inner = policy.scored
+
+    def scored(*args, **options):
+        result = inner(*args, **options)
+        return replace(result, log_prob=changed(result.log_prob))
+
+    policy.scored = scored
+
+
 def test_a_loss_that_is_not_finite_names_the_step_and_the_metric(home):
     trainer = make(home)
     trainer.step(1)
     before = weights(trainer)
-    inner = trainer.policy.log_probs
-    trainer.policy.log_probs = lambda batch, t: inner(batch, t) * float("nan")
+    with_log_prob(trainer.policy, lambda log_prob: log_prob * float("nan"))
     with pytest.raises(TrainingError, match=r"training step 2, optimizer step 3: log_prob\[0, 0\] is nan"):
         trainer.step(2)
     assert weights(trainer).equal(before)
@@ -392,14 +403,13 @@ def test_a_loss_that_is_not_finite_names_the_step_and_the_metric(home):
 def test_a_gradient_that_is_not_finite_names_it_and_leaves_the_weights(home):
     trainer = make(home)
     before = weights(trainer)
-    inner = trainer.policy.log_probs
 
-    def poisoned(batch, temperature):
-        values = inner(batch, temperature)
-        values.register_hook(lambda grad: grad * float("inf"))
-        return values
+    def poisoned(log_prob):
+        if log_prob.requires_grad:
+            log_prob.register_hook(lambda grad: grad * float("inf"))
+        return log_prob
 
-    trainer.policy.log_probs = poisoned
+    with_log_prob(trainer.policy, poisoned)
     with pytest.raises(TrainingError, match=r"step 1, optimizer step 1: grad_norm is (nan|inf)"):
         trainer.step(1)
     assert weights(trainer).equal(before)

@@ -41,4 +41,4 @@ def expected_log_probs(model, batch, temperature):
 
 def log_probs(implementation, model, batch, temperature):
     """Those of `rpg.models.lean` or `rpg.models.generic_model`."""
-    return implementation.log_probs_and_entropy(model, batch, temperature, entropy=False)[0]
+    return implementation.scored(model, batch, temperature).log_prob

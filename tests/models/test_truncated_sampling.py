@@ -89,7 +89,8 @@ def test_log_probabilities_are_those_of_the_distribution_that_was_sampled(name, 
     assert torch.allclose(drawn.entropy, entropy, atol=2e-5)
     again = log_probs(forward, lm, drawn.batch, 0.8)
     assert torch.allclose((again - drawn.log_prob).exp(), torch.ones(()), atol=5e-5)
-    now, now_entropy = forward.log_probs_and_entropy(moved, drawn.batch, 0.8)
+    rescored = forward.scored(moved, drawn.batch, 0.8, entropy=True)
+    now, now_entropy = rescored.log_prob, rescored.entropy
     other, other_entropy = enumerated(lm, moved, drawn.batch, restriction, 0.8)
     assert torch.allclose(now, other, atol=5e-5) and torch.allclose(now_entropy, other_entropy, atol=5e-5)
     assert (now - drawn.log_prob).abs().max() > 0.1, "it has to have moved for this test to say anything"
@@ -108,7 +109,8 @@ def test_large_vocabularies_in_parts_and_gradients(name, monkeypatch):
                 monkeypatch.setattr(chunked_log_prob, "_PART", 19 * 5)
                 monkeypatch.setattr(chunked_log_prob, "_KEPT", 0)
             lm = model(seed=1)
-            values, entropy = forward.log_probs_and_entropy(lm, drawn.batch, 0.8)
+            rescored = forward.scored(lm, drawn.batch, 0.8, entropy=True)
+            values, entropy = rescored.log_prob, rescored.entropy
             (values.square().sum() + 3 * entropy.square().sum()).backward()
             found.append((values.detach(), entropy.detach(), [p.grad for p in lm.parameters()]))
     for values, entropy, grads in found[1:]:

@@ -187,7 +187,7 @@ def test_the_loss_of_the_supervised_start_counts_the_tokens_of_responses_only(tm
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(warm_start, "_MICRO_TOKENS", most)
             optimizer = torch.optim.SGD(policy.model.parameters(), 0.0)
-            got = warm_start._update(policy, optimizer, warm_start._batch(policy, pairs), 0.0)
+            got = warm_start._update(policy, optimizer, warm_start.demonstration_batch(policy, pairs), 0.0)
         assert got == pytest.approx(wanted, abs=1e-5)
 
 
