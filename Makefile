@@ -16,7 +16,7 @@ test-avx2: export ATEN_CPU_CAPABILITY = avx2
 test-avx2: export ONEDNN_MAX_CPU_ISA = AVX2
 test-avx2: export MKL_ENABLE_INSTRUCTIONS = AVX2
 
-.PHONY: help setup quickstart test test-long test-all test-avx2 mutants lint dashboard serve clean
+.PHONY: help setup quickstart test test-long test-all test-avx2 mutants lint site dashboard serve clean
 help:
 	@echo "make quickstart   set up, then train and compare seven algorithms on this machine (5 to 6 minutes on two cores)"
 	@echo "make test         set up, then run the tests (8 minutes on two cores)"
@@ -27,6 +27,7 @@ help:
 	@echo "make dashboard    set up, then open the comparison dashboard on http://127.0.0.1:8501"
 	@echo "make serve        set up, then serve the Prefect UI, its worker and the dashboard on loopback"
 	@echo "make lint         ruff: style, imports, formatting; mypy: types"
+	@echo "make site         build the documentation as a site, into site/; a broken link is an error"
 	@echo "make setup        only set up .venv"
 
 setup: $(STAMP)
@@ -40,6 +41,12 @@ $(STAMP): pyproject.toml verl-cpu/pyproject.toml constraints.txt .ci/install.py
 
 quickstart: $(STAMP)
 	@$(BIN)/rpg sweep quickstart
+	@$(BIN)/rpg audit > /dev/null
+
+# mkdocs is no part of the set-up: only this target needs it.
+site: $(STAMP)
+	@$(BIN)/python .ci/install.py -e '.[docs]'
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
 
 test: $(STAMP)
 	@$(TESTS) -m 'not long' $(ARGS)

@@ -105,10 +105,8 @@ def differences(heads: tuple[str, str], tests: Sequence[Test]) -> list[str]:
 
 def short(label: str) -> str:
     """A variant's label as a figure has room for."""
-    label = re.sub(r"kl=objective\(divergence=(\w+)\)", lambda m: f"{m[1].upper()}", label)
-    label = re.sub(r"rollout_correction=", "", label)
     label = re.sub(r"\(advantage=gae\(.*\)\)", ", critic", label)
-    return label.replace("GRPO (corrected KL)", "GRPO, corrected").replace("(clip=none)", ", no clip")
+    return label.replace("GRPO (corrected KL)", "GRPO, corrected").replace("correction ", "")
 
 
 def forest(table: pandas.DataFrame, title: str) -> alt.Chart:
@@ -160,7 +158,7 @@ def _forest_of(sweep: str, title: str, asked: Sequence[tuple[str, str]] = ()) ->
 
 def staleness(db: duckdb.DuckDBPyConnection) -> Found:
     table = judged(db, "staleness")
-    split = table["label"].str.extract(r"^(?P<loss>.*) staleness=(?P<rollouts>\d+)$")
+    split = table["label"].str.extract(r"^(?P<loss>.*), staleness (?P<rollouts>\d+)$")
     data = table.assign(loss=[short(x) for x in split["loss"]], rollouts=split["rollouts"].astype(int))
     shown = data[["loss", "rollouts", "last", "low", "high"]]
     order = sorted(shown["rollouts"].unique())

@@ -21,7 +21,7 @@ VIEWS = {
     "table": "table?sweep={sweep}",
     "settings": "table?sweep={sweep}&part=By+setting",
     "frontier": "frontier?sweep={sweep}",
-    "grid": "grid?sweep={sweep}",
+    "tokens": "tokens?sweep={sweep}",
     "problems": "problems?sweep={sweep}",
     "why": "why?sweep={sweep}",
     "audit": "why?sweep={sweep}&group=What+the+loss+optimises&reference=another+policy+than+old",

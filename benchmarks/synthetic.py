@@ -81,7 +81,8 @@ def write_run(
     run: RunFolder, variant: str, seed: int, gain: float, shape: Shape, baseline: str | None
 ) -> None:
     """Write one finished run whose accuracy rises by about `gain`."""
-    algorithm = variant.split(" ")[0]
+    plain = re.match(r"[a-z-]+(?=[ (]|$)", variant)
+    algorithm = plain[0] if plain else variant.split(" ")[0]
     display = NAMES.get(algorithm, algorithm if "<" in algorithm else algorithm.upper())
     axes = dict(axis.split("=", 1) for axis in variant.split(" ")[1:] if "=" in axis)
     write_manifest(

@@ -12,7 +12,6 @@ from dashboard import (
     compare_page,
     evaluations_page,
     frontier_page,
-    grid_page,
     nightly_page,
     overview_page,
     paper_page,
@@ -20,6 +19,7 @@ from dashboard import (
     run_page,
     studies_page,
     table_page,
+    tokens_page,
     why_page,
 )
 from dashboard.view import freeze_imports, with_results
@@ -29,9 +29,9 @@ PAGES = {
     "compare": ("Compare", compare_page.page),
     "table": ("Table", table_page.page),
     "frontier": ("Frontier", frontier_page.page),
-    "grid": ("Grid", grid_page.page),
     "problems": ("Problems", problems_page.page),
     "why": ("Why", why_page.page),
+    "tokens": ("Tokens", tokens_page.page),
     "paper": ("Paper", paper_page.page),
     "run": ("Run", run_page.page),
     "studies": ("Studies", studies_page.page),

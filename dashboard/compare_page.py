@@ -31,9 +31,7 @@ def page(view: View) -> None:
             help="Older runs of the same name, with other settings, as separate variants",
         )  # fmt: skip
         names = series_labels(view, sweeps, superseded)
-        chosen = choose_many(
-            "Variants", list(names.values()), "variants", theme.first_shown(list(names.values()))
-        )
+        chosen = choose_many("Variants", list(names.values()), "variants")
         benchmarks = sweep_report.score_names(view.ask("benchmarks", tuple(sweeps)))
         metrics = view.ask("metric_names")
         default = [*benchmarks, *(name for name in shown_metrics() if name in metrics)]
@@ -52,6 +50,8 @@ def page(view: View) -> None:
             notice(f"! {sweep}: {line}")
     labels = list(names.values())
     shown = curves.panels_of(data, panels)
+    constants = curves.constant(data, [name for name in shown if name not in benchmarks])
+    shown = [name for name in shown if name not in constants] or shown
     seeds = int(data["seeds"].max())
 
     two = bands == curves.AUTOMATIC and seeds == 2
@@ -81,7 +81,7 @@ def page(view: View) -> None:
     explanation = curves.explanation(data, bands, smooth, each=two)
     if imported := _imported(view, shown_labels):
         explanation = [*explanation, f"Trained elsewhere: {', '.join(imported)}."]
-    st.text(" ".join([*explanation, HOW]))
+    st.text(" ".join(filter(None, [*explanation, curves.folded(constants), HOW])))
 
     def figure(across: int) -> str:
         panels = [panel(name, legend=chosen) for name in shown]
@@ -91,13 +91,12 @@ def page(view: View) -> None:
     with st.container(horizontal=True):
         choice = Choice(tuple(sweeps), tuple(chosen), tuple(panels), x=x, superseded=superseded)
         selection = repr((shown_labels, panels, x, bands, smooth, chosen, view.version))
-        _save(figure, lambda: view.shared_page(choice), len(shown), selection)
-        st.download_button(
-            "Data as CSV",
-            lambda: curve_data(view, shown_labels, panels, x, thin=False).to_csv(index=False),
-            "curves.csv",
-            on_click="ignore",
-        )
+        made: dict[str, Callable[[int], Any]] = {
+            SHARED: lambda _: view.shared_page(choice),
+            CSV: lambda _: curve_data(view, shown_labels, panels, x, thin=False).to_csv(index=False),
+        }
+        made = {kind: lambda across, draw=draw: draw(figure(across)) for kind, draw in FORMATS.items()} | made
+        _save(made, len(shown), selection)
 
 
 def _imported(view: View, labels: Mapping[queries.Series, str]) -> list[str]:
@@ -112,26 +111,26 @@ FORMATS: dict[str, Callable[[str], Any]] = {
     "SVG": lambda svg: svg,
     "PDF": vl_convert.svg_to_pdf,
 }
-SHARED = "HTML"
-"""One self-contained file with the curves and the sweeps' tables, tests and notes."""
+SHARED, CSV = "HTML", "CSV"
+"""One self-contained file with the curves and the sweeps' tables, tests and notes; every step of every curve."""
+FILES = {SHARED: ("Page as HTML", "report.html"), CSV: ("Data as CSV", "curves.csv")}
 
 
-def _save(figure: Callable[[int], str], share: Callable[[], str], panels: int, selection: str) -> None:
-    """Make the figure or the page, then offer it for download. Streamlit would lose a file that it makes after the click on
-    the download if that took longer than the time until the page checks for newer results.
+def _save(made: Mapping[str, Callable[[int], Any]], panels: int, selection: str) -> None:
+    """Make a file, then offer it for download: `made` is {format: its contents, given the panels per row}. Streamlit would
+    lose a file that it makes after the click on the download if that took longer than the time until the page checks for
+    newer results.
     """
     with st.popover("Save or share"):
         across = st.slider("Panels per row", 1, max(2, min(6, panels)), max(1, min(4, panels)), key="across")
-        kind = st.segmented_control("Format", [*FORMATS, SHARED], default="PNG", required=True, key="format")
+        kind = str(st.segmented_control("Format", list(made), default="PNG", required=True, key="format"))
         request = (selection, across, kind)
         if st.button("Make"):
-            with st.spinner("Drawing"):
-                made = share() if kind == SHARED else FORMATS[str(kind)](figure(across))
-                st.session_state["figure"] = request, made
+            with st.spinner("Making the file"):
+                st.session_state["figure"] = request, made[kind](across)
         request_made, file = st.session_state.get("figure", (None, None))
         if request_made == request:
-            name = "report.html" if kind == SHARED else f"figure.{str(kind).lower()}"
-            label = "Page as HTML" if kind == SHARED else f"Figure as {kind}"
+            label, name = FILES.get(kind, (f"Figure as {kind}", f"figure.{kind.lower()}"))
             st.download_button(label, file, name, on_click="ignore", type="primary")
 
 

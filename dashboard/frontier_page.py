@@ -13,7 +13,7 @@ from dashboard.widgets import (
     show_legend,
     show_notices,
 )
-from rpg.report import charts, compute_curves, frontier, theme
+from rpg.report import charts, compute_curves, frontier
 from rpg.report.curves import X_TITLES
 from rpg.store.queries import Series
 
@@ -46,7 +46,7 @@ def _paths(view: View, sweep: str, names: dict[str, str], along: frontier.Along 
     name = along.name if along else frontier.TRAINING
     paths = frontier.path_labels(view.ask("manifests", sweep), names, name)
     labels = list(dict.fromkeys(paths[variant] for variant in names if variant in paths))
-    chosen = choose_many("Paths", labels, "paths", theme.first_shown(labels))
+    chosen = choose_many("Paths", labels, "paths")
     data = frontier.paths(view.ask("frontier", sweep), paths, along, per)
     data = data[data["label"].isin(chosen)]
     if data.empty:
@@ -77,7 +77,7 @@ def _paths(view: View, sweep: str, names: dict[str, str], along: frontier.Along 
 
 def _over_k(view: View, sweep: str, names: dict[str, str]) -> None:
     labels = list(names.values())
-    chosen = choose_many("Variants", labels, "variants", theme.first_shown(labels))
+    chosen = choose_many("Variants", labels, "variants")
     shown = {variant: label for variant, label in names.items() if label in chosen}
     data = view.compute(frontier.over_k, sweep, shown)
     if data.empty:
@@ -100,7 +100,7 @@ def _over_k(view: View, sweep: str, names: dict[str, str]) -> None:
 
 def _over_compute(view: View, sweep: str, names: dict[str, str], x: str) -> None:
     labels = list(names.values())
-    chosen = choose_many("Variants", labels, "variants", theme.first_shown(labels))
+    chosen = choose_many("Variants", labels, "variants")
     series = {Series(sweep, variant): label for variant, label in names.items() if label in chosen}
     benchmarks = view.ask("benchmarks", (sweep,))
     if (

@@ -1,15 +1,29 @@
-"""Sweeps and their runs: current state (from the files), progress, time left, failures."""
+"""A sweep at a glance: what it asks, what it has found, at what price, whether its runs are sound; and every run."""
 
 import time
 from typing import Any
 
+import altair as alt
 import pandas
 import streamlit as st
 
 from dashboard.view import View, choose_sweep
-from dashboard.widgets import address, fragment, notice, show_notices
-from rpg.report.summary import MEAN
-from rpg.store import StoreError
+from dashboard.widgets import (
+    SVG,
+    address,
+    choose,
+    fragment,
+    notice,
+    show_answer,
+    show_chart,
+    show_grid,
+    show_legend,
+    show_notices,
+)
+from rpg.report import charts, curves, sweep_report, tables
+from rpg.report.conclusion import conclusion
+from rpg.report.summary import MEAN, Summary
+from rpg.store import StoreError, queries
 from rpg.store.run_folder import RunFolder
 
 ORDER = ["running", "failed", "interrupted", "queued", "pending", "done"]
@@ -20,12 +34,29 @@ def page(view: View) -> None:
     if sweeps.empty:
         st.text("No sweeps yet.")
         return
+    left, right = st.columns([4, 1], vertical_alignment="bottom")
+    sweep = choose_sweep(view, left)
+    with right.popover(f"All {len(sweeps)} sweeps", width="stretch"):
+        _all_sweeps(view, sweeps)
+    summary = view.summary(sweep)
+    show_answer(summary.question, conclusion(summary))
+    _pictures(view, summary)
+    if grid := tables.spending_table(summary):
+        with st.expander(summary.spending or grid.title):
+            show_grid(grid)
+    _live(view, sweep)
+    if flow_run := view.layout.flow_run_url(sweep):
+        st.link_button("Flow run in Prefect", flow_run)
+
+
+def _all_sweeps(view: View, sweeps: pandas.DataFrame) -> None:
     shown = sweeps.assign(
         created=pandas.to_datetime(sweeps["created"], unit="s"),
         share=sweeps["done"] / sweeps["runs"].clip(lower=1),
+        open=[address("overview", sweep=name) for name in sweeps["sweep"]],
     )
     annotations = view.ask("notes_and_tags").set_index("sweep")
-    columns = "sweep share runs done running failed interrupted pending superseded variants created".split()
+    columns = "open share description runs done running failed interrupted pending superseded variants created".split()
     if len(annotations):
         columns += ["tags", "notes"]
         shown = shown.merge(annotations[["tags", "notes"]], how="left", left_on="sweep", right_index=True)
@@ -38,22 +69,53 @@ def page(view: View) -> None:
         shown[columns],
         hide_index=True,
         column_config={
+            "open": st.column_config.LinkColumn("sweep", display_text="sweep=(.*)$"),
             "share": st.column_config.ProgressColumn("finished", format="percent", min_value=0, max_value=1),
             "created": st.column_config.DatetimeColumn("started", format="YYYY-MM-DD HH:mm"),
         },
-        height=min(38 + 35 * len(shown), 250),
+        height=min(38 + 35 * len(shown), 400),
     )
-    sweep = choose_sweep(view)
-    _live(view, sweep)
-    if flow_run := view.layout.flow_run_url(sweep):
-        st.link_button("Flow run in Prefect", flow_run)
+
+
+def _pictures(view: View, summary: Summary) -> None:
+    """What is real, and how it came about: every mark leads to the samples of two variants, or to a run."""
+    labels, sweep = [summary.labels[variant] for variant in summary.variants], summary.sweep
+    series = {queries.Series(sweep, variant): summary.labels[variant] for variant in summary.variants}
+    left, right = st.columns(2)
+    judged = tables.judged(summary)
+    if len(judged):
+        against = tables.baseline_label(summary)
+        links = [
+            address("problems", sweep=sweep, variant=label, against=against) for label in judged["label"]
+        ]
+        with left:
+            st.text("What is real (filled), and what is within noise (hollow)")
+            chart = charts.differences(judged.assign(link=links), against, labels)
+            show_chart(chart.properties(usermeta=SVG), "differences")
+    with right if len(judged) else st.container():
+        x = choose("Mean accuracy over", ["step", "tokens", "hours"], "x")
+        name = tables.headline(summary)
+        data = view.compute(sweep_report.curve_data, series, [name], [], x, None)
+        if data.empty:
+            st.text("No checkpoint has been evaluated yet.")
+            return
+        first = view.ask("runs", sweep).drop_duplicates("variant").set_index("variant")["run"]
+        links = [address("run", sweep=sweep, run=first.get(variant, "")) for variant in data["variant"]]
+        chart = curves.panel(
+            data.assign(link=links), labels, name=name, x=x, points=True, legend=False, height=300
+        )
+        chart.title = alt.Undefined
+        show_chart(chart.properties(usermeta=SVG), "accuracy")
+        show_legend(labels, [label for label in labels if label in set(data["label"])])
 
 
 @fragment(run_every=2)
 def _live(view: View, sweep: str) -> None:
     scores = view.ask("scores", sweep)
     last = scores[scores["benchmark"] == MEAN].sort_values("step").groupby("run")["accuracy"].last().to_dict()
+    names = view.summary(sweep).labels
     rows = [_row(view, record, last) for record in view.ask("runs", sweep).to_dict("records")]
+    rows = [row | {"variant": names.get(row["variant"], row["variant"])} for row in rows]
     if not rows:
         st.text("This sweep has no runs.")
         return

@@ -4,6 +4,7 @@ import streamlit as st
 
 from dashboard.view import REFRESH, View
 from dashboard.widgets import (
+    SVG,
     address,
     choose,
     choose_part,
@@ -83,10 +84,6 @@ def _link(sweep: str, run: str) -> str:
     return address("run", sweep=sweep, run=run)
 
 
-LINKED = {"embedOptions": {"renderer": "svg"}}
-"""Points that are links need to be elements: a keyboard reaches them, and a screen reader names them."""
-
-
 def _show(part: Part) -> None:
     """A part of the report; all text is shown as text."""
     st.subheader(part.title)
@@ -96,7 +93,7 @@ def _show(part: Part) -> None:
         panels = chart if isinstance(chart, list) else []
         for place, (panel, column) in enumerate(zip(panels, rows_of(len(panels)), strict=True)):
             with column:
-                show_chart(panel.properties(usermeta=LINKED), f"study {name} {place}")
+                show_chart(panel.properties(usermeta=SVG), f"study {name} {place}")
         if not panels:
             show_chart(chart, f"study {name}")
     for grid in part.grids:

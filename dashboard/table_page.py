@@ -56,7 +56,8 @@ def page(view: View) -> None:
         judged = tables.judged(summary)
         if len(judged):
             st.subheader("What is real")
-            show_chart(charts.differences(judged, baseline), "differences")
+            labels = [summary.labels[variant] for variant in summary.variants]
+            show_chart(charts.differences(judged, baseline, labels), "differences")
     show_notices(summary.notes, "notes")
     buttons = st.columns([1, 1, 1, 5])
     files = (

@@ -13,7 +13,7 @@ import streamlit as st
 
 from dashboard.widgets import choose, fragment, notice, show_notices
 from rpg.next_steps import command
-from rpg.report import summary
+from rpg.report import labels, summary
 from rpg.report.shared_page import Choice, shared_page
 from rpg.store import Layout, StoreError, queries
 from rpg.store.database import build, open_file, usable
@@ -142,7 +142,7 @@ def choose_sweep(view: View, column: Any = None) -> str:
 def series_labels(view: View, sweeps: Sequence[str], superseded: bool = False) -> dict[queries.Series, str]:
     """Every variant of these sweeps with its label, baselines first; with several sweeps the label names the sweep."""
     variants = view.ask("variants", tuple(sweeps), superseded)
-    return summary.series_labels(variants, view.ask("sweeps").set_index("sweep")["baseline"], sweeps)
+    return labels.series_labels(variants, view.ask("sweeps").set_index("sweep")["baseline"], sweeps)
 
 
 def samples(folder: RunFolder, benchmark: str, step: int) -> pandas.DataFrame:

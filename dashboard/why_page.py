@@ -14,7 +14,7 @@ from dashboard.widgets import (
 )
 from rpg.metrics import groups
 from rpg.next_steps import command
-from rpg.report import charts, curves, theme
+from rpg.report import charts, curves
 from rpg.store import queries
 
 AUDIT = "What the loss optimises"
@@ -29,9 +29,7 @@ def page(view: View) -> None:
         if not sweep:
             return
         names = series_labels(view, [sweep])
-        chosen = choose_many(
-            "Variants", list(names.values()), "variants", theme.first_shown(list(names.values()))
-        )
+        chosen = choose_many("Variants", list(names.values()), "variants")
     shown = {key: label for key, label in names.items() if label in chosen}
     group = choose_part(list(GROUPS), "group")
     if group == AUDIT:
@@ -50,9 +48,13 @@ def _curves(view: View, shown: Labels, labels: list[str], metrics: tuple[str, ..
         return
     two = int(data["seeds"].max()) == 2
     each = curve_data(view, shown, metrics, "step", each_seed=True) if two else None
-    panels = curves.panels(data, labels, metrics, each=each, mean=each is None, height=190, linked=True)
-    show_panels(panels, [label for label in labels if label in set(data["label"])], "curves")
-    st.text(" ".join([*curves.explanation(data, each=each is not None), HOW]))
+    constants = curves.constant(data, curves.panels_of(data, metrics))
+    drawn = data[~data["name"].isin(list(constants))]
+    if len(drawn):
+        panels = curves.panels(drawn, labels, metrics, each=each, mean=each is None, height=190, linked=True)
+        show_panels(panels, [label for label in labels if label in set(data["label"])], "curves")
+    lines = [*curves.explanation(data, each=each is not None), curves.folded(constants), HOW]
+    st.text(" ".join(filter(None, lines)))
 
 
 def _audit(view: View, shown: Labels, names: Labels) -> None:

@@ -182,6 +182,19 @@ _TABLE = HTML.from_string("""
 {% endfor %}</tr>{% endfor %}</tbody></table></div>""")
 
 
+SVG = {"embedOptions": {"renderer": "svg", "loader": {"target": "_self"}}}
+"""Marks that are links need to be elements: a keyboard reaches them, and a screen reader names them."""
+_ANSWER = HTML.from_string("""<div style="max-width: 62rem">
+{% if question %}<div style="opacity: .75; overflow-wrap: anywhere">{{ question }}</div>{% endif %}
+<div style="font-size: 1.45rem; line-height: 1.35; font-weight: 600; margin: .3rem 0; overflow-wrap: anywhere">
+{{- answer }}</div>
+</div>""")
+
+
+def show_answer(question: str, answer: str) -> None:
+    st.html(_ANSWER.render(question=question, answer=answer))
+
+
 def notice(text: str) -> None:
     """One line about something that is missing or broken, as plain text."""
     with st.container(border=True):

@@ -82,6 +82,27 @@ _DECLARED = (
         nightly=Band(0.25, 0.02),
     ),
     Metric(
+        "tool_calls",
+        "calls of an environment's tools per response",
+        "Calls of tools",
+        "Rewards",
+        unit="per response",
+    ),
+    Metric(
+        "failed_calls",
+        "share of the calls that could not be read or failed",
+        "Failed calls",
+        "Rewards",
+        unit="share",
+    ),
+    Metric(
+        "environment_tokens",
+        "tokens per response that an environment wrote: context, never in a loss",
+        "Tokens of the environment",
+        "Work",
+        unit="per response",
+    ),
+    Metric(
         "value_loss", "the critic's loss before each update, mean over the step's", "Value loss", "Updates"
     ),
     Metric(

@@ -58,8 +58,8 @@ ROOMS = (
         outside="mpmath math_verify sympy",
     ),
     _room(
-        "rpg.rewards", "verifiers, graders and their processes, rewards",
-        "rpg.errors rpg.processes rpg.config rpg.answers", "psutil reasoning_gym regex sympy",
+        "rpg.rewards", "verifiers, graders and their processes, rewards, environments",
+        "rpg.errors rpg.processes rpg.config rpg.answers", "psutil reasoning_gym regex sympy transformers",
     ),
     _room(
         "rpg.tasks", "problems: task types, training sets, benchmarks, leaks, preparation",
@@ -73,7 +73,7 @@ ROOMS = (
     _room(
         "rpg.models", "language models: loading, sampling, log-probabilities, warm starts",
         "rpg.errors rpg.catalogue rpg.config rpg.rewards rpg.tasks",
-        "torch transformers tokenizers safetensors huggingface_hub gguf jinja2 peft liger_kernel pip",
+        "torch numpy transformers tokenizers safetensors huggingface_hub gguf jinja2 peft liger_kernel pip",
     ),
     _room(
         "rpg.backends", "shared by both back ends: manifest, prompts, optimizer steps, processes",
@@ -103,6 +103,11 @@ ROOMS = (
         "torch transformers numpy pydantic ray vllm",
     ),
     _room(
+        "rpg.bench", "what a training step costs on this machine: beside bare products, and beside TRL",
+        "rpg.errors rpg.provenance rpg.store rpg.config rpg.rewards rpg.tasks rpg.models rpg.backends.local",
+        "torch transformers trl datasets",
+    ),
+    _room(
         "rpg.importing", "runs from elsewhere, as run folders, live too: of other trainers, of other data folders",
         "rpg.errors rpg.config rpg.store",
     ),
@@ -113,11 +118,16 @@ ROOMS = (
         "torch transformers trl verl inspect_ai",
     ),
     _room(
+        "rpg.adopting", "somebody's data, TRL script or verl command as files to train with",
+        "rpg.errors rpg.auditing rpg.config rpg.rewards rpg.tasks rpg.models rpg.evaluation", "yaml",
+    ),
+    _room(
         "rpg.tracking", "metrics sent to TensorBoard, Weights & Biases, MLflow",
         "rpg.errors rpg.processes rpg.config rpg.store", "torch wandb mlflow pydantic",
     ),
     _room(
-        "rpg.report", "tables, figures and nightly bands from stored results", "rpg.errors rpg.stats rpg.metrics rpg.store",
+        "rpg.report", "tables, figures and nightly bands from stored results",
+        "rpg.errors rpg.stats rpg.catalogue rpg.metrics rpg.store",
         "altair vl_convert jinja2 markupsafe duckdb numpy pandas pylatexenc rich",
     ),
     _room(
@@ -170,9 +180,9 @@ ROOMS = (
     _room(
         "rpg.cli", "the command line",
         "rpg.errors rpg.processes rpg.stats rpg.catalogue rpg.auditing rpg.store rpg.next_steps rpg.config rpg.tasks "
-        "rpg.planning rpg.models rpg.backends.local rpg.backends.verl rpg.evaluation rpg.integrations rpg.tracking "
-        "rpg.importing rpg.report rpg.study rpg.paper flows.monitor flows.machine flows.prefect flows.sweep "
-        "flows.study flows.other_code flows.nightly flows.serve",
+        "rpg.planning rpg.models rpg.backends.local rpg.backends.verl rpg.evaluation rpg.bench rpg.integrations "
+        "rpg.tracking rpg.importing rpg.adopting rpg.report rpg.study rpg.paper flows.monitor flows.machine flows.prefect "
+        "flows.sweep flows.study flows.other_code flows.nightly flows.serve",
         "typer rich duckdb yaml huggingface_hub httpx",
     ),
     _room("flows", "the deployed flows for a Prefect worker of your own", "flows.prefect flows.serve", starts="rpg.cli"),

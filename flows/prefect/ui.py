@@ -72,6 +72,18 @@ def report(layout: Layout, sweep: str) -> None:
     create_markdown_artifact("\n\n".join(parts), key=key("result", sweep), description=f"Result of {sweep}")
 
 
+def verdict(layout: Layout, sweep: str) -> str:
+    """What the sweep has found, in a sentence that the report wrote; "" without one. Shown as an artifact, too."""
+    try:
+        question, _, answer = (layout.reports(sweep) / "verdict.txt").read_text("utf-8").rpartition("\n\n")
+    except OSError:
+        return ""
+    escaped = [re.sub(r"([\\`*_\[\]<>#|!])", r"\\\1", line) for line in (question, answer.strip())]
+    body = "\n\n".join(filter(None, [escaped[0], f"**{escaped[1]}**"]))
+    create_markdown_artifact(body, key=key("verdict", sweep), description=f"Verdict of {sweep}")
+    return answer.strip()
+
+
 def text(kind: str, name: str, lines: Sequence[str]) -> None:
     """What a command printed last, as it was printed."""
     body = "\n".join(lines).replace("```", "'''")
@@ -141,6 +153,7 @@ class TaskOwner:
             report(self._layout, self._sweep)
             raise
         report(self._layout, self._sweep)
+        verdict(self._layout, self._sweep)
 
     def _link(self) -> None:
         """For the dashboard's link; a private server has no page to link to."""

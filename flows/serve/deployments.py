@@ -26,6 +26,7 @@ from flows.nightly import place
 from flows.prefect import ui
 from flows.prefect.flow_runs import FLOW_RUN, WORK, alive, follow
 from flows.serve import forms
+from flows.serve.form_sizes import SEPARATOR
 from rpg.catalogue import algorithms
 from rpg.config.backend import BACKENDS
 from rpg.config.evaluation import ENGINES
@@ -129,7 +130,17 @@ def reasoned(body: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-@deployed(flow_run_name="sweep {config}", description="Train, evaluate and compare.")
+def what_it_is() -> str:
+    """The name of a sweep's flow run: the sweep, and what the form has changed in it."""
+    given = flow_run.parameters
+    name = given.get("name") or str(given.get("config", "")).partition(SEPARATOR)[0]
+    changed = [*given.get("algorithms", ()), *(f"seed {seed}" for seed in given.get("seeds", ()))]
+    changed += [f"{given['steps']} steps"] if given.get("steps") else []
+    changed += [line.strip() for line in given.get("overrides", "").splitlines() if line.strip()]
+    return ", ".join([f"sweep {name}", *changed])[:200]
+
+
+@deployed(flow_run_name=what_it_is, description="Train, evaluate and compare.")
 @reasoned
 def sweep(
     config: Config,
@@ -140,11 +151,12 @@ def sweep(
     overrides: str = "",
     name: Name = "",
     workers: Workers = 0,
-) -> str:
+) -> Any:
     """Run a sweep, like `rpg sweep`: only what is missing is done.
 
     Args:
-        config: Required. A shipped sweep, or one of yours (own/...) from $RPG_CONFIGS or configs/ in the data folder.
+        config: Required. A shipped sweep, or one of yours (own/...) from $RPG_CONFIGS or configs/ in the data folder; the
+            paper's last. The deployment's description says more about each.
         algorithms: Replace the file's algorithms; none: as in the file.
         seeds: Replace the file's seeds; none: as in the file.
         steps: Training steps; 0: as in the file.
@@ -162,7 +174,7 @@ def sweep(
         command(arguments, sweep_name)
     finally:
         ui.report(Layout.at(), sweep_name)
-    return sweep_name
+    return Completed(message=ui.verdict(Layout.at(), sweep_name) or sweep_name, data=sweep_name)
 
 
 @deployed(flow_run_name="study {config}", description="Tune with equal effort, register, compare.")

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 from prefect import serve
 from prefect.client.orchestration import get_client
@@ -23,7 +24,7 @@ from prefect.exceptions import ObjectNotFound
 from flows.prefect.flow_runs import WORK, folder_tag
 from flows.serve import forms
 from flows.serve.deployments import DEPLOYED
-from flows.serve.form_sizes import cost_paragraph
+from flows.serve.form_sizes import choices
 from rpg.processes import die_with_parent, parent_mark
 from rpg.store import StoreError, atomic_write_json, home
 from rpg.store.atomic_files import read_json_object
@@ -86,26 +87,27 @@ def _enter_empty_folder(folder: Path) -> None:
 
 
 def _refresh() -> None:
-    """Keep the configurations in the forms, and their costs, as they are on disk."""
+    """Keep the configurations in the forms, and what they take, as they are on disk; the table is the description's."""
     while True:
         time.sleep(REFRESH_SECONDS)
         # Whatever fails here, the server being away or a file in the middle of an edit: the next try is seconds away.
         with contextlib.suppress(Exception), get_client(sync_client=True) as client:
             roots = forms.roots(home())
-            configs = forms.configs(roots)
-            for name, field, choices, note in (
-                ("sweep", "config", list(configs), cost_paragraph(configs, roots.home)),
+            sweeps = choices(forms.configs(roots), roots.home)
+            for name, field, lines, table in (
+                ("sweep", "config", list(sweeps.lines), sweeps.table),
                 ("study", "config", list(forms.studies(roots)), ""),
                 ("nightly", "sweeps", list(forms.nights(roots)), ""),
             ):
                 deployment = client.read_deployment_by_name(f"{name}/{name}")
                 schema = deployment.parameter_openapi_schema or {}
-                shown = schema["properties"][field]
-                first = shown.get("description", "").partition("\n\n")[0]
-                update = {"enum": choices, "description": "\n\n".join(filter(None, [first, note]))}
-                if {key: shown.get(key, "") for key in update} != update:
-                    shown |= update
-                    client.update_deployment(deployment.id, DeploymentUpdate(parameter_openapi_schema=schema))
+                first = (deployment.description or "").partition("\n\n")[0]
+                update: dict[str, Any] = {"description": "\n\n".join(filter(None, [first, table]))}
+                if schema["properties"][field].get("enum") != lines:
+                    schema["properties"][field]["enum"] = lines
+                    update["parameter_openapi_schema"] = schema
+                if deployment.description != update["description"] or len(update) > 1:
+                    client.update_deployment(deployment.id, DeploymentUpdate(**update))
 
 
 if __name__ == "__main__":

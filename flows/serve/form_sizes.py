@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import Field, ValidationError
 
@@ -28,7 +30,11 @@ _CHARACTERS = 200
 """More than a tiny model's vocabulary has."""
 AGAIN_SECONDS = 3600.0
 """How long the times that were measured on finished runs are kept."""
-HEAD = "Cost of each configuration without changes (time: one run after another, as in finished runs of that size): "
+HEAD = "What each sweep takes without changes. Time: one run after another, as in finished runs of that size."
+SEPARATOR = " · "
+"""Between a sweep's name, its question and its time, in the form; forms.sweep reads the name only."""
+MOST = 80
+"""Characters of a question in the form."""
 
 
 class Limits(Section):
@@ -106,16 +112,50 @@ def texts(value: Any, at: str = "") -> Iterator[tuple[str, str]]:
             yield from texts(inner, f"{at}.{key}" if at else str(key))
 
 
-def cost_paragraph(files: Mapping[str, Path], home: Path) -> str:
-    """What each file costs, computed again when one has changed; Prefect's form renders Markdown, but no tables."""
+class Choices(NamedTuple):
+    """The sweeps of a form: a line for each, the small ones first, and a table (Markdown) with all that is known."""
+
+    lines: tuple[str, ...]
+    table: str
+
+
+def choices(files: Mapping[str, Path], home: Path) -> Choices:
+    """Computed again when a file has changed, and now and then."""
     changed = ((name, path, path.exists() and path.stat().st_mtime) for name, path in files.items())
-    return _cost_paragraph(tuple(changed), home, time.monotonic() // AGAIN_SECONDS)
+    return _choices(tuple(changed), home, time.monotonic() // AGAIN_SECONDS)
 
 
 @lru_cache(maxsize=1)
-def _cost_paragraph(files: tuple[tuple[str, Path, float], ...], home: Path, _period: float) -> str:
-    times = measured(Layout.at(home))
-    return HEAD + " · ".join(f"`{name}` {cost_line(path, times, Layout.at(home))}" for name, path, _ in files)
+def _choices(files: tuple[tuple[str, Path, float], ...], home: Path, _period: float) -> Choices:
+    times, layout = measured(Layout.at(home)), Layout.at(home)
+    rows = []
+    for name, path, _ in files:
+        question, size, takes = "", math.inf, ""
+        with suppress(UserError, OSError, ValueError):  # `cost_line` says so
+            sweep = load_sweep(path, {}, lambda _: "")
+            specs = [run.spec for run in sweep.runs]
+            takes = _time(specs, times) or f"{len(specs)} run{'s' * (len(specs) > 1)}"
+            size = sum(cost(spec).optimizer_steps for spec in specs)
+            question = _question(sweep.spec.description)
+        rows.append(("GPU hours" in takes, size, name, " ".join(question.split()), takes, path))
+    rows.sort(key=lambda row: row[:3])
+    lines = tuple(
+        SEPARATOR.join(filter(None, [name, question, takes])) for _, _, name, question, takes, _ in rows
+    )
+    body = [
+        f"| {name} | {question.replace('|', ' ')} | {cost_line(path, times, layout)} |"
+        for _, _, name, question, _, path in rows
+    ]
+    return Choices(
+        lines, "\n".join([HEAD, "", "| sweep | question | what it takes |", "|---|---|---|", *body])
+    )
+
+
+def _question(description: str) -> str:
+    """The first question of a description, or its first sentence, in at most 80 characters."""
+    sentences: list[str] = re.findall(r"[^.?!]+[.?!]?", " ".join(description.split()))
+    asked = next((text for text in sentences if text.endswith("?")), (*sentences, "")[0]).strip()
+    return asked if len(asked) <= MOST else asked[: MOST - 1].rstrip() + "…"
 
 
 def cost_line(path: Path, times: Measured, layout: Layout) -> str:

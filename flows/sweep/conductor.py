@@ -80,6 +80,7 @@ def register(sweep: Sweep, layout: Layout, fresh: bool = False) -> list[RunFolde
         {
             "name": sweep.spec.name,
             "description": sweep.spec.description,
+            "labels": dict(sweep.labels),
             "source": sweep.source,
             "path": str(sweep.path),
             "baseline": sweep.baseline,

@@ -99,12 +99,18 @@ def coupled_moments(
     return Moments(mean, square - (mean @ mean).item())
 
 
-def moments(world: World, logits: Tensor, slope: Tensor, beside: Tensor | float = 0.0) -> Moments:
+def moments(
+    world: World,
+    logits: Tensor,
+    slope: Tensor,
+    beside: Tensor | float = 0.0,
+    weights: Tensor | None = None,
+) -> Moments:
     """Push slopes (N, T) through the scores of the tabular policy, add the steps `beside` (N, S * V), and average over
-    responses of `old`.
+    responses of `old`, or with `weights` (N,).
     """
     steps = beside - torch.einsum("nt,ntk->nk", slope, _scores(world, logits))
-    weights = world.probabilities(world.old)
+    weights = world.probabilities(world.old) if weights is None else weights
     mean = weights @ steps
     return Moments(mean, (weights @ (steps * steps).sum(-1) - mean @ mean).item())
 

@@ -5,6 +5,7 @@ Shapes: N responses (all there are), T tokens, S states (prefixes), V vocabulary
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
@@ -28,6 +29,8 @@ class World:
     old: Tensor  # (S, V) logits
     ref: Tensor  # (S, V) logits
     direction: Tensor  # (S, V) logits
+    environment: Tensor | None = None
+    """(N, T) log-probability of the tokens that an environment writes, zero elsewhere; these are not in `mask`."""
 
     def policy(self, drift: float) -> Tensor:
         """Logits (S, V) of the trained policy."""
@@ -40,11 +43,16 @@ class World:
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """(N,) probability of every response."""
-        return self.log_probs(logits).sum(-1).exp()
+        return self._chances(logits).sum(-1).exp()
+
+    def _chances(self, logits: Tensor) -> Tensor:
+        """(N, T) log-probability of every token, whoever writes it."""
+        log_probs = self.log_probs(logits)
+        return log_probs if self.environment is None else log_probs + self.environment
 
     def state_weights(self, logits: Tensor) -> Tensor:
         """(S,) how often each prefix is visited per response."""
-        log_probs = self.log_probs(logits)
+        log_probs = self._chances(logits)
         reached = (log_probs.cumsum(-1) - log_probs).exp()
         weights = torch.zeros(len(logits), dtype=logits.dtype)
         weights[self.states[self.mask]] = reached[self.mask]  # responses that share a prefix agree on it
@@ -63,6 +71,11 @@ def world(vocabulary: int = 3, length: int = 3, seed: int = 0, eos: bool = False
     if eos:
         ended = {tuple(r[: r.index(0) + 1]) if 0 in r else r for r in responses}
         responses = sorted(ended, key=lambda r: (len(r), r))
+    return of_responses(responses, vocabulary, length, seed)
+
+
+def of_responses(responses: Sequence[tuple[int, ...]], vocabulary: int, length: int, seed: int) -> World:
+    """A world of these responses, with random logits and rewards."""
     index: dict[tuple[int, ...], int] = {}
     for response in responses:
         for t in range(len(response)):

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     import typer
 
 # Modules of this package that register their commands when they are imported.
-_MODULES = """algorithms data data_folder doctor evaluate execution export import_ init model render report serve
+_MODULES = """adopt algorithms bench data data_folder doctor evaluate execution export import_ init model render report serve
     show study""".split()
 # Title on the help page -> its commands, in order.
 _COMMANDS = {
-    "Run": "init show sweep study train data model evaluate",
+    "Run": "init adopt show sweep study train data model evaluate",
     "Results": "status report dashboard sql export import merge note tag push aggregate",
     "Algorithms": "list audit paper render",
-    "Operations": "serve worker nightly reconcile rm gc doctor",
+    "Operations": "serve worker nightly reconcile rm gc doctor bench",
 }
 
 

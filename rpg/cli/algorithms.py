@@ -74,7 +74,7 @@ def _tasks(name: str | None) -> None:
 
 @app.command(
     epilog="Examples: rpg audit · rpg audit rpg-urkl --figure audit.svg · rpg audit --json > audit.json · "
-    "rpg audit --checkpoint rpg-data/runs/quickstart/RUN/15 --staleness 2"
+    "rpg audit --turns · rpg audit --checkpoint rpg-data/runs/quickstart/RUN/15 --staleness 2"
 )
 def audit(
     name: Annotated[str | None, typer.Argument(help="Algorithm; the whole catalogue if omitted.")] = None,
@@ -116,6 +116,13 @@ def audit(
     field: Annotated[
         bool, typer.Option("--field", help="Measure every loss as other trainers ship it, in one table.")
     ] = False,
+    turns: Annotated[
+        bool,
+        typer.Option(
+            "--turns",
+            help="Say which losses stay exact where an environment has turns (docs/losses/turns.md).",
+        ),
+    ] = False,
     output: Annotated[
         Path | None, typer.Option(help="With --field: write a page (.html) or a table (.md) instead.")
     ] = None,
@@ -132,15 +139,13 @@ def audit(
     from rpg.catalogue import algorithm
     from rpg.store import atomic_write_text
 
-    if config is not None or field:
-        if (config is not None and field) or any(x is not None for x in (name, figure, checkpoint)):
+    if config is not None or field or turns:
+        alone = [config is not None, field, turns, *(x is not None for x in (name, figure, checkpoint))]
+        if sum(alone) > 1:
             refuse(
-                "--config FILE and --field cannot be combined, nor with an algorithm, --figure or --checkpoint"
+                "--config FILE, --field and --turns cannot be combined, nor with an algorithm, --figure or --checkpoint"
             )
-        if config is not None:
-            _on_config(config, as_json)
-        else:
-            _on_field(output, as_json)
+        _on_other_losses(config, turns, output, as_json)
         return
     if checkpoint is not None:
         if figure is not None:
@@ -182,6 +187,29 @@ def _on_config(config: Path, as_json: bool) -> None:
     else:
         for sentence in sentences:
             console.print(f"- {sentence}", markup=False, highlight=False)
+
+
+def _on_other_losses(config: Path | None, turns: bool, output: Path | None, as_json: bool) -> None:
+    if config is not None:
+        _on_config(config, as_json)
+    elif turns:
+        _on_turns(as_json)
+    else:
+        _on_field(output, as_json)
+
+
+def _on_turns(as_json: bool) -> None:
+    from rich.markdown import Markdown
+
+    from rpg.auditing.turn_audit import as_json as json_of
+    from rpg.auditing.turn_audit import as_markdown, audit_turns
+
+    with error_console.status("auditing by enumeration ..."):
+        rows = audit_turns()
+    if as_json:
+        print(json_of(rows))
+    else:
+        console.print(Markdown(as_markdown(rows)))
 
 
 def _on_field(output: Path | None, as_json: bool) -> None:

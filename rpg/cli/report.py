@@ -83,12 +83,20 @@ def report(
     html: Annotated[
         Path | None, typer.Option("--html", help="Write the selection to this self-contained file.")
     ] = None,
+    paper: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write tables, figures, BibTeX and a reproducibility appendix for LaTeX to this folder."
+        ),
+    ] = None,
+    columns: Annotated[int, typer.Option(help="With --paper: columns of its page.", min=1, max=2)] = 2,
     home: Home = None,
 ) -> None:
     """Compare the variants of a sweep: last and best with intervals. Writes PNG, SVG, HTML, Markdown and LaTeX.
 
     Several sweeps, or a selection of variants and panels, become one HTML file that can be shared.
     """
+    from rpg.report.paper_files import write_paper
     from rpg.report.shared_page import Choice, default_path, print_shared, write_shared
     from rpg.report.sweep_report import print_report, write_report
     from rpg.store.database import build
@@ -104,7 +112,11 @@ def report(
     if not chosen:
         write_report(layout, sweeps[0])
         print_report(layout, sweeps[0], console, superseded, at)
+        for path in write_paper(layout, sweeps[0], paper, columns) if paper else ():
+            complain(f"wrote {path}")
         return
+    if paper is not None:
+        refuse("--paper takes one sweep as a whole")
     choice = Choice(tuple(sweeps), tuple(variant), tuple(panel), baseline, superseded=superseded)
     path = write_shared(layout, choice, (html or default_path(layout, choice)).absolute())
     print_shared(layout, choice, console)

@@ -107,7 +107,7 @@ def print_cost(sweep: Sweep, layout: Layout) -> None:
 
 def _print_disk(sweep: Sweep) -> None:
     from rpg.planning.gpu_estimate import Assumptions, problems_of
-    from rpg.planning.space import disk
+    from rpg.planning.space import disk, token_records
 
     sizes = [disk(run.spec, problems_of(run.spec, Assumptions())) for run in sweep.runs]
     disks = [size for size in sizes if size]
@@ -120,6 +120,13 @@ def _print_disk(sweep: Sweep) -> None:
         f"about {size_text(after)} on disk afterwards{less}, at most {size_text(most)} if all train at once; "
         f"training.keep_checkpoints: {sweep.runs[0].spec.training.keep_checkpoints}"
     )
+    if records := sum(token_records(run.spec) for run in sweep.runs):
+        verl = any(run.spec.backend.type == "verl" for run in sweep.runs)
+        say(
+            "training.token_records: verl keeps none; only the embedded trainer does"
+            if verl
+            else f"of which records of tokens (training.token_records) at most {size_text(records)}"
+        )
 
 
 def _print_memory(sweep: Sweep) -> None:

@@ -44,6 +44,9 @@ class BackendSection(Section):
     truncates: ClassVar[bool] = False
     """Sampling can be restricted to part of the vocabulary, with the log-probabilities of that distribution."""
 
+    takes_turns: ClassVar[bool] = False
+    """A response can have turns of an environment (task.type environment)."""
+
     trains_adapters: ClassVar[bool] = False
     """`model.lora` is supported: adapters are trained, and merged into exported checkpoints."""
 
@@ -164,6 +167,7 @@ class LocalBackend(BackendSection):
     rounds_sampler: ClassVar[bool] = True
     has_teacher: ClassVar[bool] = True
     truncates: ClassVar[bool] = True
+    takes_turns: ClassVar[bool] = True
     corrects_sampler: ClassVar[bool] = True
     trains_adapters: ClassVar[bool] = True
 

@@ -19,9 +19,12 @@ from typing import Any
 from rpg.config.errors import ConfigError, nearest
 from rpg.config.reward import PythonReward
 from rpg.config.run_spec import RunSpec
+from rpg.config.task import EnvironmentTask
 
-FIELD = "reward.function"
-"""How messages name the field."""
+FIELD, FACTORY = "reward.function", "task.factory"
+"""How messages name the fields."""
+Coded = PythonReward | EnvironmentTask
+"""A section that names code."""
 
 
 @dataclass(frozen=True)
@@ -66,45 +69,61 @@ def locate(data: dict[str, Any], file: Path) -> dict[str, Any]:
     """A raw run in which every function is searched beside `file`, unless a file merged before has set a folder."""
     reward = data.get("reward")
     parts = reward if isinstance(reward, list) else [reward]
-    located = [
-        {"beside": str(file.parent.resolve()), **part}
-        if isinstance(part, dict) and part.get("type") == "python"
-        else part
+    beside = {"beside": str(file.parent.resolve())}
+    placed = [
+        {**beside, **part} if isinstance(part, dict) and part.get("type") == "python" else part
         for part in parts
     ]
-    return data if reward is None else {**data, "reward": located if isinstance(reward, list) else located[0]}
+    if reward is not None:
+        data = {**data, "reward": placed if isinstance(reward, list) else placed[0]}
+    task = data.get("task")
+    return {**data, "task": {**beside, **task}} if isinstance(task, dict) and "factory" in task else data
+
+
+def _named(spec: RunSpec) -> dict[str, Coded]:
+    """The sections of a run that name code, by their keys in a manifest."""
+    named: dict[str, Coded] = {part.called(): part for part in spec.reward if isinstance(part, PythonReward)}
+    if isinstance(spec.task, EnvironmentTask):
+        named[FACTORY] = spec.task
+    return named
 
 
 def with_digests(spec: RunSpec, where: str) -> RunSpec:
     """The run with the digest of each function that it names. Raises ConfigError: a function cannot be found or read,
     or its digest differs from the one in the file."""
-    if not any(isinstance(part, PythonReward) for part in spec.reward):
+    dated = {id(part): _with_digest(part, where) for part in _named(spec).values()}
+    if not dated:
         return spec
-    parts = tuple(_with_digest(p, where) if isinstance(p, PythonReward) else p for p in spec.reward)
-    return spec.model_copy(update={"reward": parts})
+    parts = tuple(dated.get(id(part), part) for part in spec.reward)
+    return spec.model_copy(update={"reward": parts, "task": dated.get(id(spec.task), spec.task)})
 
 
 def kept_sources(spec: RunSpec) -> dict[str, list[dict[str, str]]]:
-    """For a manifest: name of a part of the reward -> the source from which its function is executed. Raises
+    """For a manifest: name of a part of the reward, or FACTORY -> the source that is executed. Raises
     ConfigError: it has changed since the run was planned."""
-    return {part.called(): kept_source(part) for part in spec.reward if isinstance(part, PythonReward)}
+    return {name: kept_source(part) for name, part in _named(spec).items()}
 
 
-def kept_source(part: PythonReward) -> list[dict[str, str]]:
+def kept_source(part: Coded) -> list[dict[str, str]]:
     """The modules of one function as they are now, as plain data. Raises ConfigError: they cannot be read, or are not
     those of the part's digest."""
-    modules = sources(part.function, part.beside or Path.cwd(), "reward")
+    modules = sources(part.function, part.beside or Path.cwd(), _field(part))
     if part.digest is not None and digest(modules) != part.digest:
         raise ConfigError(f"{modules[0].path}: was changed after the run was planned; try again")
     return [asdict(module) for module in modules]
 
 
-def _with_digest(part: PythonReward, where: str) -> PythonReward:
-    modules = sources(part.function, part.beside or Path.cwd(), where)
+def _field(part: Coded) -> str:
+    return FIELD if isinstance(part, PythonReward) else FACTORY
+
+
+def _with_digest(part: Coded, where: str) -> Coded:
+    modules = sources(part.function, part.beside or Path.cwd(), f"{where}: {_field(part)}")
     current = digest(modules)
     if part.digest is not None and part.digest != current:
+        section = _field(part).partition(".")[0]
         raise ConfigError(
-            f"{where}: reward.digest: {part.digest!r}, but {modules[0].path} has the digest {current!r}; leave the "
+            f"{where}: {section}.digest: {part.digest!r}, but {modules[0].path} has the digest {current!r}; leave the "
             "field out to use the function as it is now"
         )
     return part.model_copy(update={"digest": current})
@@ -120,7 +139,7 @@ def _required(module: str, beside: Path, where: str) -> Path:
             else f" {beside} contains no Python file."
         )
         raise ConfigError(
-            f"{where}: {FIELD}: no module {module!r}{nearest(module, modules)}{shown} "
+            f"{where}: no module {module!r}{nearest(module, modules)}{shown} "
             "Accepted: a file beside the YAML file, or an installed module, as module:function"
         )
     return path
@@ -152,9 +171,9 @@ def _parsed(path: Path, where: str) -> tuple[str, ast.Module]:
         text = path.read_text("utf-8")
         return text, ast.parse(text, str(path))
     except SyntaxError as error:
-        raise ConfigError(f"{where}: {FIELD}: {path}: line {error.lineno}: {error.msg}") from None
+        raise ConfigError(f"{where}: {path}: line {error.lineno}: {error.msg}") from None
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{where}: {FIELD}: {path}: cannot be read: {error}") from None
+        raise ConfigError(f"{where}: {path}: cannot be read: {error}") from None
 
 
 def _check_defined(name: str, tree: ast.Module, path: Path, where: str) -> None:
@@ -164,7 +183,7 @@ def _check_defined(name: str, tree: ast.Module, path: Path, where: str) -> None:
         return
     functions = sorted(node.name for node in tree.body if isinstance(node, ast.FunctionDef))
     shown = f" Accepted: {', '.join(functions)}" if functions else " It defines no function"
-    raise ConfigError(f"{where}: {FIELD}: {path}: has no function {name!r}{nearest(name, functions)}{shown}")
+    raise ConfigError(f"{where}: {path}: has no function {name!r}{nearest(name, functions)}{shown}")
 
 
 def _bound(body: list[ast.stmt]) -> Iterator[str]:

@@ -177,6 +177,7 @@ def former_identity(spec: RunSpec, data_digest: str) -> str:
     resolved = frozen_dump(spec)
     del resolved["evaluation"]["place"]
     resolved["backend"].pop("place", None)
+    resolved["training"].pop("token_records", None)
     resolved["task"] |= spec.task.by_content()
     return digest({"spec": resolved, "data": data_digest})
 

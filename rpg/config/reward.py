@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from rpg.config.section import CODE, NAME, OPERATES, PATH, Positive, Section, default_type, regular_expression
+from rpg.config.section import (
+    CODE,
+    NAME,
+    OPERATES,
+    PATH,
+    Positive,
+    Section,
+    default_type,
+    module_function,
+    regular_expression,
+)
 
 Name = Annotated[str, NAME, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
-
-
-def _module_function(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", text):
-        raise ValueError("expected module:function, e.g. my_rewards:score for `score` of my_rewards.py")
-    return text
 
 
 class RewardSection(Section):
@@ -70,7 +73,7 @@ class PythonReward(RewardSection):
     """
 
     type: Literal["python"]
-    function: Annotated[str, CODE, AfterValidator(_module_function)]
+    function: Annotated[str, CODE, AfterValidator(module_function)]
     """`module:function`, e.g. `my_rewards:score` for the function `score` of `my_rewards.py`."""
     weights: dict[str, float] = {}  # noqa: RUF012 (pydantic copies it)
     """Weights of the values, for a function that returns named values. A value without a weight has weight 1."""
@@ -87,6 +90,12 @@ class PythonReward(RewardSection):
         return self.name or self.function.rpartition(":")[2].lower().strip("_") or "python"
 
 
+class EnvironmentReward(RewardSection):
+    """What the environment's `get_reward` returns; for tasks of type environment."""
+
+    type: Literal["environment"]
+
+
 class ModelReward(RewardSection):
     """A reward model: a Hugging Face sequence classifier with one output, applied to prompt and response as a chat."""
 
@@ -99,7 +108,7 @@ class ModelReward(RewardSection):
 
 
 Reward = Annotated[
-    CorrectnessReward | FormatReward | LengthReward | PythonReward | ModelReward,
+    CorrectnessReward | FormatReward | LengthReward | PythonReward | EnvironmentReward | ModelReward,
     Field(discriminator="type"),
     default_type("correctness"),
 ]

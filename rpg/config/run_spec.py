@@ -14,9 +14,9 @@ from rpg.catalogue import Algorithm, algorithm
 from rpg.config.backend import Backend, LocalBackend
 from rpg.config.evaluation import Evaluation, ThisMachine, VllmEngineSpec
 from rpg.config.model import Model, TinyModel, bfloat16, lora_of
-from rpg.config.reward import CorrectnessReward, Rewards
+from rpg.config.reward import CorrectnessReward, EnvironmentReward, Rewards
 from rpg.config.section import ADDRESS, NAME, OPERATES, Section
-from rpg.config.task import ChainTask, RewardVerifier, Task
+from rpg.config.task import ChainTask, EnvironmentTask, RewardVerifier, Task
 from rpg.config.tracking import Trackers
 from rpg.config.training import Rollout, Training
 
@@ -77,6 +77,7 @@ class RunSpec(Section):
                 )
         self._check_sampler()
         self._check_truncation()
+        self._check_turns()
         self._check_teacher()
         if self.algorithm.advantage.type == "gae" and (lora_of(self.model) or not self.backend.has_teacher):
             raise ValueError(
@@ -168,6 +169,30 @@ class RunSpec(Section):
                     "distribution and does not know which tokens could be drawn (docs/verl-inside.md, Sampling), so its "
                     "ratios would not match the samples; accepted: "
                     f"rollout.{field} {shown}, or backend.type local"
+                )
+
+    def _check_turns(self) -> None:
+        """Raises ValueError if an environment is asked for where none can take its turns."""
+        rollout, whole = self.rollout, Rollout()
+        if not isinstance(self.task, EnvironmentTask):
+            if any(isinstance(part, EnvironmentReward) for part in self.reward):
+                raise ValueError(
+                    f"reward {{type: environment}}: a task of type {self.task.type} has no environment"
+                )
+            return
+        if not self.backend.takes_turns:
+            raise ValueError(
+                f"task.type environment: backend {self.backend.type} draws a response in one turn and would train on it "
+                "without the environment; accepted: backend.type local"
+            )
+        if self.evaluation.engine.type != "local" or not isinstance(self.evaluation.place, ThisMachine):
+            raise ValueError(
+                "task.type environment: accepted: evaluation.engine local, evaluation.place this machine"
+            )
+        for field in ("top_p", "top_k", "min_p", "min_response_tokens"):
+            if getattr(rollout, field) != getattr(whole, field):
+                raise ValueError(
+                    f"rollout.{field}: with task.type environment all tokens can be sampled at any place"
                 )
 
     def task_benchmarks(self) -> tuple[str, ...]:

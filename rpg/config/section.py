@@ -72,6 +72,13 @@ def kinds_of(union: Any) -> dict[str, Any]:
     return {get_args(member.model_fields["type"].annotation)[0]: member for member in members}
 
 
+def module_function(text: str) -> str:
+    """The text itself. Raises ValueError if it is not `module:name`."""
+    if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", text):
+        raise ValueError("expected module:function, e.g. my_rewards:score for `score` of my_rewards.py")
+    return text
+
+
 def regular_expression(text: str) -> str:
     """The text itself. Raises ValueError if it is not a regular expression."""
     try:

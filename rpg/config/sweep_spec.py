@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import itertools
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -43,7 +44,8 @@ class SweepSpec(BaseModel):
     run: dict[str, Any] = {}
     """Run sections that are merged over `base`."""
     axes: dict[str, list[Any]] = {}
-    """Dotted field -> values. Every combination of the axes is a run."""
+    """Dotted field -> values. Every combination of the axes is a run. A mapping may also have a `label`, its name in
+    reports: `{name: grpo, clip: null, label: "GRPO, unclipped"}`. A label changes no run."""
     zip: list[list[str]] = []
     """Groups of axes that advance together instead of being combined. Their lists must have the same length."""
     exclude: list[dict[str, Any]] = []
@@ -82,6 +84,8 @@ class Sweep:
     source: str
     path: Path
     reported: bool = True
+    labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Part of a variant's name -> what reports call it."""
 
 
 def load_sweep(
@@ -98,7 +102,7 @@ def load_sweep(
     or add one; `name` replaces the file's. `data_digest` maps a run to the digest of its data, which is part of the
     run's identity. Raises ConfigError: naming the file, the field, the value and what would be accepted.
     """
-    spec = _read_spec(path, axes, name)
+    spec, given = _read_spec(path, axes, name)
     base = load_raw_run(shipped.base(path, spec.base), (path.resolve(),)) if spec.base else {}
     base = merge(base, spec.run)
     varied = {field: values for field, values in spec.axes.items() if field not in overrides}
@@ -109,6 +113,7 @@ def load_sweep(
 
     runs: list[PlannedRun] = []
     by_id: dict[str, str] = {}
+    labels: dict[str, str] = {}
     several = {field: values for field, values in varied.items() if len(values) > 1}
     for point in _points(varied, spec, path, overrides):
         if any(all(_same(point.get(k), v) for k, v in entry.items()) for entry in spec.exclude):
@@ -123,10 +128,13 @@ def load_sweep(
             )
         by_id[planned.run_id] = at
         runs.append(planned)
+        for axis, value in point.items():
+            if text := given.get((axis, canonical_json(value))):
+                labels[_part(axis, value, several)] = text
     if not runs:
         raise ConfigError(f"{path}: exclude: leaves no run")
     baseline = _baseline(spec.baseline, runs, path, bool(overrides or axes))
-    return Sweep(spec, tuple(runs), baseline, path.read_text(encoding="utf-8"), path)
+    return Sweep(spec, tuple(runs), baseline, path.read_text(encoding="utf-8"), path, labels=labels)
 
 
 def load_file(path: Path, overrides: dict[str, Any], data_digest: Callable[[RunSpec], str]) -> Sweep:
@@ -151,8 +159,10 @@ def single_run(
     return Sweep(spec, (planned,), None, path.read_text(encoding="utf-8"), path)
 
 
-def _read_spec(path: Path, axes: dict[str, list[Any]] | None, name: str | None) -> SweepSpec:
-    """The fields of a sweep file, with a name and axes from the command line."""
+def _read_spec(
+    path: Path, axes: dict[str, list[Any]] | None, name: str | None
+) -> tuple[SweepSpec, dict[tuple[str, str], str]]:
+    """The fields of a sweep file, with a name and axes from the command line; and {(axis, value as JSON): its label}."""
     raw = read_mapping(path)
     if "name" not in raw and not raw.keys().isdisjoint(RunSpec.model_fields):
         raise ConfigError(
@@ -172,7 +182,18 @@ def _read_spec(path: Path, axes: dict[str, list[Any]] | None, name: str | None) 
     if axes:
         fixed = {k: v for k, v in (raw.get("set") or {}).items() if k not in axes}
         raw |= {"axes": {**(raw.get("axes") or {}), **axes}, "set": fixed}
-    return checked(SweepSpec, raw, path)
+    spec = checked(SweepSpec, raw, path)
+    labels = {}
+    for axis, values in spec.axes.items():
+        for value in values:
+            if isinstance(value, dict) and "label" in value:
+                text = value.pop("label")
+                if not isinstance(text, str) or not text.strip() or len(text) > 80:
+                    raise ConfigError(
+                        f"{path}: axes.{axis}: label: {text!r} is not a text of 1 to 80 characters"
+                    )
+                labels[axis, canonical_json(value)] = text.strip()
+    return spec, labels
 
 
 def with_values(base: dict[str, Any], values: dict[str, Any], path: Path, source: str, where: str) -> RunSpec:
@@ -272,16 +293,17 @@ def value_text(value: Any) -> str:
 
 def plan_run(run: RunSpec, point: dict[str, Any], varied: dict[str, list[Any]], digest: str) -> PlannedRun:
     """Name a run: variant = algorithm and the varied axes but the seed; folder = variant, seed, identity."""
-
-    def name(axis: str) -> str:
-        return value_text(_telling(point[axis], varied.get(axis, [])))
-
-    head = name("algorithm") if "algorithm" in point else run.algorithm.name
-    named = [k for k in varied if k not in ("algorithm", "seed")]
-    rest = [f"{k.removeprefix('algorithm.')}={name(k)}" for k in named]
-    variant = " ".join([head, *rest])
+    named = [axis for axis in varied if axis not in ("algorithm", "seed")]
+    head = _part("algorithm", point.get("algorithm", run.algorithm.name), varied)
+    variant = " ".join([head, *(_part(axis, point[axis], varied) for axis in named)])
     run_id = identity(run, digest)
     return PlannedRun(run_folder(variant, run.seed, run_id), run_id, variant, point, run, digest)
+
+
+def _part(axis: str, value: Any, varied: dict[str, list[Any]]) -> str:
+    """What a value adds to the name of a variant."""
+    text = value_text(_telling(value, varied.get(axis, [])))
+    return text if axis == "algorithm" else f"{axis.removeprefix('algorithm.')}={text}"
 
 
 def run_folder(name: str, seed: int, run_id: str) -> str:

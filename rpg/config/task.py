@@ -11,7 +11,18 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
 
 from rpg.config.data_source import Chat, DataSource, FileColumns
-from rpg.config.section import BY_CONTENT, NAME, PATH, Positive, Section, default_type, kinds_of
+from rpg.config.section import (
+    BY_CONTENT,
+    CODE,
+    NAME,
+    OPERATES,
+    PATH,
+    Positive,
+    Section,
+    default_type,
+    kinds_of,
+    module_function,
+)
 
 RECIPE_TEMPLATE = (
     "Solve the following math problem step by step. The last line of your response should be of the form "
@@ -252,6 +263,51 @@ class FileTask(TaskSection):
         return {**raw, **named, **_chat_paths(raw, at)}
 
 
+Marker = Annotated[str, NAME, Field(min_length=1)]
+
+
+class EnvironmentTask(FileTask):
+    """Your own problems, as of type file, on which the model works in turns with an environment (docs/turns.md).
+
+    What the environment says is part of the response that the model sees, and no part of any loss.
+    """
+
+    type: Literal["environment"]  # type: ignore[assignment]
+    factory: Annotated[str, CODE, AfterValidator(module_function)]
+    """`module:Class`, as TRL's GRPOTrainer takes it, in a file beside the YAML file or in an installed package; or a
+    function that returns an instance. Its `reset` gets all columns of a problem's row."""
+    calls: Positive = 4
+    """Calls in a response that are answered."""
+    call: Literal["json", "text"] = "json"
+    """What stands between the markers: {"name": ..., "arguments": {...}}, or the argument of the only tool as text."""
+    markers: tuple[Marker, Marker] = ("<tool_call>", "</tool_call>")
+    reply: Annotated[str | None, NAME] = None
+    """What follows a call, with `{reply}` for what the tool returns; the call's end marker then ends the turn. null: as the
+    model's chat template writes a tool's message, and the turn ends with an end token."""
+    reply_characters: Positive = 2_000
+    """Of what a tool returns or prints for one call; with more it fails."""
+    network: bool = False
+    """Whether tools may use the network."""
+    seconds: Annotated[float, Field(gt=0), OPERATES] = 10.0
+    """A call without an answer after this time has failed."""
+    memory_gib: Annotated[float, Field(gt=0), OPERATES] = 2.0
+    digest: Annotated[str, CODE, Field(pattern=r"^[0-9a-f]{16}$")] | None = None
+    """Digest of the source, filled in when the file is read: a changed class makes another run."""
+    beside: Annotated[Path | None, CODE, Field(exclude=True, repr=False)] = None
+    """Folder that is searched for the module first. Default: the folder of the file that names the class."""
+
+    @property
+    def function(self) -> str:
+        """What is executed."""
+        return self.factory
+
+    @model_validator(mode="after")
+    def _has_place(self) -> EnvironmentTask:
+        if self.reply is not None and "{reply}" not in self.reply:
+            raise ValueError("reply must contain {reply}, the place of what the tool returns")
+        return self
+
+
 def _chat_paths(raw: dict[str, Any], at: Callable[[Any], Any]) -> dict[str, Any]:
     return {"chat": Chat.own_paths(raw["chat"], at)} if "chat" in raw else {}
 
@@ -404,5 +460,5 @@ def is_name(train: object) -> bool:
     return isinstance(train, str) and re.fullmatch(r"[a-z0-9][a-z0-9_-]*", train) is not None
 
 
-Task = Annotated[ChainTask | FileTask | GymTask | MathTask | OperatorsTask | WordsTask, Field(discriminator="type"), default_type("chain")]  # fmt: skip  # noqa: E501
+Task = Annotated[ChainTask | EnvironmentTask | FileTask | GymTask | MathTask | OperatorsTask | WordsTask, Field(discriminator="type"), default_type("chain")]  # fmt: skip  # noqa: E501
 TASKS: dict[str, type[TaskSection]] = kinds_of(Task)

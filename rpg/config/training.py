@@ -42,6 +42,17 @@ class ScheduleFreeAdamW(Section):
 Optimizer = Annotated[AdamW | ScheduleFreeAdamW, Field(discriminator="type"), default_type("adamw")]
 
 
+class TokenRecords(Section):
+    """Which rollouts keep what the loss did to each of their tokens (docs/dashboard.md, "Tokens"). Embedded trainer only."""
+
+    every: Annotated[int, Field(ge=0)] = 0
+    """Training steps from one record to the next; 0: none."""
+    groups: Positive = 2
+    """Groups of responses per record: of the same prompts in every variant that has them."""
+    most_tokens: Positive = 20_000
+    """A group that would make a record longer is left out."""
+
+
 class Training(Section):
     """How rollouts are used for updates. A *step* is one rollout and its epochs x (prompts / mini-batch) optimizer steps."""
 
@@ -70,6 +81,8 @@ class Training(Section):
     fidelity_every: Annotated[int, Field(ge=0), OPERATES] = 0
     """Every this many steps, an extra backward pass measures how far the gradient of the loss is from the exact gradient of
     its objective (metrics `gradient_cosine` and `gradient_bias`); 0: never. Embedded trainer only."""
+
+    token_records: Annotated[TokenRecords, OPERATES] = TokenRecords()
 
     @model_validator(mode="after")
     def _divides(self) -> Training:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
@@ -13,6 +13,7 @@ from rpg.config.identity import leaves
 from rpg.config.model import bfloat16
 from rpg.config.run_spec import RunSpec
 from rpg.config.section import EVALUATES
+from rpg.config.task import EnvironmentTask
 from rpg.evaluation.engines.factory import start_engine
 from rpg.evaluation.engines.protocol import Engine, Sampling
 from rpg.models.truncated_sampling import evaluation_restriction
@@ -31,6 +32,8 @@ class Drawing(NamedTuple):
     seed: int
     device: str
     bfloat16: bool
+    environment: Mapping[str, Any] | None = None
+    """Of a task with turns: what they depend on."""
 
     @classmethod
     def of(cls, spec: RunSpec) -> Drawing:
@@ -38,7 +41,10 @@ class Drawing(NamedTuple):
         rollout, e = spec.rollout, spec.evaluation
         lengths = rollout.max_prompt_tokens, rollout.max_response_tokens
         sampling = Sampling(e.temperature, *lengths, evaluation_restriction(spec))
-        return cls(e.engine, e.place, sampling, spec.seed, spec.backend.device, bfloat16(spec.model))
+        names = {"factory", "digest", "calls", "call", "markers", "reply", "reply_characters", "network"}
+        talks = isinstance(spec.task, EnvironmentTask)
+        turns = spec.task.model_dump(mode="json", include=names) if talks else None
+        return cls(e.engine, e.place, sampling, spec.seed, spec.backend.device, bfloat16(spec.model), turns)
 
     def start(self, say: Say) -> Engine:
         """An engine without a model, see start_engine."""
@@ -79,4 +85,6 @@ class Drawing(NamedTuple):
             "device": ("cuda" if where.gpus else "cpu") if isinstance(where, OnRay) else self.device,
             "bfloat16": self.bfloat16,
         }
+        if self.environment is not None:
+            settings["environment"] = self.environment
         return Draws(home, settings, folder if local else on_hub)

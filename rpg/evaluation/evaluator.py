@@ -13,7 +13,7 @@ from pathlib import Path
 from rpg.backends.manifest import spec_of
 from rpg.config.evaluation import ThisMachine
 from rpg.config.run_spec import RunSpec
-from rpg.config.task import chat_of
+from rpg.config.task import EnvironmentTask, chat_of
 from rpg.errors import UserError
 from rpg.evaluation.drawing import Drawing
 from rpg.evaluation.engines.local import LocalEngine
@@ -21,6 +21,7 @@ from rpg.evaluation.engines.protocol import Engine, EngineError
 from rpg.evaluation.graded_samples import Progress, evaluate_problems
 from rpg.evaluation.kl_to_initial import DriftMeter
 from rpg.evaluation.resource_limits import explained, strictest
+from rpg.models.conversations import Conversations
 from rpg.models.device import configure_device
 from rpg.models.reward_models import scorer_of
 from rpg.rewards.graders import rules_name
@@ -56,6 +57,7 @@ class Evaluator:
     _engines: dict[str, Engine] = field(default_factory=dict)
     _loaded: dict[str, str] = field(default_factory=dict)
     _scorers: dict[str, Scorer] = field(default_factory=dict)
+    _environments: dict[str, Conversations] = field(default_factory=dict)
     _given_up: set[tuple[str, str, int]] = field(default_factory=set)
     _drift: DriftMeter = field(init=False)
 
@@ -116,6 +118,7 @@ class Evaluator:
             used.append(self._engine(spec, checkpoint, model_digest(checkpoint)))
             if isinstance(used[-1], LocalEngine):
                 used[-1].keeps_samples = True
+                used[-1].conversations = self._conversations(folder, spec)
             return used[-1]
 
         rows = evaluate_problems(
@@ -172,6 +175,16 @@ class Evaluator:
         if key not in self._scorers:
             self._scorers[key] = scorer_of(spec, folder.read_manifest().get("rewards") or {})
         return self._scorers[key]
+
+    def _conversations(self, folder: RunFolder, spec: RunSpec) -> Conversations | None:
+        """The environments of a run, if its task has any; runs with the same task share them."""
+        if not isinstance(spec.task, EnvironmentTask):
+            return None
+        key = spec.task.model_dump_json()
+        if key not in self._environments:
+            kept = folder.read_manifest().get("rewards") or {}
+            self._environments[key] = Conversations(spec.task, kept)
+        return self._environments[key]
 
     def _report_progress(self, folder: RunFolder, step: int, benchmark: str) -> Callable[[Progress], None]:
         """Write progress to the run's folder when samples are finished, and to the log from time to time."""

@@ -11,7 +11,7 @@ from typing import Any
 from rpg.evaluation.engines.protocol import Engine, Request
 from rpg.rewards.scoring import Answered, Scorer
 from rpg.store.draws import Draw, Draws, Key, digest
-from rpg.store.samples import SECOND, unread_form
+from rpg.store.samples import SECOND, TURNS, unread_form
 from rpg.tasks import Problem
 
 _FLUSH_ROWS = 64
@@ -89,7 +89,7 @@ def evaluate_problems(
     older = {
         key: Draw(row["response"].removeprefix(scorer.prefix), row["tokens"], row["truncated"])
         for row in known
-        if (key := keys.get((row["problem_id"], row["sample"]))) and key not in there
+        if (key := keys.get((row["problem_id"], row["sample"]))) and key not in there and TURNS not in row
     }
     if older:
         draws.add(older)
@@ -127,7 +127,7 @@ def _drawn(
             batch: dict[Key, Draw] = {}
             flushed = time.monotonic()
             for finished in engine().complete([wanted[key] for key in missing]) if missing else ():
-                batch |= {missing[index]: Draw(c.text, len(c.ids), c.truncated) for index, c in finished}
+                batch |= {missing[index]: Draw(c.text, len(c.ids), *c[2:]) for index, c in finished}
                 if len(batch) >= _FLUSH_ROWS or time.monotonic() - flushed > _FLUSH_SECONDS:
                     keep(batch)
                     flushed = time.monotonic()
@@ -141,13 +141,22 @@ def _drawn(
 
 
 def request(problem: Problem, k: int, seed: int) -> Request:
-    return Request(problem.given(), (seed, "evaluation", problem.id, k))
+    return Request(problem.given(), (seed, "evaluation", problem.id, k), problem.columns)
 
 
 def _grade(samples: Sequence[tuple[Problem, int, Draw]], scorer: Scorer) -> list[dict[str, Any]]:
     answered = [
-        Answered(text, tokens, truncated, problem.answer, problem.asked(), problem.columns)
-        for problem, _, (text, tokens, truncated) in samples
+        Answered(
+            draw.response,
+            draw.tokens,
+            draw.truncated,
+            problem.answer,
+            problem.asked(),
+            problem.columns,
+            draw.turns[-1] if draw.turns else None,
+            draw.earned,
+        )
+        for problem, _, draw in samples
     ]
     scores = scorer.score(answered)
     unread = {
@@ -172,6 +181,8 @@ def _grade(samples: Sequence[tuple[Problem, int, Draw]], scorer: Scorer) -> list
         }
         if unread:
             row[SECOND] = second.get(index)
+        if draw.turns is not None:
+            row[TURNS] = json.dumps(draw.turns)
         if not scorer.plain:
             row |= {"reward": scored.reward, "rewards": json.dumps(scored.parts)}
         rows.append(row)

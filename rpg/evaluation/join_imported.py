@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rpg.backends.manifest import spec_of
-from rpg.config.task import chat_of
+from rpg.config.task import EnvironmentTask, chat_of
 from rpg.errors import UserError
 from rpg.evaluation.drawing import Drawing
 from rpg.evaluation.evaluator import samples_of
@@ -67,6 +67,10 @@ def join(
             f"{name}: the sweep's task.chat has a template, options or a prefix, which the tokenizers of the sweep's "
             "checkpoints contain and this one does not; save the checkpoint with that chat template, or evaluate without "
             "joining"
+        )
+    if isinstance(spec.task, EnvironmentTask):
+        raise JoinError(
+            f"{name}: the sweep's task has an environment, with which only the sweep's own runs take turns"
         )
     configure_device(spec.backend.device)
     prepared = prepare_data(spec, layout.home)

@@ -89,7 +89,7 @@ def _draw(
 ) -> list[Samples]:
     """The samples of step 0's evaluation, drawn again."""
     sampler = LocalEngine.of(initial, engine.sampling)
-    sampler.rows, sampler.keeps_samples = engine.rows, True
+    sampler.rows, sampler.keeps_samples, sampler.conversations = engine.rows, True, engine.conversations
     for _ in sampler.complete([request(problem, k, seed) for problem in problems for k in range(count)]):
         pass
     return sampler.take_samples()
@@ -126,7 +126,7 @@ def _terms(samples: Samples, other: Policy, temperature: float) -> dict[tuple[in
             terms = torch.stack([-log_ratio, torch.expm1(log_ratio.clamp(-_LIMIT, _LIMIT))], -1)
             terms = torch.where(part.mask[..., None], terms, 0).cpu()  # not every GPU has float64
             sums[rows.cpu()] = terms.double().sum(1)
-    values = np.concatenate([sums.numpy(), batch.lengths.cpu().double().numpy()[:, None]], 1)
+    values = np.concatenate([sums.numpy(), batch.written.cpu().double().numpy()[:, None]], 1)
     of = batch.prompt_of.cpu().numpy()
     return {tuple(prompt): values[of == index] for index, prompt in enumerate(batch.prompts)}
 

@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from rpg.rewards.graders import rules_name, with_rules
 from rpg.store.atomic_files import atomic_write_json, read_json_object
 from rpg.store.locks import in_turn
 from rpg.store.run_folder import RunFolder
-from rpg.store.samples import graded_by, grades_path, read_grades, read_samples, write_grades
+from rpg.store.samples import TURNS, graded_by, grades_path, read_grades, read_samples, write_grades
 from rpg.tasks import verifier_of
 
 
@@ -75,6 +76,10 @@ def regrade(
     return [_regrade_file(samples, rules, workers, say) for samples in stored]
 
 
+def _last_turn(row: Mapping[str, Any]) -> str:
+    return str(json.loads(row[TURNS])[-1] if TURNS in row else row["response"])
+
+
 def _regrade_file(stored: _Stored, rules: str | None, workers: int, say: Callable[[str], None]) -> Regraded:
     if not isinstance(stored.verifier, MathVerifier):
         raise ConfigError(
@@ -89,7 +94,7 @@ def _regrade_file(stored: _Stored, rules: str | None, workers: int, say: Callabl
     grades = read_grades(path, origin) if path.exists() else None
     if grades is None:
         with grader_for(verifier, workers) as grader:
-            graded = grader.grade([Item(row["response"], row["answer"], row["truncated"]) for row in rows])
+            graded = grader.grade([Item(_last_turn(row), row["answer"], row["truncated"]) for row in rows])
         grades = [
             {"problem_id": row["problem_id"], "sample": row["sample"], **asdict(grade)}
             for row, grade in zip(rows, graded, strict=True)

@@ -132,6 +132,46 @@ def policy_loss(
     return LossOutput(loss, _metrics(measured, ratio_max), measured["tokens"])
 
 
+@dataclass(frozen=True)
+class TokenTerms:
+    """Of which the metrics of a loss are means; (B, T), zero where masked."""
+
+    ratio: Tensor
+    """The importance ratio; where it is that of a whole response, each of its tokens has it."""
+    clipped: Tensor
+    """uint8, the bound that took the token's gradient from the advantage: CLIPS[n - 1], 0 for none."""
+    kl: Tensor
+    """The token's part of `kl_policy_to_ref`, nats."""
+
+
+CLIPS = ("upper", "lower", "dual")
+
+
+def token_terms(
+    algo: Algorithm,
+    *,
+    log_prob: Tensor,
+    old_log_prob: Tensor,
+    advantages: Tensor,
+    response_mask: Tensor,
+    ref_log_prob: Tensor | None = None,
+    optimizer_step: int = 0,
+) -> TokenTerms:
+    """What the loss made of each token; arguments as in :func:`policy_loss`, which has checked them."""
+    named = {"log_prob": log_prob, "old_log_prob": old_log_prob, "advantages": advantages}
+    inputs = named if ref_log_prob is None else {**named, "ref_log_prob": ref_log_prob}
+    with torch.no_grad():
+        mask = response_mask != 0
+        x, _ = _read(inputs, mask, torch.promote_types(log_prob.dtype, torch.float32))
+        _, _, ratio = token_loss(algo, x, algo.clip.at(optimizer_step) if algo.clip else None)
+        clipped = torch.zeros(mask.shape, dtype=torch.uint8, device=mask.device)
+        for number, silent in enumerate((ratio.upper, ratio.lower, ratio.dual), 1):
+            if silent is not None:
+                clipped[silent & mask] = number
+        w = torch.where(mask, ratio.w.expand(mask.shape), 0)
+        return TokenTerms(w, clipped, torch.where(mask, bounded_exp(x.log_w) * k3(-x.d), 0))
+
+
 class _KnownSlope(torch.autograd.Function):
     """A scalar whose gradient with respect to log_prob is known."""
 

@@ -191,17 +191,29 @@ class Batch:
     """(N,) int64, at least 1 and at most T."""
     support: Support | None = None
     """The tokens that could be sampled, if not the whole vocabulary: log-probabilities are normalised over these."""
+    heard: Tensor | None = None
+    """(N, T) bool: response tokens that an environment wrote, which are context and nothing else; None: there are none."""
 
     def __len__(self) -> int:
         return len(self.lengths)
 
     @property
-    def mask(self) -> Tensor:
-        """(N, T) bool: True on response tokens."""
+    def within(self) -> Tensor:
+        """(N, T) bool: True on response tokens, whoever wrote them."""
         return torch.arange(self.tokens.shape[1], device=self.tokens.device) < self.lengths[:, None]
 
+    @property
+    def mask(self) -> Tensor:
+        """(N, T) bool: True on the response tokens that the policy wrote: what losses and log-probabilities see."""
+        return self.within if self.heard is None else self.within & ~self.heard
+
+    @property
+    def written(self) -> Tensor:
+        """(N,) number of response tokens that the policy wrote."""
+        return self.lengths if self.heard is None else self.mask.sum(-1)
+
     def placed(self, values: Tensor) -> Tensor:
-        """Values of the response tokens, row by row, as (N, T); zero after a row's last token."""
+        """Values of the tokens in `mask`, row by row, as (N, T); zero elsewhere."""
         return torch.zeros(self.tokens.shape, device=values.device).masked_scatter(self.mask, values)
 
     def total_lengths(self) -> Tensor:
@@ -216,7 +228,8 @@ class Batch:
         width = int(lengths.max()) if len(lengths) else 0
         prompts = [self.prompts[i] for i in used.tolist()]
         support = None if self.support is None else self.support.rows(index, width)
-        return Batch(prompts, prompt_of, self.tokens[index, :width], lengths, support)
+        heard = None if self.heard is None else self.heard[index, :width]
+        return Batch(prompts, prompt_of, self.tokens[index, :width], lengths, support, heard)
 
 
 @dataclass(frozen=True)

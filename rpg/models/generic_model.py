@@ -128,7 +128,7 @@ def _padded(model: PreTrainedModel, batch: Batch) -> tuple[Tensor, Tensor]:
     ids = torch.zeros(rows, int((starts + batch.lengths).max()), dtype=torch.long, device=device)
     for row, prompt in enumerate(batch.prompt_of.tolist()):
         ids[row, : len(batch.prompts[prompt])] = torch.tensor(batch.prompts[prompt], device=device)
-    mask = batch.mask
+    mask = batch.within
     columns = torch.arange(width, device=device) + starts[:, None]
     row_of = torch.arange(rows, device=device)[:, None].expand_as(columns)
     ids[row_of[mask], columns[mask]] = batch.tokens[mask]

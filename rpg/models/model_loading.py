@@ -23,6 +23,7 @@ from transformers.utils import logging as transformers_logging
 
 from rpg.config.model import TinyModel
 from rpg.errors import UserError
+from rpg.models import gguf_files
 
 transformers_logging.disable_progress_bar()  # our output is a log file
 
@@ -120,21 +121,16 @@ def load_gguf(file: Path, pad_token: str | None = None) -> tuple[PreTrainedModel
         raise ModelError(
             "reading a GGUF file needs the package gguf; install it with: pip install 'rpg-lab[models]'"
         )
-    from gguf import GGUFReader  # noqa: PLC0415 (optional)
-
     try:
-        fields = GGUFReader(file).fields
-        special = {
-            name: int(fields[key].contents())
-            for name in ("bos", "eos", "padding", "unknown")
-            if (key := f"tokenizer.ggml.{name}_token_id") in fields
-        }
-        tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, trust_remote_code=False)
-        model = AutoModelForCausalLM.from_pretrained(
-            file.parent, gguf_file=file.name, dtype=torch.float32, trust_remote_code=False
-        )
+        content = gguf_files.read(file)
+        model, tokenizer = gguf_files.load(content) or _by_transformers(file)
     except Exception as error:  # the readers raise many kinds
         raise ModelError(f"{file}: cannot be read as a GGUF file ({_first_line(error)})") from error
+    special = {
+        name: content.fields[key]
+        for name in ("bos", "eos", "padding")
+        if (key := f"tokenizer.ggml.{name}_token_id") in content.fields
+    }
     if "eos" not in special:
         raise ModelError(f"{file}: declares no end-of-sequence token (tokenizer.ggml.eos_token_id)")
     pad = special.get("padding", special["eos"])
@@ -148,6 +144,14 @@ def load_gguf(file: Path, pad_token: str | None = None) -> tuple[PreTrainedModel
     for config in (model.config, model.generation_config or GenerationConfig()):
         config.bos_token_id, config.eos_token_id, config.pad_token_id = bos, special["eos"], pad
     return model.eval(), tokenizer
+
+
+def _by_transformers(file: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, trust_remote_code=False)
+    model = AutoModelForCausalLM.from_pretrained(
+        file.parent, gguf_file=file.name, dtype=torch.float32, trust_remote_code=False
+    )
+    return model, tokenizer
 
 
 def shape_of(path: str | Path) -> tuple[bytes, ...] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from jinja2 import TemplateError
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
@@ -39,12 +40,14 @@ def build_tokenizer(characters: Iterable[str]) -> PreTrainedTokenizerFast:
 
 
 def encode_prompts(
-    tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Given], limit: int
+    tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Given], limit: int, tools: Sequence[Any] = ()
 ) -> list[list[int]]:
-    """Token ids of user messages or conversations, formatted by the tokenizer's chat template if it has one. Raises
-    DataError: a prompt has no tokens, or more than `limit`; the template cannot format a conversation.
+    """Token ids of user messages or conversations, formatted by the tokenizer's chat template if it has one, which is also
+    given descriptions of `tools`.
+
+    Raises DataError: a prompt has no tokens, or more than `limit`; the template cannot format a conversation.
     """
-    encoded = encode(tokenizer, [rendered(tokenizer, prompt) for prompt in prompts])
+    encoded = encode(tokenizer, [rendered(tokenizer, prompt, tools) for prompt in prompts])
     if (problem := _outside_limit(prompts, encoded, limit)) is not None:
         raise DataError(problem)
     return encoded
@@ -80,7 +83,7 @@ def encode(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> list[list[in
     return ids
 
 
-def rendered(tokenizer: PreTrainedTokenizerBase, prompt: Given) -> str:
+def rendered(tokenizer: PreTrainedTokenizerBase, prompt: Given, tools: Sequence[Any] = ()) -> str:
     """The text that the model sees before its response. Raises DataError: a conversation without a template, or one that the
     template cannot format.
     """
@@ -93,7 +96,9 @@ def rendered(tokenizer: PreTrainedTokenizerBase, prompt: Given) -> str:
         )
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
     try:
-        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        text = tokenizer.apply_chat_template(
+            messages, tools=list(tools) or None, tokenize=False, add_generation_prompt=True
+        )
     except (TemplateError, ValueError, TypeError) as error:
         first = str(error).partition("\n")[0]
         raise DataError(f"task.chat: the chat template cannot format this conversation: {first}") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -105,7 +105,7 @@ def _ability(
 def _decay(
     policy: Policy,
     optimizer: torch.optim.Optimizer,
-    demonstrate: Callable[[random.Random], tuple[Given, str]],
+    demonstrate: Callable[[random.Random], tuple[Given, str | Sequence[str]]],
     start: WarmStart | SupervisedStart,
     learning_rate: float,
     steps: int,
@@ -132,7 +132,7 @@ def _update(policy: Policy, optimizer: torch.optim.Optimizer, batch: Batch, lear
     for group in optimizer.param_groups:
         group["lr"] = learning_rate
     optimizer.zero_grad(set_to_none=True)
-    tokens, total = batch.lengths.sum(), 0.0
+    tokens, total = batch.mask.sum(), 0.0
     for part in _micro_batches(batch):
         loss = -policy.log_probs(part, 1.0).sum() / tokens
         loss.backward()
@@ -158,23 +158,36 @@ def _micro_batches(batch: Batch) -> list[Batch]:
     return [batch.rows(torch.tensor(part, device=batch.lengths.device)) for part in parts]
 
 
-def demonstration_batch(policy: Policy, pairs: list[tuple[Given, str]]) -> Batch:
-    """Demonstrations as a batch, one response per prompt, each with an end token."""
+def demonstration_batch(policy: Policy, pairs: list[tuple[Given, str | Sequence[str]]]) -> Batch:
+    """Demonstrations as a batch, one response per prompt, each with an end token. Of turns (every second one is a tool's)
+    each is tokenised by itself, as when they are sampled.
+    """
     room = policy.model.config.max_position_embeddings
     prompts = encode_prompts(policy.tokenizer, [prompt for prompt, _ in pairs], room)
-    responses = policy.tokenizer([response for _, response in pairs], add_special_tokens=False)["input_ids"]
-    lengths = torch.tensor([len(ids) + 1 for ids in responses])
+    turns = [[response] if isinstance(response, str) else list(response) for _, response in pairs]
+    ids = iter(
+        policy.tokenizer([text for texts in turns for text in texts], add_special_tokens=False)["input_ids"]
+    )
+    parts = [[next(ids) for _ in texts] for texts in turns]
+    lengths = torch.tensor([sum(map(len, of_turns)) + 1 for of_turns in parts])
     tokens = torch.zeros(len(pairs), int(lengths.max()), dtype=torch.long)
-    for row, (prompt, ids) in enumerate(zip(prompts, responses, strict=True)):
-        if len(prompt) + len(ids) + 1 > room:
+    heard = torch.zeros(tokens.shape, dtype=torch.bool)
+    for row, (prompt, of_turns) in enumerate(zip(prompts, parts, strict=True)):
+        if len(prompt) + int(lengths[row]) > room:
             raise DataError(
-                f"model.max_positions: {room}, but a demonstration has {len(prompt) + len(ids) + 1} tokens with its "
-                f"prompt: {pairs[row][1][:80]!r}"
+                f"model.max_positions: {room}, but a demonstration has {len(prompt) + int(lengths[row])} tokens with its "
+                f"prompt: {''.join(turns[row])[:80]!r}"
             )
-        tokens[row, : len(ids)] = torch.tensor(ids)
-        tokens[row, len(ids)] = policy.tokenizer.eos_token_id
-    device = policy.device
-    return Batch(prompts, torch.arange(len(pairs), device=device), tokens.to(device), lengths.to(device))
+        at = 0
+        for number, part in enumerate(of_turns):
+            tokens[row, at : at + len(part)] = torch.tensor(part, dtype=torch.long)
+            heard[row, at : at + len(part)] = number % 2 == 1
+            at += len(part)
+        tokens[row, at] = policy.tokenizer.eos_token_id
+    device, one_turn = policy.device, all(len(texts) == 1 for texts in turns)
+    of = torch.arange(len(pairs), device=device)
+    said = None if one_turn else heard.to(device)
+    return Batch(prompts, of, tokens.to(device), lengths.to(device), heard=said)
 
 
 def _accuracy(policy: Policy, task: TaskSection, demos: Demonstrations) -> float:

@@ -15,6 +15,8 @@ from rpg.config.backend import LocalBackend, VerlBackend
 from rpg.config.model import TinyModel, bfloat16, lora_of
 from rpg.config.run_spec import RunSpec
 from rpg.planning.model_shapes import Shape, shape_at, shape_of, tiny_shape
+from rpg.store.token_records import FILE_BYTES as RECORD_BYTES
+from rpg.store.token_records import TOKEN_BYTES as RECORDED_TOKEN_BYTES
 
 FLOAT = 4
 """Bytes of a trained weight: both back ends keep updated weights and moments in float32, whatever they compute in."""
@@ -80,7 +82,7 @@ def disk(spec: RunSpec, problems: int) -> Disk | None:
     k = 1 if spec.evaluation.temperature == 0 else spec.evaluation.samples_per_problem
     sample = SAMPLE_BYTES + TOKEN_BYTES[spec.model.type] * RESPONSE_SHARE * spec.rollout.max_response_tokens
     rest = evaluated * (names * EVALUATION_BYTES + problems * k * sample) + spec.training.steps * STEP_BYTES
-    rest += PROVENANCE_BYTES
+    rest += PROVENANCE_BYTES + (0 if verl else token_records(spec))
     keep = spec.training.keep_checkpoints
     counts = {"all": evaluated, "last": 1, "best": 2}
     kept = counts[keep] if isinstance(keep, str) else len({*keep, steps[-1]} & set(steps))
@@ -91,6 +93,16 @@ def disk(spec: RunSpec, problems: int) -> Disk | None:
     waiting = max(kept, evaluated) if spec.evaluator_gpus() else kept
     most = max(after, (waiting + 3) * weights + 3 * training + FLOAT * parameters * (half and verl) + rest)
     return Disk(after, alone, most, weights + training)
+
+
+def token_records(spec: RunSpec) -> float:
+    """Bytes of a run's records of tokens (training.token_records), at most: with responses as long as they may be."""
+    records = spec.training.token_records
+    if not records.every:
+        return 0.0
+    longest = records.groups * spec.rollout.group_size * spec.rollout.max_response_tokens
+    each = RECORD_BYTES + RECORDED_TOKEN_BYTES * min(longest, records.most_tokens)
+    return spec.training.steps // records.every * each
 
 
 def _waiting(spec: RunSpec) -> float:

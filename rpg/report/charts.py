@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import altair as alt
 import numpy as np
@@ -11,27 +11,26 @@ import pandas
 from rpg.report.curves import interval_tooltips
 from rpg.report.theme import encodings, line_styles
 
-VERDICTS = {
-    "better": "#009E73",
-    "worse": "#D55E00",
-    "within noise": "#7F7F7F",
-    "too few seeds": "#A6A6A6",
-    "not testable": "#BBBBBB",
-}
+REAL = ("better", "worse")
 
 
-def differences(table: pandas.DataFrame, baseline: str) -> alt.LayerChart:
-    """Paired differences from the baseline with 95 % intervals, best first, coloured by verdict.
+def differences(table: pandas.DataFrame, baseline: str, labels: Sequence[str]) -> alt.LayerChart:
+    """A forest plot: paired differences from the baseline with 95 % intervals, best first, in the variants' colours.
 
-    `table` has columns label, difference, difference_low, difference_high, p_corrected, verdict.
+    Filled: called better or worse by the paired test; hollow: within noise, or too few seeds to tell. `table` has columns
+    label, difference, difference_low, difference_high, p_corrected, verdict and, if marks shall be links, link; all `labels`
+    decide the colours.
     """
     data = table.sort_values("difference", ascending=False)
-    order = data["label"].tolist()
-    y = alt.Y("label:N", sort=order, title=None, axis=alt.Axis(labelLimit=320, domain=False, ticks=False))
-    present = [verdict for verdict in VERDICTS if verdict in set(data["verdict"])]
-    legend = alt.Legend(title=None, orient="bottom", symbolType="circle", symbolSize=120, values=present)
-    colours = alt.Scale(domain=list(VERDICTS), range=list(VERDICTS.values()))
-    colour = alt.Color("verdict:N", scale=colours, legend=legend)
+    data = data.assign(
+        real=data["verdict"].isin(REAL),
+        words=[f"{row.label}: {row.difference * 100:+.1f}, {row.verdict}" for row in data.itertuples()],
+    )
+    styles = line_styles(labels)
+    scale = alt.Scale(domain=list(styles), range=[colour for colour, _ in styles.values()])
+    colour = alt.Color("label:N", scale=scale, legend=None)
+    # Names stand above their intervals: a column of names would leave no room for these on a narrow screen.
+    y = alt.Y("label:N", sort=data["label"].tolist(), title=None, axis=None)
     tooltip = [
         alt.Tooltip("label:N", title="variant"),
         alt.Tooltip("difference:Q", title="difference", format="+.4f"),
@@ -41,51 +40,23 @@ def differences(table: pandas.DataFrame, baseline: str) -> alt.LayerChart:
     ]
     bounds = [*data["difference_low"].dropna(), *data["difference_high"].dropna(), *data["difference"], 0.0]
     margin = 0.04 * (max(bounds) - min(bounds)) or 0.01
-    scale = alt.Scale(domain=[min(bounds) - margin, max(bounds) + margin], nice=False)
-    axis = alt.Axis(labelExpr="format(datum.value * 100, '+.3~g')", tickCount=6)
+    domain = alt.Scale(domain=[min(bounds) - margin, max(bounds) + margin], nice=False)
+    axis = alt.Axis(labelExpr="datum.value ? format(datum.value * 100, '+.3~g') : '0'", tickCount=6)
     origin = alt.Chart(pandas.DataFrame({"x": [0.0]}))
     zero = origin.mark_rule(color="#444444", strokeDash=[3, 3]).encode(x="x:Q")
     base = alt.Chart(data)
-    heading = f"Difference to {baseline} in accuracy, percentage points (paired, 95 %, for all together)"
-    x = alt.X("difference_low:Q", title=heading, axis=axis, scale=scale)
+    heading = [f"Points of accuracy more than {baseline}", "(paired, 95 %, for all together)"]
+    x = alt.X("difference_low:Q", title=heading, axis=axis, scale=domain)
     rule = base.mark_rule(strokeWidth=2.2, clip=True).encode(x=x, x2="difference_high:Q", y=y, color=colour)
-    point = base.mark_point(filled=True, size=75, opacity=1)
-    point = point.encode(x="difference:Q", y=y, color=colour, tooltip=tooltip)
-    return alt.layer(zero, rule, point).properties(width=460, height=alt.Step(24))
-
-
-def grid(data: pandas.DataFrame, across: str, down: str) -> alt.LayerChart:
-    """A heat map of accuracy with the numbers in its cells and a frame around the best.
-
-    `data` has columns across, down, accuracy, low, high, variants; numeric values are sorted by size.
-    """
-    best = data["accuracy"] == data["accuracy"].max()
-    # Streamlit draws once before it has the data: without domains the axes would keep an undefined value.
-    places = {name: alt.Scale(domain=_ordered(data[name])) for name in ("across", "down")}
-    x = alt.X("across:N", title=across, scale=places["across"], axis=alt.Axis(labelAngle=0, labelLimit=200))
-    y = alt.Y("down:N", title=down or None, scale=places["down"], axis=alt.Axis(labelLimit=260))
-    low, high = float(data["accuracy"].min()), float(data["accuracy"].max())
-    colour = alt.Color(
-        "accuracy:Q",
-        scale=alt.Scale(scheme="viridis", domain=[low, high if high > low else low + 1e-6]),
-        legend=alt.Legend(title=None, format=".2f"),
-    )
-    tooltip = [
-        alt.Tooltip("across:N", title=across),
-        *([alt.Tooltip("down:N", title=down)] if down else []),
-        alt.Tooltip("accuracy:Q", format=".4f"),
-        *interval_tooltips("low", "high", ".4f"),
-        alt.Tooltip("variants:Q"),
-    ]
-    data = data.assign(best=best, dark=data["accuracy"] < (low + high) / 2)
-    base = alt.Chart().encode(x=x, y=y)
-    cells = base.mark_rect().encode(color=colour, tooltip=tooltip)
-    frame = base.transform_filter("datum.best").mark_rect(filled=False, stroke="#D55E00", strokeWidth=4)
-    number = base.transform_filter("isValid(datum.accuracy)").mark_text(fontSize=12)
-    legible = alt.condition("datum.dark", alt.value("#FFFFFF"), alt.value("#111111"))
-    number = number.encode(text=alt.Text("accuracy:Q", format=".3f"), color=legible)
-    layers = alt.layer(cells, frame, number, data=data, width=560, height=alt.Step(46))
-    return layers.resolve_scale(color="independent")
+    link = {"href": alt.Href("link:N")} if "link" in data else {}
+    cover = base.mark_point(filled=True, size=90, opacity=1, color="white").encode(x="difference:Q", y=y)
+    ring = base.mark_point(size=90, opacity=1, strokeWidth=2.2)
+    ring = ring.encode(x="difference:Q", y=y, color=colour, tooltip=tooltip, **link)
+    real = base.transform_filter("datum.real").mark_point(filled=True, size=90, opacity=1)
+    real = real.encode(x="difference:Q", y=y, color=colour, tooltip=tooltip, **link)
+    text = base.mark_text(align="left", dy=-12, fontSize=10.5, color="#333333", limit=440)
+    text = text.encode(x=alt.value(0), y=y, text="words:N", **link)
+    return alt.layer(zero, rule, cover, ring, real, text).properties(width=460, height=alt.Step(38))
 
 
 def frontier(data: pandas.DataFrame, labels: Sequence[str], *, name: str, x: str) -> alt.LayerChart:
@@ -155,17 +126,33 @@ def over_k(
     return alt.layer(band, line, points, data=data, width=400, height=260, title=title)
 
 
+def histogram(tokens: Mapping[str, Sequence[float]], labels: Sequence[str], name: str) -> alt.Chart:
+    """The distribution of a quantity of tokens per label, as outlines over common bins; a ratio on a logarithmic axis."""
+    values = {label: np.asarray(part, float) for label, part in tokens.items() if len(part)}
+    every = np.concatenate([*values.values(), np.zeros(0)])
+    log = name == "ratio"
+    every = np.log10(np.maximum(every, 1e-9)) if log else every
+    edges = np.histogram_bin_edges(every, bins=40)
+    rows = []
+    for label, part in values.items():
+        counts, _ = np.histogram(np.log10(np.maximum(part, 1e-9)) if log else part, edges)
+        shares = [*(counts / max(1, len(part))), 0.0]
+        places = 10**edges if log else edges
+        rows += [(label, float(x), float(share)) for x, share in zip(places, shares, strict=True)]
+    scale = alt.Scale(type="log" if log else "linear", nice=False, zero=False)
+    title = "importance ratio" if log else name
+    x = alt.X("x:Q", title=title, scale=scale, axis=alt.Axis(format="~g", tickCount=6))
+    y = alt.Y("share:Q", title="share of tokens", axis=alt.Axis(format="~%", tickCount=4))
+    line = alt.Chart(pandas.DataFrame(rows, columns=["label", "x", "share"])).mark_line(
+        interpolate="step-after", strokeWidth=1.6
+    )
+    return line.encode(x=x, y=y, **encodings(labels, False)).properties(width=400, height=180)
+
+
 def _around(low: pandas.Series, high: pandas.Series) -> list[float]:
     bottom, top = float(low.min()), float(high.max())
     margin = 0.08 * (top - bottom) or 0.02
     return [max(0.0, bottom - margin), min(1.02, top + margin)]
-
-
-def _ordered(values: pandas.Series) -> list[str]:
-    """Numbers by size, then words in their given order."""
-    words = list(dict.fromkeys(values))
-    numbers = dict(zip(words, pandas.to_numeric(pandas.Series(words), errors="coerce"), strict=True))
-    return sorted(words, key=lambda word: (np.isnan(numbers[word]), np.nan_to_num(numbers[word])))
 
 
 def audited(report: str, losses: Sequence[str], level: str = "token") -> pandas.DataFrame:

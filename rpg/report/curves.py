@@ -22,6 +22,7 @@ X_TITLES = {
     "hours": "hours of training",
 }
 REFERENCE = " @ "  # separates a metric from the reference policy that it is measured against
+BANDED = 4  # training curves with bands in one panel: more would be a curtain
 HOVERED = 20  # points of a curve that show their values
 
 
@@ -50,6 +51,23 @@ def by_reference(data: pandas.DataFrame, references: Mapping[tuple[str, str], st
     named = data["name"].copy()
     named[rows] = named[rows] + [REFERENCE + references.get(key, "unknown") for key in keys]
     return data.assign(name=named)
+
+
+def constant(data: pandas.DataFrame, panels: Sequence[str]) -> dict[str, float]:
+    """Panels in which every curve, of every seed, keeps one and the same value to five digits; and that value."""
+    constants = {}
+    for name in panels:
+        part = data.loc[data["name"] == name, ["mean", "lowest", "highest"]].to_numpy(float)
+        low, high = np.nanmin(part), np.nanmax(part)
+        if high - low <= 1e-5 * max(abs(high), abs(low)) or max(abs(low), abs(high)) < 1e-9:
+            constants[name] = float(np.nanmedian(part))
+    return constants
+
+
+def folded(constants: Mapping[str, float]) -> str:
+    """One line in place of panels that would show a straight line; empty without any."""
+    parts = (f"{title(name).replace(' · ', ', ')}: {value:.3g}" for name, value in constants.items())
+    return f"The same for all runs at every step, and not drawn: {'; '.join(parts)}." if constants else ""
 
 
 def panels_of(data: pandas.DataFrame, names: Sequence[str]) -> list[str]:
@@ -94,13 +112,13 @@ def panel(
     data = _rounded(data)
     log = _is_log(data, name)
     domain = _domain(data, log, points and band == "interval")
-    if log:  # an interval that reaches below zero is clipped at the lower end of the axis
-        for column in ("low", "lowest"):
-            data[column] = data[column].clip(lower=domain[0])
     colour, dash = (encodings(labels, legend)[channel] for channel in ("color", "strokeDash"))
     last = float(data["x"].max()) if len(data) else 1.0
-    span = alt.Scale(nice=False, domain=[0.0, last]) if linked else alt.Scale(nice=False, domainMin=0)
-    across = alt.X("x:Q", title=X_TITLES[x], scale=span)
+    edge = 0.02 * last if points else 0.0  # marks at the first and the last step are not cut in two
+    span = alt.Scale(nice=False, domain=[-edge, last + edge])
+    across = alt.X(
+        "x:Q", title=X_TITLES[x], scale=span, axis=alt.Axis(tickCount=8, tickMinStep=1 if x == "step" else 0)
+    )
     kind = {"type": "log"} if log else {"type": "linear", "zero": False}
     scale = alt.Scale(**kind, domain=domain, nice=False)
     axis = alt.Axis(format=_format(name, log), tickCount=4 if log else 5)
@@ -116,12 +134,17 @@ def panel(
 
     base = alt.Chart().encode(x=across, color=colour)
     layers = []
-    if band and mean:
+    crowded = not points and data["label"].nunique() > BANDED
+    band = _fitting(band if mean and not (crowded and pick is None) else None, data, log)
+    if band:
         low, high = BANDS[band]
         faint = min(0.1, 0.5 / max(1, data["label"].nunique()))  # many overlapping bands stay grey, not black
         bounds = {"y": alt.Y(f"{low}:Q", **y), "y2": f"{high}:Q"}
         area = alt.Chart().mark_area(opacity=faint, clip=True, strokeWidth=0)
-        layers.append(area.encode(x=across, **bounds, color=colour, **faded(faint)))
+        shown = faded(faint)
+        if crowded:
+            shown["opacity"] = alt.condition(pick, alt.value(0.15), alt.value(0.0), empty=False)
+        layers.append(area.encode(x=across, **bounds, color=colour, **shown))
     if each is not None and len(each):
         thin = line | ({"strokeWidth": 0.7, "opacity": 0.6} if mean else {"strokeWidth": 1.1})
         seeds = alt.Chart(_rounded(each)[["label", "seed", "x", "mean"]]).mark_line(**thin)
@@ -152,6 +175,8 @@ def panel(
         alt.Tooltip("seeds:Q", title="seeds"),
     ]
     fade = faded(1.0) if points else {}
+    if "link" in data:
+        fade["href"] = alt.Href("link:N")
     layers.append(dots.encode(x=across, y=up, color=colour, tooltip=tooltip, **fade))
     if linked:
         zoom = alt.selection_interval(
@@ -168,7 +193,8 @@ def panel(
         layers.append(rule.encode(color=alt.value("#888888")))
         layers.append(hovered.mark_point(filled=True, size=44, clip=True).encode(y=up, **faded(1.0)))
     # The data once, at the top, and not in every layer.
-    heading = alt.Title(heading, anchor="start", frame="group")
+    heading, _, subtitle = heading.partition(" · ")
+    heading = alt.Title(heading, subtitle=subtitle or alt.Undefined, anchor="start", frame="group", limit=300)
     return alt.layer(*layers, data=data, width=240, height=height, title=heading)
 
 
@@ -229,11 +255,16 @@ def _legend_columns(panels: Sequence[alt.LayerChart], columns: int) -> int:
 
 
 def explanation(
-    data: pandas.DataFrame, bands: str = AUTOMATIC, smooth: int = 1, each: bool = False
+    data: pandas.DataFrame,
+    bands: str = AUTOMATIC,
+    smooth: int = 1,
+    each: bool = False,
+    still: bool = False,
 ) -> list[str]:
     """The meaning of the lines and bands of these curves, as one line.
 
     `bands`: AUTOMATIC, RANGE, SEEDS or NONE. `each`: the training curves of two seeds are shown without their mean.
+    `still`: in a figure without a legend to click.
     """
     seeds = int(data["seeds"].max())
     up_to = "" if data["seeds"].min() == seeds else "up to "
@@ -246,6 +277,10 @@ def explanation(
         over = "seeds and problems" if seeds > 1 else "problems"
         both = "both seeds, no mean" if each else "from one seed to the other"
         training = {1: "", 2: f"; training: {both}"}.get(seeds, "; training: 95 % interval over seeds")
+        if data["label"].nunique() > BANDED and seeds > 1 and not each:
+            training = "" if still else f"{training}, for variants that are clicked in the legend"
+        elif seeds > 2:
+            training += ", on logarithmic axes from lowest to highest seed where it reaches zero"
         parts.append(f"Bands: accuracy: 95 % interval over {over}{training}.")
     if smooth > 1:
         parts.append(
@@ -262,6 +297,11 @@ def interval_tooltips(low: str, high: str, number_format: str) -> list[alt.Toolt
         alt.Tooltip(f"{low}:Q", title="95 % interval from", format=number_format),
         alt.Tooltip(f"{high}:Q", title="to", format=number_format),
     ]
+
+
+def _fitting(band: str | None, data: pandas.DataFrame, log: bool) -> str | None:
+    """A logarithmic axis has no room for an interval that reaches zero: the range over seeds stands in."""
+    return "range" if log and band == "interval" and bool((data["low"] <= 0).any()) else band
 
 
 def _is_log(data: pandas.DataFrame, name: str) -> bool:
@@ -285,8 +325,8 @@ def _domain(data: pandas.DataFrame, log: bool, whole: bool) -> Any:
         factor = max(1.1, (high / low) ** 0.05)
         return [float(low / factor), float(high * factor)]
     margin = 0.06 * (high - low) or 0.05 * max(abs(high), 1e-3)
-    # The margin alone gives no non-negative quantity a negative axis.
-    bottom = max(0.0, low - margin) if low >= 0 else low - margin
+    # The margin alone gives no non-negative quantity a negative axis, except to show points at zero whole.
+    bottom = max(0.0, low - margin) if low >= 0 and not whole else low - margin
     return [float(bottom), float(high + margin)]
 
 

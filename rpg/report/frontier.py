@@ -11,8 +11,8 @@ import numpy as np
 import pandas
 
 from rpg import stats
+from rpg.report.labels import without
 from rpg.report.summary import MEAN
-from rpg.report.verdicts import ProblemScores, at_step
 from rpg.store import queries
 
 DIRECTIONS = {
@@ -51,12 +51,10 @@ def path_labels(
     for manifest in manifests.values():
         others = {name: value for name, value in manifest["axes"].items() if name not in ("seed", along)}
         groups.setdefault(json.dumps(others, sort_keys=True), []).append(manifest["variant"])
-    last = along.rpartition(".")[2]
     paths = {}
     for variants in groups.values():
         label = labels.get(variants[0], variants[0])
-        short = " ".join(part for part in label.split(" ") if not part.startswith((f"{along}=", f"{last}=")))
-        paths.update(dict.fromkeys(variants, short or label))
+        paths.update(dict.fromkeys(variants, without(label, along) or label))
     return paths
 
 
@@ -138,24 +136,6 @@ def diversity(
                 codes = pandas.factorize(part["extracted"])[0].reshape(shape)
                 values["maj"].setdefault(k, []).append(_majority(codes, right, k))
     return values
-
-
-def mean_over(
-    db: duckdb.DuckDBPyConnection, sweep: str, variants: Sequence[str], benchmark: str
-) -> stats.Estimate | None:
-    """Mean accuracy of these variants at the last checkpoint, with its interval over seeds and problems.
-
-    None unless all have the same number of seeds, which answered some of the same problems.
-    """
-    chosen = [checkpoints(db, sweep, variant) for variant in variants]
-    seeds = {len(places) for places in chosen}
-    if len(seeds) != 1 or 0 in seeds:
-        return None
-    runs = [at_step(dict(enumerate(run for run, _ in places)), places[0][1]) for places in chosen]
-    problems = ProblemScores(db, sweep, {place for places in chosen for place in places})
-    parts = queries.benchmarks(db, [sweep]) if benchmark == MEAN else [benchmark]
-    block = problems.block(parts, runs)
-    return stats.accuracy([array.mean(axis=0) for array in block]) if block else None
 
 
 def _majority(codes: np.ndarray, right: np.ndarray, k: int) -> np.ndarray:

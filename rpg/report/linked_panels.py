@@ -91,7 +91,7 @@ def _concatenated(panels: Sequence[alt.LayerChart], labels: Sequence[str], colum
         "concat": parts,
         "columns": columns,
         "bounds": "flush",
-        "spacing": {"row": 64, "column": GAP},
+        "spacing": {"row": 76, "column": GAP},
         "resolve": {"scale": {"color": "shared", "strokeDash": "shared"}},
         "params": list(parameters.values()),
         "config": {**THEME, "legend": _LEGEND},

@@ -13,7 +13,8 @@ from rich.console import Console
 
 from rpg.metrics import shown as shown_metrics
 from rpg.report import curves, tables
-from rpg.report.summary import Summary, history, series_labels, summarise
+from rpg.report.labels import series_labels
+from rpg.report.summary import Summary, history, summarise
 from rpg.report.sweep_report import POINTS, Section, curve_data, document, score_names, section
 from rpg.report.theme import specification
 from rpg.store import Layout, StoreError, atomic_write_text, queries
@@ -138,7 +139,7 @@ def _curves(
         return None
     data = curves.by_reference(data, queries.references(db, list(choice.sweeps)))
     drawn = curves.panels(data, list(labels.values()), panels, scores, choice.x)
-    return curves.figure(drawn, ", ".join(choice.sweeps), curves.explanation(data))
+    return curves.figure(drawn, ", ".join(choice.sweeps), curves.explanation(data, still=True))
 
 
 def _overview(summaries: Sequence[Summary]) -> tables.Grid:

@@ -7,7 +7,6 @@ running, not started) are not part of its numbers; the notes name them.
 import contextlib
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ import pandas
 
 from rpg import stats
 from rpg.report import diagnostics, verdicts
+from rpg.report.labels import labels
 from rpg.report.spending import SPENT, Equal, add_spending, at_equal_spending, short_of, unequal
 from rpg.report.verdicts import Checkpoints
 from rpg.store import Layout, StoreError, queries
@@ -54,6 +54,10 @@ class Summary(NamedTuple):
     """One line that says how unequally, empty if they have not."""
     at: str = "tokens"
     """Which of `equal` tables show."""
+    advice: str = ""
+    """The note on what the design can find, and on what a difference that matters would take after its semicolon."""
+    question: str = ""
+    """The description in the sweep's file."""
 
 
 SHARES = ("accuracy", "pass_at_k", "maj_at_k", "unread")
@@ -85,36 +89,6 @@ COLUMNS = (
     "leads",  # the highest `last` of its benchmark, and better than every other by the same test
     *SPENT,
 )
-
-
-def label(variant: str, algorithm: str | None, display_name: str | None) -> str:
-    """The readable name of a variant: `rpg-ufkl algorithm.beta=0.001` becomes `RPG-UFKL beta=0.001`."""
-    if not algorithm or not variant.startswith(algorithm):
-        return variant
-    return (display_name or algorithm) + re.sub(r"(\w+\.)+(?=\w+=)", "", variant[len(algorithm) :])
-
-
-def labels(found: pandas.DataFrame) -> dict[str, str]:
-    """Variant -> label; variants whose labels would be equal keep their names."""
-    made = {row.variant: label(row.variant, row.algorithm, row.display_name) for row in found.itertuples()}
-    counts = pandas.Series(list(made.values())).value_counts()
-    return {variant: name if counts[name] == 1 else variant for variant, name in made.items()}
-
-
-def series_labels(
-    found: pandas.DataFrame, baselines: Mapping[str, Any], sweeps: Sequence[str]
-) -> dict[queries.Series, str]:
-    """Every variant of these sweeps with its label; with several sweeps the label says which. Baselines first.
-
-    `found` are the variants (queries.variants), `baselines` is {sweep: its baseline}.
-    """
-    names: dict[queries.Series, str] = {}
-    for sweep in sweeps:
-        of_variants = labels(found[found["sweep"] == sweep])
-        for variant in sorted(of_variants, key=lambda name: (name != baselines[sweep], name)):
-            prefix = f"{sweep} · " if len(sweeps) > 1 else ""
-            names[queries.Series(sweep, variant)] = prefix + of_variants[variant]
-    return names
 
 
 def summarise(
@@ -181,7 +155,8 @@ def summarise(
         look = look._replace(spreads=planned[1])
     table["leads"] = _leads(table, problems, chosen, parts_of)
     ill = _health(db, sweep, runs, names_of)
-    notes += [stats.sentence(*planned, past.matters)] if planned else []
+    advice = stats.sentence(*planned, past.matters) if planned else ""
+    notes += [advice] if advice else []
     complete = set(
         scores.loc[scores["benchmark"].isin(judged), ["run", "step"]].itertuples(index=False, name=None)
     )
@@ -191,7 +166,7 @@ def summarise(
     notes += short_of(past.budget, spent, chosen, names_of)
     return Summary(
         sweep, baseline, benchmarks, variants, names_of, table, notes + ill, queries.rules(db, sweep), tuple(ill), look,
-        equal, unequal(table, names_of),
+        equal, unequal(table, names_of), advice=advice, question=str(known.loc[sweep, "description"] or ""),
     )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from rich.console import Console
 from rpg import stats
 from rpg.metrics import shown as shown_metrics
 from rpg.report import charts, curves, tables, verdicts
+from rpg.report.conclusion import conclusion
 from rpg.report.summary import MEAN, Summary, history, summarise
 from rpg.report.theme import specification, themed
 from rpg.store import Layout, StoreError, atomic_write_bytes, atomic_write_text, queries, user_cache
@@ -50,7 +51,7 @@ def _summary(layout: Layout, db: duckdb.DuckDBPyConnection, sweep: str, supersed
 
 
 def write_report(layout: Layout, sweep: str) -> list[Path]:
-    """Write report.html, report.png, report.svg, table.md, table.tex, table.csv, equal.csv and curves.csv; their paths.
+    """Write report.html, .png and .svg, verdict.txt, table.md, .tex and .csv, equal.csv and curves.csv; their paths.
 
     A sweep without any curve yet gets no figure. Raises StoreError if the database does not hold the sweep or a file
     cannot be written.
@@ -72,6 +73,7 @@ def write_report(layout: Layout, sweep: str) -> list[Path]:
         written.append(folder / "report.png")
         write("report.svg", drawing)
     write("report.html", document(sweep, [section(summary, drawn)]))
+    write("verdict.txt", "\n\n".join([" ".join(summary.question.split()), conclusion(summary)]) + "\n")
     write("table.md", tables.markdown(summary))
     write("table.tex", tables.latex(summary))
     write("table.csv", summary.table.to_csv(index=False))
@@ -130,7 +132,8 @@ def _figure(summary: Summary, data: pandas.DataFrame) -> alt.ConcatChart:
     scores = [MEAN, *summary.benchmarks]
     labels = [summary.labels[variant] for variant in summary.variants]
     panels = curves.panels(data, labels, [*scores, *shown_metrics()], scores)
-    return curves.figure(panels, summary.sweep, [*curves.explanation(data), *tables.significant(summary)])
+    explained = curves.explanation(data, still=True)
+    return curves.figure(panels, summary.sweep, [*explained, *tables.significant(summary)])
 
 
 def score_curves(
@@ -183,11 +186,11 @@ def section(summary: Summary, specs: Sequence[tuple[str, dict[str, Any]]] = (), 
     judged = tables.judged(summary)
     drawn = list(specs)
     if len(judged):
-        chart = charts.differences(judged, tables.baseline_label(summary))
+        chart = charts.differences(
+            judged, tables.baseline_label(summary), [summary.labels[variant] for variant in summary.variants]
+        )
         drawn.insert(0, ("What is real", specification(themed(chart))))
-    lines = [summary.spending] if summary.spending else []
-    if summary.table.empty:
-        lines = ["No checkpoint has been evaluated on all benchmarks yet."]
+    lines = [line for line in (summary.question, conclusion(summary), summary.spending) if line]
     return Section(title, tables.grids(summary), drawn, tables.caption(summary), summary.notes, lines)
 
 

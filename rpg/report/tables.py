@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rpg.errors import visible
+from rpg.report.conclusion import conclusion
 from rpg.report.spending import SPENT, Equal
 from rpg.report.summary import MEAN, Summary
 from rpg.report.verdicts import TOO_FEW
@@ -214,12 +215,13 @@ def terminal(summary: Summary, width: int = WIDE) -> RenderableType:
     """Both tables and the notes for a rich console of `width` columns."""
     parts: list[RenderableType] = []
     if summary.table.empty:
-        parts.append(Text(f"{summary.sweep}: no checkpoint has been evaluated on all benchmarks yet"))
+        parts.append(Text(f"{summary.sweep}: {conclusion(summary)[0].lower()}{conclusion(summary)[1:]}"))
     else:
+        parts.append(Text(visible(conclusion(summary)), style="bold"))
         for grid in grids(summary):
             narrow = _without(grid, ("Seeds", "p")) if width < WIDE and "p" in grid.header else grid
             parts.append(_rich(narrow, summary.sweep))
-            if summary.spending and grid.header[-1] == "Verdict" and len(parts) == 1:
+            if summary.spending and grid.header[-1] == "Verdict" and len(parts) == 2:
                 parts.append(Text(summary.spending, style="yellow"))
         parts += [Text(line, style="dim") for line in caption(summary)]
     parts += [Text(visible(f"! {note}"), style="yellow") for note in summary.notes]
@@ -274,7 +276,7 @@ def _style(cell: Cell) -> str:
 
 def markdown(summary: Summary) -> str:
     """Both tables, captions and notes as Markdown; names are escaped."""
-    lines = [f"# {_md(summary.sweep)}", ""]
+    lines = [f"# {_md(summary.sweep)}", "", *answer(summary), ""]
     for place, grid in enumerate(grids(summary)):
         lines += [f"## {_md(grid.title)}", ""]
         lines += [_md(summary.spending), ""] if summary.spending and not place else []
@@ -282,6 +284,12 @@ def markdown(summary: Summary) -> str:
     lines += caption(summary)
     lines += ["", *(f"- {_md(note)}" for note in summary.notes)] if summary.notes else []
     return "\n".join(lines) + "\n"
+
+
+def answer(summary: Summary) -> list[str]:
+    """What the sweep asks, and what it has found, as lines of Markdown."""
+    question = [_md(summary.question), ""] if summary.question else []
+    return [*question, f"> {_md(conclusion(summary))}"]
 
 
 def markdown_grid(grid: Grid) -> list[str]:
@@ -293,46 +301,58 @@ def markdown_grid(grid: Grid) -> list[str]:
     ]
 
 
-def latex(summary: Summary) -> str:
-    """Both tables for a paper with one or two columns, using booktabs and graphicx; names are escaped."""
+def latex(summary: Summary, columns: int = 2) -> str:
+    """Both tables for a paper with one or two columns, using booktabs; names are escaped, and no word is advice."""
     lines, first = [PREAMBLE], ""
+    notes = [note.partition("; ")[0] if note == summary.advice else note for note in summary.notes]
     for grid in grids(summary):
         words = rf"{BEST_NOTE} See Table~\ref{{{first}}}."
         if not first:
-            words = _tex(" ".join([summary.spending, *caption(summary)]).strip())
-        lines += latex_table(summary.sweep, grid, words, () if first else summary.notes)
+            words = " ".join([summary.spending, *caption(summary)]).strip()
+            words = tex(re.sub(r" \(docs/[^)]*\)|: rpg \w+ [^.]*", "", words))
+        lines += latex_table(summary.sweep, grid, words, () if first else notes, columns)
         first = first or latex_label(summary.sweep, grid)
     return "\n".join(lines)
 
 
-PREAMBLE = r"% In the preamble: \usepackage{booktabs,graphicx}"
+PREAMBLE = r"% In the preamble: \usepackage{booktabs}"
+CHARACTERS = {1: 92, 2: 54}
+"""Of a row in \\small that a column holds, by the paper's columns; a starred table of two columns holds twice as many."""
 
 
 def latex_label(name: str, grid: Grid) -> str:
     return f"tab:{re.sub(r'[^A-Za-z0-9-]+', '-', name)}-{grid.key}"
 
 
-def latex_table(name: str, grid: Grid, words: str = "", notes: Sequence[str] = ()) -> list[str]:
-    """The lines of a floating table; `words` of its caption are LaTeX, all else is escaped."""
+def latex_table(
+    name: str, grid: Grid, words: str = "", notes: Sequence[str] = (), columns: int = 2
+) -> list[str]:
+    """The lines of a floating table; `words` of its caption are LaTeX, all else is escaped.
+
+    What is too wide for a column goes over two, and is set in smaller letters where that is not enough.
+    """
+    texts = [grid.header, *([cell.text for cell in row] for row in grid.rows)]
+    width = sum(max(map(len, column)) + 2 for column in zip(*texts, strict=True))
+    star = "*" * (columns == 2 and width > 1.12 * CHARACTERS[2])
+    room = CHARACTERS[columns] * (2 if star else 1)
+    size = next(
+        (size for size, more in ((r"\small", 1.0), (r"\footnotesize", 1.12)) if width <= more * room),
+        r"\scriptsize",
+    )
     body = [rf"\begin{{tabular}}{{l{'r' * (len(grid.header) - 1)}}}", r"\toprule"]
-    body += [" & ".join(map(_tex, grid.header)) + r" \\", r"\midrule"]
+    body += [" & ".join(map(tex, grid.header)) + r" \\", r"\midrule"]
     for row in grid.rows:
-        texts = [rf"\textbf{{{_tex(cell.text)}}}" if cell.bold else _tex(cell.text) for cell in row]
-        body.append(" & ".join(texts) + r" \\")
-    body += [r"\bottomrule", r"\end{tabular}"]
+        cells = [rf"\textbf{{{tex(cell.text)}}}" if cell.bold else tex(cell.text) for cell in row]
+        body.append(" & ".join(cells) + r" \\")
     title = grid.title[:1].lower() + grid.title[1:]
-    lines = [
-        r"\begin{table}",
-        r"\centering",
-        rf"\caption{{{_tex(name)}: {_tex(title)}. {words}}}",
-    ]
-    # Shrunk to the width of the column, but never enlarged.
-    lines += [rf"\label{{{latex_label(name, grid)}}}", r"\sbox0{%", *body, "}"]
-    lines += [r"\ifdim\wd0>\columnwidth\resizebox{\columnwidth}{!}{\usebox0}\else\usebox0\fi"]
+    lines = [rf"\begin{{table{star}}}", r"\centering", rf"\caption{{{tex(name)}: {tex(title)}. {words}}}"]
+    lines += [rf"\label{{{latex_label(name, grid)}}}", size + r"\setlength{\tabcolsep}{3pt}", *body]
+    lines += [r"\bottomrule", r"\end{tabular}"]
     if notes:
-        lines += [r"\par\smallskip\begin{minipage}{\columnwidth}\footnotesize"]
-        lines += [" ".join(rf"{_tex(note.rstrip('.'))}." for note in notes), r"\end{minipage}"]
-    return [*lines, r"\end{table}", ""]
+        wide = r"\textwidth" if star else r"\columnwidth"
+        lines += [rf"\par\smallskip\begin{{minipage}}{{{wide}}}\footnotesize"]
+        lines += [" ".join(rf"{tex(note.rstrip('.'))}." for note in notes), r"\end{minipage}"]
+    return [*lines, rf"\end{{table{star}}}", ""]
 
 
 def number(value: float) -> str:
@@ -374,6 +394,6 @@ _ENCODER = UnicodeToLatexEncoder(
 )
 
 
-def _tex(text: str) -> str:
+def tex(text: str) -> str:
     """Text for any LaTeX; characters that it lacks become their code points."""
     return str(_ENCODER.unicode_to_latex(text))

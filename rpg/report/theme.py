@@ -4,7 +4,6 @@ The colours are those of Okabe and Ito (2008), safe for colour-blind readers, wi
 white. Each algorithm has a colour; its variants along an axis differ in dash, then in lightness.
 """
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,23 +40,24 @@ THEME = {
 }
 """The `config` of every chart's specification."""
 ON_DARK = {"#000000": "#F2F2F2", "#333333": "#D6D6D6", "#444444": "#BBBBBB", "#555555": "#BBBBBB", "#E6E6E6": "#3C3F45",
-           "white": "transparent", "#0072B2": "#F0E442"}  # fmt: skip
-"""Replacements on a dark page: for black lines, dark text, the light grid. A sufficiently light blue would look like the
-lighter one, so Okabe and Ito's yellow takes its place."""
+           "white": "transparent", "#0072B2": "#1F86CC"}  # fmt: skip
+"""Replacements on a dark page: for black lines, dark text, the light grid; and a blue that is a little lighter. A variant
+keeps its hue."""
 
 
 def family(label: str) -> str:
-    """The part of a label that variants along an axis share: `RPG-UFKL` of `sweep · RPG-UFKL beta=0.001`."""
-    return re.split(r" (?=[\w.]+=)", label.rpartition(" · ")[2], maxsplit=1)[0]
+    """The part of a label that variants along an axis share: `RPG-UFKL` of `sweep · RPG-UFKL, beta 0.001`."""
+    return label.rpartition(" · ")[2].partition(", ")[0]
 
 
 def line_styles(labels: Sequence[str]) -> dict[str, tuple[str, list[int]]]:
-    """Label -> colour and dash; the labels of a family share a colour. Up to 144 labels of 8 families are distinct.
+    """Label -> colour and dash. As many labels as there are colours have one each; of more, the labels of a family share a
+    colour, and up to 144 labels of 8 families are distinct.
 
     If all labels are of one family, a shared colour would say nothing, so each has its own.
     """
     families = list(dict.fromkeys(map(family, labels)))
-    if len(families) == 1:
+    if len(families) == 1 or len(labels) <= len(COLOURS):
         return {
             label: (COLOURS[place % len(COLOURS)], DASHES[place // len(COLOURS) % len(DASHES)])
             for place, label in enumerate(labels)
@@ -76,17 +76,6 @@ def lighter(colour: str, share: float) -> str:
     """The colour `#rrggbb` mixed with a share of white."""
     parts = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return "#" + "".join(f"{round(part + share * (255 - part)):02X}" for part in parts)
-
-
-def first_shown(labels: Sequence[str], count: int = 6) -> list[str]:
-    """Labels that a page shows by default, in their order: the first of each family, then the second of each, and so on."""
-    members: dict[str, int] = {}
-    order = []
-    for place, label in enumerate(labels):
-        members[family(label)] = rank = members.get(family(label), -1) + 1
-        order.append((rank, place, label))
-    kept = {label for *_, label in sorted(order)[:count]}
-    return [label for label in labels if label in kept]
 
 
 def encodings(labels: Sequence[str], legend: bool | Sequence[str] = True) -> dict[str, Any]:

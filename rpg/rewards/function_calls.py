@@ -42,7 +42,9 @@ class Batch:
     tokens: list[int]
     """Tokens of each response."""
     columns: dict[str, list[Any]]
-    """The other columns of the data."""
+    """The other columns of the data; `answer` is the right answer, as text."""
+    answers: list[Any]
+    """The column `answer` as the data have it, if they have one."""
 
     def __len__(self) -> int:
         return len(self.responses)
@@ -50,7 +52,8 @@ class Batch:
     def row(self, number: int) -> Batch:
         """One response alone."""
         columns = {name: [values[number]] for name, values in self.columns.items()}
-        return Batch([self.prompts[number]], [self.responses[number]], [self.tokens[number]], columns)
+        prompt, response, tokens = self.prompts[number], self.responses[number], self.tokens[number]
+        return Batch([prompt], [response], [tokens], columns, [self.answers[number]])
 
 
 def call(function: Callable[..., Any], name: str, batch: Batch) -> Values:
@@ -87,6 +90,8 @@ def _by_form(function: Callable[..., Any], batch: Batch) -> Any:
         ],
         "tokens": batch.tokens,
     }
+    if "completions" in parameters and "responses" not in parameters:  # TRL passes columns as they are
+        arguments["answer"] = batch.answers
     asked_for = (p for p in parameters.values() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL))
     missing = [p.name for p in asked_for if p.default is p.empty and p.name not in arguments]
     if missing:
@@ -99,10 +104,10 @@ def _by_form(function: Callable[..., Any], batch: Batch) -> Any:
     by_name = {
         name: values for name, values in arguments.items() if name in accepted and name not in by_place
     }
-    return _awaited(function(*(arguments[name] for name in by_place if name in arguments), **by_name))
+    return awaited(function(*(arguments[name] for name in by_place if name in arguments), **by_name))
 
 
-def _awaited(result: Any) -> Any:
+def awaited(result: Any) -> Any:
     """What a function returns, or what a coroutine function returns in the end."""
 
     async def end() -> Any:
@@ -123,7 +128,7 @@ def _one_by_one(function: Callable[..., Any], batch: Batch) -> list[Any]:
             "ground_truth": columns.get("answer", ""),
             "extra_info": {**columns, "prompt": batch.prompts[number]},
         }
-        rows.append(_awaited(function(**{name: value for name, value in given.items() if name in names})))
+        rows.append(awaited(function(**{name: value for name, value in given.items() if name in names})))
     return [row["score"] if isinstance(row, Mapping) and "score" in row else row for row in rows]
 
 

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -29,27 +29,35 @@ class RewardError(UserError):
     """A reward cannot be computed; the message names the function, the first response it failed with, and the reason."""
 
 
-class FunctionReward:
-    """Calls one function. The process starts with the first batch and stays; a batch over its time limit ends it."""
+class OverMemory(Exception):
+    """Its processes use `gib` together."""
 
-    def __init__(self, part: PythonReward, sources: Sequence[Mapping[str, str]]):
-        self.part, self.sources = part, sources
+    def __init__(self, gib: float):
+        super().__init__(gib)
+        self.gib = gib
+
+
+class UserProcess:
+    """A process that runs a user's code, and all that it starts. It starts with the first question and stays."""
+
+    def __init__(self, module: str, begin: Mapping[str, Any], memory_gib: float):
+        """`begin` is what `module` is told first; its answer says whether it can go on."""
+        self.module, self.begin, self.memory_gib = module, begin, memory_gib
         self._process: JsonProcess | None = None
         self._mark = uuid.uuid4().hex
 
-    def score(self, batch: Batch) -> Values:
-        """Its values by name; None for a response to which it does not apply. Raises RewardError: it raised, took too
-        long, ended its process, or did not return a finite number per response.
-        """
-        if not len(batch):
+    def start(self) -> dict[str, Any]:
+        """What the process says to `begin`; nothing if it runs already. Raises what :meth:`ask` raises."""
+        if self._process is not None:
             return {}
-        try:
-            process = self._process or self._started()
-            values: Values = self._ask(process, asdict(batch), self.part.seconds, batch)["values"]
-            return values
-        except BaseException:
-            self.close()  # what it would still answer belongs to this batch
-            raise
+        self._process = JsonProcess(self.module, {**parent_mark(), _MARK: self._mark})
+        return self.ask(self.begin, _START_SECONDS)
+
+    def ask(self, question: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+        """Its answer. Raises Late, Ended, OverMemory; whoever catches them closes it."""
+        assert self._process is not None
+        answer: dict[str, Any] = self._process.ask(question, seconds, self._check_memory)
+        return answer
 
     def close(self) -> None:
         """End the process and all that it has started."""
@@ -62,45 +70,68 @@ class FunctionReward:
                         os.kill(pid, signal.SIGKILL)
             process.end()
 
-    def _started(self) -> JsonProcess:
-        self._process = JsonProcess("rpg.rewards.function_worker", {**parent_mark(), _MARK: self._mark})
-        begin = {
-            "function": self.part.function,
-            "sources": list(self.sources),
-            "memory_gib": self.part.memory_gib,
-        }
-        self._ask(self._process, begin, _START_SECONDS, None)
-        return self._process
-
-    def _ask(
-        self, process: JsonProcess, question: dict[str, Any], seconds: float, batch: Batch | None
-    ) -> dict[str, Any]:
-        about = f"reward: {self.part.function}:"
-        try:
-            answer: dict[str, Any] = process.ask(question, seconds, lambda: self._check_memory(batch))
-        except Late:
-            what = f"{len(batch)} responses" if batch is not None else "its import"
-            why = f"no answer within {seconds:g} s for {what} (reward.seconds); it was killed"
-            raise RewardError(f"{about} {why}{_shown(batch, 0)}") from None
-        except Ended as end:
-            how = f"was killed by signal {-end.code}" if end.code < 0 else f"ended with exit code {end.code}"
-            why = f"its process {how}; the log has what it printed"
-            raise RewardError(f"{about} {why}{_shown(batch, 0)}") from None
-        if "error" in answer:
-            raise RewardError(f"reward: {answer['error']}{_shown(batch, answer.get('row'))}")
-        return answer
-
-    def _check_memory(self, batch: Batch | None) -> None:
+    def _check_memory(self) -> None:
         """What its processes use together; pages they share count for each."""
         total = 0
         for pid in marked(_MARK, self._mark):
             with contextlib.suppress(psutil.Error):
                 total += psutil.Process(pid).memory_info().rss
-        if total > self.part.memory_gib * 2**30:
+        if total > self.memory_gib * 2**30:
+            raise OverMemory(total / 2**30)
+
+
+def ending(end: Ended) -> str:
+    """How a process ended, in words."""
+    return f"was killed by signal {-end.code}" if end.code < 0 else f"ended with exit code {end.code}"
+
+
+class FunctionReward:
+    """Calls one function. A batch over its time limit ends its process."""
+
+    def __init__(self, part: PythonReward, sources: Sequence[Mapping[str, str]]):
+        self.part = part
+        begin = {"function": part.function, "sources": list(sources), "memory_gib": part.memory_gib}
+        self._process = UserProcess("rpg.rewards.function_worker", begin, part.memory_gib)
+
+    def score(self, batch: Batch) -> Values:
+        """Its values by name; None for a response to which it does not apply. Raises RewardError: it raised, took too
+        long, ended its process, or did not return a finite number per response.
+        """
+        if not len(batch):
+            return {}
+        try:
+            self._answer(self._process.start, None)
+            seconds = self.part.seconds
+            values: Values = self._answer(lambda: self._process.ask(asdict(batch), seconds), batch)["values"]
+            return values
+        except BaseException:
+            self.close()  # what it would still answer belongs to this batch
+            raise
+
+    def close(self) -> None:
+        """End the process and all that it has started."""
+        self._process.close()
+
+    def _answer(self, ask: Callable[[], dict[str, Any]], batch: Batch | None) -> dict[str, Any]:
+        about = f"reward: {self.part.function}:"
+        try:
+            answer = ask()
+        except Late:
+            what = f"{len(batch)} responses" if batch is not None else "its import"
+            seconds = _START_SECONDS if batch is None else self.part.seconds
+            why = f"no answer within {seconds:g} s for {what} (reward.seconds); it was killed"
+            raise RewardError(f"{about} {why}{_shown(batch, 0)}") from None
+        except Ended as end:
+            why = f"its process {ending(end)}; the log has what it printed"
+            raise RewardError(f"{about} {why}{_shown(batch, 0)}") from None
+        except OverMemory as over:
             raise RewardError(
-                f"reward: {self.part.function}: its processes use {total / 2**30:.2f} GiB (reward.memory_gib: "
+                f"{about} its processes use {over.gib:.2f} GiB (reward.memory_gib: "
                 f"{self.part.memory_gib:g}); they were killed{_shown(batch, 0)}"
-            )
+            ) from None
+        if "error" in answer:
+            raise RewardError(f"reward: {answer['error']}{_shown(batch, answer.get('row'))}")
+        return answer
 
 
 def _shown(batch: Batch | None, row: int | None) -> str:

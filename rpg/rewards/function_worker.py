@@ -15,7 +15,7 @@ import resource
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, TextIO
 
 from rpg.processes import die_with_parent
 from rpg.rewards.function_calls import BadReward, Batch, call, where
@@ -64,7 +64,8 @@ def load(function: str, sources: Sequence[Mapping[str, str]]) -> Callable[..., A
     return imported  # type: ignore[no-any-return]  # what the user wrote
 
 
-def main() -> None:
+def begun() -> tuple[TextIO, dict[str, Any]]:
+    """Where answers go, and the first question; what is printed goes to the log, and memory is bounded from here on."""
     die_with_parent()
     replies = os.fdopen(os.dup(1), "w", encoding="ascii", buffering=1)
     os.dup2(2, 1)  # what it prints is for the log, not for our protocol
@@ -74,6 +75,11 @@ def main() -> None:
         # What one process takes at once; what all take together, rpg.rewards.function_process sees.
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         resource.setrlimit(resource.RLIMIT_DATA, (int(begin["memory_gib"] * 2**30), hard))
+    return replies, begin
+
+
+def main() -> None:
+    replies, begin = begun()
     try:
         function = load(begin["function"], begin["sources"])
         replies.write(json.dumps({"ready": True}) + "\n")

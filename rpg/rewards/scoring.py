@@ -13,6 +13,7 @@ import regex
 from rpg.config.code import Source, digest, kept_source
 from rpg.config.reward import (
     CorrectnessReward,
+    EnvironmentReward,
     FormatReward,
     LengthReward,
     ModelReward,
@@ -46,6 +47,10 @@ class Answered(NamedTuple):
     """As the data have it: text, or a list of messages."""
     columns: Mapping[str, Any] = {}
     """The other columns of its row."""
+    last: str | None = None
+    """The last turn, which is graded, of a response in which an environment has turns."""
+    earned: float | None = None
+    """What the environment's `get_reward` returned."""
 
 
 Judge = Callable[[Sequence[Answered]], Sequence[float]]
@@ -97,7 +102,12 @@ class Scorer(AbstractContextManager["Scorer"]):
         graded.
         """
         answered = [a._replace(response=self.turn(a.response)) for a in answered]
-        grades = self._grader.grade([Item(a.response, a.answer, a.truncated, a.columns) for a in answered])
+        grades = self._grader.grade(
+            [
+                Item(a.response if a.last is None else a.last, a.answer, a.truncated, a.columns)
+                for a in answered
+            ]
+        )
         totals = [0.0] * len(answered)
         parts: list[dict[str, float | None]] = [
             {} if grade.score is None else {SCORE: grade.score} for grade in grades
@@ -126,6 +136,8 @@ class Scorer(AbstractContextManager["Scorer"]):
             ]
         if isinstance(part, CorrectnessReward):
             return [(name, part.weight, [_between(part, grade) for grade in grades])]
+        if isinstance(part, EnvironmentReward):
+            return [(name, part.weight, [a.earned for a in answered])]
         if isinstance(part, FormatReward):
             return [(name, part.weight, [float(_matches(part.pattern, a.response)) for a in answered])]
         if isinstance(part, LengthReward):
@@ -205,7 +217,8 @@ def _batch(answered: Sequence[Answered]) -> Batch:
     columns = {name: [response.columns.get(name) for response in answered] for name in names}
     columns["answer"] = [a.answer for a in answered]
     prompts, responses = [a.prompt for a in answered], [a.response for a in answered]
-    return Batch(prompts, responses, [a.tokens for a in answered], columns)
+    theirs = [a.columns.get("answer", a.answer) for a in answered]
+    return Batch(prompts, responses, [a.tokens for a in answered], columns, theirs)
 
 
 def _sources(part: PythonReward, kept: Sources | None) -> Sequence[Mapping[str, str]]:

@@ -17,7 +17,7 @@ import json
 import os
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,6 +42,10 @@ class Draw(NamedTuple):
     response: str
     tokens: int
     truncated: bool
+    turns: Sequence[str] | None = None
+    """Of a conversation: the policy's and the environment's in turn; `response` is all of them, `tokens` the policy's."""
+    earned: float | None = None
+    """What the environment said that the response earned."""
 
 
 def digest(value: Any) -> str:
@@ -87,7 +91,10 @@ class Draws:
 
     def add(self, draws: Mapping[Key, Draw]) -> None:
         """Append samples; when this returns they are on disk."""
-        rows = [{**key._asdict(), **draw._asdict()} for key, draw in draws.items()]
+        rows = [
+            key._asdict() | {name: value for name, value in draw._asdict().items() if value is not None}
+            for key, draw in draws.items()
+        ]
         text = "".join(json.dumps(row) + "\n" for row in rows).encode("ascii")
         self._begin()
         try:
@@ -140,7 +147,8 @@ def _unpacked(data: bytes) -> tuple[bytes, bytes] | None:
 def _row(line: bytes) -> tuple[Key, Draw] | None:
     try:
         row = json.loads(line)
-        return Key(*(row[name] for name in Key._fields)), Draw(*(row[name] for name in Draw._fields))
+        draw = {name: row[name] for name in Draw._fields if name in row}
+        return Key(*(row[name] for name in Key._fields)), Draw(**draw)
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
 

@@ -184,6 +184,7 @@ def _sweeps_and_audits(db: duckdb.DuckDBPyConnection, layout: Layout, warnings: 
             sweep = layout.read_sweep(name)
             row |= {"created": _number(sweep.get("created")), "baseline": _text(sweep.get("baseline"))}
             row |= {"source": _text(sweep.get("source")), "benchmarks": _names(sweep.get("benchmarks"))}
+            row |= {"description": _text(sweep.get("description")), "labels": json.dumps(sweep.get("labels"))}
         except StoreError as error:
             warnings.append({"sweep": name, "run": None, "message": str(error)})
         sweeps.append(row)

@@ -40,7 +40,7 @@ def sweeps(db: duckdb.DuckDBPyConnection) -> pandas.DataFrame:
     counts = ", ".join(f"count(r.run) FILTER (r.state = '{state}')::INTEGER AS {state}" for state in states)
     return frame(
         db,
-        f"""SELECT s.sweep, s.baseline, s.benchmarks, s.created, s.runs, s.superseded, {counts},
+        f"""SELECT s.sweep, s.baseline, s.description, s.benchmarks, s.created, s.runs, s.superseded, {counts},
                    count(DISTINCT r.variant)::INTEGER AS variants
             FROM sweeps s LEFT JOIN runs r ON r.sweep = s.sweep AND r.superseded IS NULL
             GROUP BY ALL ORDER BY s.created DESC NULLS LAST, s.sweep""",
@@ -126,8 +126,9 @@ def variants(
     return frame(
         db,
         """SELECT sweep, variant, any_value(algorithm) AS algorithm, any_value(display_name) AS display_name,
-                  count(*)::INTEGER AS seeds
-           FROM runs WHERE list_contains($1, sweep) AND variant IS NOT NULL AND ($2 OR superseded IS NULL)
+                  count(*)::INTEGER AS seeds, any_value(s.labels)::VARCHAR AS labels
+           FROM runs r LEFT JOIN sweeps s USING (sweep)
+           WHERE list_contains($1, sweep) AND variant IS NOT NULL AND ($2 OR r.superseded IS NULL)
            GROUP BY ALL ORDER BY sweep, variant""",
         [list(names), superseded],
     )

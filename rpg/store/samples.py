@@ -30,7 +30,9 @@ REWARD_COLUMNS = {"reward": "double", "rewards": "string"}
 """Of runs whose reward is more than the verifier's verdict: the weighted sum, and its parts as JSON."""
 SECOND = "second_reading"
 """Of files with an answer that the first reader could not read: a second reader's verdict on it (docs/grading.md)."""
-_MORE = {**REWARD_COLUMNS, SECOND: "bool"}
+TURNS = "turns"
+"""Of conversations: the turns of the policy and of its environment as a JSON list; `response` is all of them."""
+_MORE = {**REWARD_COLUMNS, SECOND: "bool", TURNS: "string"}
 GRADE_COLUMNS = {
     "problem_id": "string",
     "sample": "int32",

@@ -14,7 +14,9 @@ CREATE TABLE sweeps (
     source VARCHAR,  -- the sweep's YAML
     benchmarks VARCHAR[],  -- benchmarks its checkpoints are evaluated on
     runs INTEGER,  -- runs of its newest file, started or not
-    superseded INTEGER  -- older runs of the same name that are still on disk
+    superseded INTEGER,  -- older runs of the same name that are still on disk
+    description VARCHAR,  -- what its file asks
+    labels JSON  -- what its file calls parts of its variants: {part of a variant's name: label}
 );
 
 CREATE TABLE runs (

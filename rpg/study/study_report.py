@@ -184,9 +184,9 @@ def verdicts(summary: Summary) -> Part:
     """The tables of the reported sweep's own report."""
     judged, drawn = tables.judged(summary), []
     if len(judged):
-        drawn.append(
-            ("differences", "What is real", charts.differences(judged, tables.baseline_label(summary)))
-        )
+        labels = [summary.labels[variant] for variant in summary.variants]
+        chart = charts.differences(judged, tables.baseline_label(summary), labels)
+        drawn.append(("differences", "What is real", chart))
     lines = [summary.spending] if summary.spending else []
     return Part("Verdicts", lines, tables.grids(summary), drawn, tables.caption(summary), summary.notes)
 

@@ -21,6 +21,7 @@ __all__ = [
 
 KINDS = {
     "chain": "rpg.tasks.chain",
+    "environment": "rpg.tasks.environments",
     "file": "rpg.tasks.file_problems",
     "math": "rpg.tasks.math_problems",
     "operators": "rpg.tasks.operators",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -148,10 +148,12 @@ class Demonstrations(Protocol):
     def longest_response(self) -> int:
         """Characters of the longest full response."""
 
-    def ability(self, rng: random.Random) -> tuple[Given, str]:
-        """(prompt, response) with a full, right response."""
+    def ability(self, rng: random.Random) -> tuple[Given, str | Sequence[str]]:
+        """(prompt, response) with a full, right response; of a conversation the turns, every second one a tool's."""
 
-    def behaviour(self, rng: random.Random, warm: WarmStart | SupervisedStart) -> tuple[Given, str]:
+    def behaviour(
+        self, rng: random.Random, warm: WarmStart | SupervisedStart
+    ) -> tuple[Given, str | Sequence[str]]:
         """(prompt, response) in the style of the initial policy."""
 
 
@@ -190,11 +192,11 @@ class ProblemDemonstrations:
     def longest_response(self) -> int:
         return max(len(problem.demonstration or "") for problem in self.held_out + self._shown)
 
-    def ability(self, rng: random.Random) -> tuple[Given, str]:
+    def ability(self, rng: random.Random) -> tuple[Given, Any]:
         problem = rng.choice(self._shown)
         return problem.given(), problem.demonstration or ""
 
-    def behaviour(self, rng: random.Random, warm: WarmStart | SupervisedStart) -> tuple[Given, str]:
+    def behaviour(self, rng: random.Random, warm: WarmStart | SupervisedStart) -> tuple[Given, Any]:
         problem = rng.choice(self._shown)
         # There is no general way to corrupt a step of a demonstration.
         full = rng.random() < warm.scratchpad_fraction

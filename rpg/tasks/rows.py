@@ -40,7 +40,7 @@ def read_rows(
     """(where, row) for each row of a JSON-lines, Parquet or CSV file (by its ending); `where` is `file: line 3` for people.
 
     Of a Parquet file only `columns` (name -> whether it must be there) are read; all where it is None. With a list
-    `bad`, a line that is no row of JSON is added to it instead of ending the reading.
+    `bad`, a line that is no row is added to it instead of ending the reading.
 
     Raises:
         DataError: the file cannot be read or parsed.
@@ -51,14 +51,17 @@ def read_rows(
         if magic == b"PAR1":
             yield from _parquet_rows(path, columns)
         else:
-            yield from _csv_rows(path) if path.suffix.lower() in (".csv", ".tsv") else _json_rows(path, bad)
+            read = _csv_rows if path.suffix.lower() in (".csv", ".tsv") else _json_rows
+            yield from read(path, bad)
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 def _json_rows(path: Path, bad: list[DataError] | None) -> Iterator[tuple[str, dict[str, Any]]]:
     with open(path, "rb") as handle:
-        lines = iter(lambda: handle.readline(MAX_LINE_MIB * 2**20 + 1), b"")
+        read = iter(lambda: handle.readline(MAX_LINE_MIB * 2**20 + 1), b"")
+        # A carriage return ends a line, too: within a text, JSON escapes it.
+        lines = (part for line in read for part in line.rstrip(b"\r\n").split(b"\r"))
         for number, raw in enumerate(lines, 1):
             where = f"{path}: line {number}"
             if len(raw) > MAX_LINE_MIB * 2**20:
@@ -87,7 +90,7 @@ def _json_row(raw: bytes, where: str, encoding: str) -> dict[str, Any]:
     return row
 
 
-def _csv_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def _csv_rows(path: Path, bad: list[DataError] | None) -> Iterator[tuple[str, dict[str, Any]]]:
     """All values are text; the first line names the columns."""
     try:
         with open(path, encoding="utf-8-sig", newline="") as handle:
@@ -95,11 +98,14 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             reader = csv.DictReader(handle, delimiter=separator, strict=True)
             for row in reader:
                 where = f"{path}: line {reader.line_num}"
-                if None in row or None in row.values():
-                    raise DataError(
-                        f"{where}: {len(reader.fieldnames or ())} columns are named, but the row has a different number"
-                    )
-                yield where, row
+                if None not in row and None not in row.values():
+                    yield where, row
+                    continue
+                count = len(reader.fieldnames or ())
+                error = DataError(f"{where}: {count} columns are named, but the row has a different number")
+                if bad is None:
+                    raise error
+                bad.append(error)
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from error
     except csv.Error as error:

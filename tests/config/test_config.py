@@ -285,3 +285,16 @@ def test_a_mistake_is_named_with_the_line_that_makes_it(tmp_path, changes, said)
     with pytest.raises(ConfigError) as error:
         load_sweep(tmp_path / "y.yaml", changes, lambda spec: "")
     assert said in str(error.value), error.value
+
+
+def test_a_label_names_a_value_and_changes_no_run(tmp_path):
+    text = "name: a\nbase: chain\naxes:\n  algorithm: [grpo, {name: grpo, clip: null LABEL}]\n"
+    plain, labelled = tmp_path / "plain.yaml", tmp_path / "labelled.yaml"
+    plain.write_text(text.replace(" LABEL", ""))
+    labelled.write_text(text.replace(" LABEL", ', label: "GRPO, unclipped"'))
+    sweeps = [load_sweep(path, {}, lambda _: "") for path in (plain, labelled)]
+    assert [run.run_id for run in sweeps[0].runs] == [run.run_id for run in sweeps[1].runs]
+    assert sweeps[1].labels == {"grpo(clip=none)": "GRPO, unclipped"} and not sweeps[0].labels
+    labelled.write_text(text.replace(" LABEL", ", label: 3"))
+    with pytest.raises(ConfigError, match=r"axes.algorithm: label: 3 is not a text"):
+        load_sweep(labelled, {}, lambda _: "")

@@ -13,9 +13,8 @@ from streamlit.testing.v1 import AppTest
 from benchmarks import synthetic_study
 from benchmarks.synthetic import Shape, write_run, write_sweep
 from dashboard.widgets import mathematics
-from rpg import stats
-from rpg.metrics import groups
-from rpg.report import compute_curves, frontier
+from rpg.metrics import METRICS, groups
+from rpg.report import compute_curves
 from rpg.report.summary import summarise
 from rpg.report.tables import plus_minus
 from rpg.store import Layout, atomic_write_json, queries
@@ -31,7 +30,7 @@ PAGES = (
     "compare",
     "table",
     "frontier",
-    "grid",
+    "tokens",
     "problems",
     "why",
     "paper",
@@ -199,7 +198,7 @@ def test_an_unknown_selection_in_the_url_is_said(demo):
         assert f"{label}: nothing here is called 'gone'; showing something else instead." in texts(app)
 
 
-@pytest.mark.parametrize("page", ["overview", "compare", "table", "grid", "problems", "run"])
+@pytest.mark.parametrize("page", ["overview", "compare", "table", "problems", "run"])
 def test_what_is_shown_is_always_in_the_address(layout, page):
     """A link that is copied now opens the same sweep when there is a newer one."""
     write_sweep(layout.home, "demo", ("grpo", "rpg-urkl"), (0, 1), SHAPE)
@@ -215,17 +214,15 @@ def test_what_is_shown_is_always_in_the_address(layout, page):
     assert link[key] in ("demo", ["demo"]) and again.session_state[key] in ("demo", ["demo"])
 
 
-def test_at_most_six_variants_are_chosen_at_first(layout):
+def test_all_variants_are_chosen_at_first(layout):
     variants = [
         f"{name} algorithm.beta={beta}" for name in ("grpo", "rpg-urkl") for beta in (0, 0.1, 0.2, 0.3)
     ]
     write_sweep(layout.home, "many", variants, (0, 1), SHAPE)
     build(layout)
     app = show("compare")
-    assert app.multiselect(key="variants").value == [
-        f"{name} beta={beta}" for name in ("GRPO", "RPG-URKL") for beta in (0, 0.1, 0.2)
-    ]
-    assert len(app.multiselect(key="variants").options) == 8
+    every = [f"{name}, beta {beta}" for name in ("GRPO", "RPG-URKL") for beta in (0, 0.1, 0.2, 0.3)]
+    assert app.multiselect(key="variants").value == every == app.multiselect(key="variants").options
 
 
 def test_problems_are_those_that_differ_most_and_both_answers_are_shown(demo):
@@ -270,33 +267,6 @@ def write_betas(layout):
     variants = [f"{name} algorithm.beta={beta}" for name in ("grpo", "rpg-urkl") for beta in (0.1, 1, 0.02)]
     write_sweep(layout.home, "beta", variants, (0, 1), SHAPE)
     build(layout)
-
-
-def test_the_grid_holds_the_table_of_every_cell_and_names_the_best(layout):
-    write_betas(layout)
-    with connect(layout) as db:
-        table = summarise(db, "beta").table
-    mean = table[table["benchmark"] == "mean"].set_index("variant")
-    best = mean["last"].idxmax()
-    app = show("grid", across="algorithm.beta", down="algorithm")
-    name, _, beta = best.partition(" algorithm.beta=")
-    row = mean.loc[best]
-    assert (
-        f"Best: algorithm.beta = {beta}, algorithm = {name}: {row['last']:.3f} [{row['low']:.3f}, {row['high']:.3f}] (95 %)."
-        in texts(app)
-    )
-    said = texts(show("grid", across="algorithm.beta", down="(nothing)"))
-    assert "Cells are means over algorithm: up to 2 variants each." in said
-    cells = {}
-    with connect(layout) as db:  # pass@1 is the accuracy
-        for beta in (0.1, 1, 0.02):
-            names = [f"{name} algorithm.beta={beta}" for name in ("grpo", "rpg-urkl")]
-            pairs = zip(
-                *(frontier.diversity(db, "beta", n, ("pass",))["pass"][1] for n in names), strict=True
-            )
-            cells[beta] = stats.accuracy([(a + b) / 2 for a, b in pairs])
-    beta, cell = max(cells.items(), key=lambda item: item[1].mean)
-    assert f"Best: algorithm.beta = {beta}: {cell.mean:.3f} [{cell.low:.3f}, {cell.high:.3f}] (95 %)." in said
 
 
 def test_runs_are_filtered_grouped_and_sorted_by_any_setting(layout):
@@ -488,7 +458,11 @@ def test_why_draws_every_group(demo):
         measured = set(queries.metric_names(db))
     for group in ("Ratios and clipping", "Divergence", "Updates"):
         there = [name for name in groups()[group] if name in measured]
-        assert panels(show("why", sweep="demo", group=group)) == len(there) > 3
+        app = show("why", sweep="demo", group=group)
+        [line] = [text for text in texts(app) if "Lines: mean" in text]
+        headings = (re.escape(METRICS[name].heading) for name in there)
+        drawn_there = [text for text in headings if not re.search(f"{text}(, reference: [^:]+)?: 0", line)]
+        assert panels(app) == len(drawn_there) > 2
     assert any("No audits yet" in text for text in texts(show("why", sweep="demo", group=AUDIT)))
 
 

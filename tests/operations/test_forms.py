@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from flows.serve import forms
-from flows.serve.form_sizes import cost_line
+from flows.serve.form_sizes import choices, cost_line
 from rpg.config.errors import ConfigError
 from rpg.config.shipped import SHIPPED
 from rpg.config.sweep_spec import load_sweep
@@ -66,6 +66,21 @@ def test_the_form_says_how_many_runs_a_file_has_and_what_they_take(where, tmp_pa
     assert cost_line(where.own / "mine.yaml", nothing, layout).startswith("1 run, ")
     assert cost_line(where.own / "broken.yaml", nothing, layout) == "has a mistake"
     assert "GPU hours, calculated" in cost_line(SHIPPED / "paper" / "table6.yaml", nothing, layout)
+
+
+def test_a_sweep_is_chosen_by_its_question_and_size_small_ones_first_and_gpus_last(where, tmp_path):
+    own(where)
+    (where.own / "broken.yaml").write_text("name: [")
+    files = forms.configs(where)
+    lines, table = choices(files, tmp_path)
+    names = [line.partition(" · ")[0] for line in lines]
+    assert sorted(names) == sorted(files) and names.index("own/mine") < names.index("quickstart")
+    asked = "quickstart · Which direction does each KL term pull? · 21 runs"
+    assert asked in lines and max(map(len, lines)) < 140
+    gpu = ["GPU hours" in line for line in lines]
+    assert gpu == sorted(gpu, key=lambda paper: paper) or not gpu[-1]  # broken files come last of all
+    assert all(f"| {name} |" in table for name in names) and "has a mistake" in table
+    assert forms.sweep(where, asked)[0] == "quickstart"  # the line is what the form sends
 
 
 STUDY = {

@@ -101,8 +101,8 @@ def test_a_postgres_url_is_honoured_schedules_fire_and_prefect_yaml_deploys_the_
 
 
 def fields(deployment):
-    """The form, without the costs that `rpg serve` adds to it."""
+    """The form, without the questions and costs that `rpg serve` adds to it."""
     schema = deployment["parameter_openapi_schema"]
     for field in schema["properties"].values():
-        field["description"] = field.get("description", "").partition("\n\n")[0]
+        field["enum"] = [str(name).partition(" · ")[0] for name in sorted(field.get("enum", []))]
     return schema

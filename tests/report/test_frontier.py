@@ -61,7 +61,7 @@ def test_a_path_goes_along_an_axis_of_numbers_or_the_training():
     labels = {one["variant"]: one["variant"].replace("algorithm.", "").upper() for one in manifests.values()}
     of = frontier.path_labels(manifests, labels, along.name)
     assert set(of.values()) == {"A BETA=0.1", "B BETA=0.1"}  # nothing here is written as `beta=`
-    labels = {variant: label.replace("BETA", "beta") for variant, label in labels.items()}
+    labels = {variant: label.replace(" BETA=", ", beta ") for variant, label in labels.items()}
     of = frontier.path_labels(manifests, labels, along.name)
     assert of["a algorithm.beta=0.1"] == of["a algorithm.beta=1"] == "A" != of["b algorithm.beta=1"]
     rows = [

@@ -18,8 +18,9 @@ from rich.console import Console
 from benchmarks.synthetic import Shape, write_run, write_sweep
 from rpg import stats
 from rpg.report import curves, tables, theme
+from rpg.report.labels import label
 from rpg.report.shared_page import Choice, write_shared
-from rpg.report.summary import Summary, history, label, summarise
+from rpg.report.summary import Summary, history, summarise
 from rpg.report.sweep_report import library, print_report, score_curves, write_report
 from rpg.store import Layout, StoreError, queries
 from rpg.store.database import build, connect
@@ -239,8 +240,8 @@ def test_one_benchmark_and_no_baseline(tmp_path):
 def test_labels():
     for variant, expected in (
         ("rpg-ufkl", "RPG-UFKL"),
-        ("rpg-ufkl algorithm.beta=0.001", "RPG-UFKL beta=0.001"),
-        ("rpg-ufkl algorithm.clip.low=0.1 training.steps=4", "RPG-UFKL low=0.1 steps=4"),
+        ("rpg-ufkl algorithm.beta=0.001", "RPG-UFKL, beta 0.001"),
+        ("rpg-ufkl algorithm.clip.low=0.1 training.steps=4", "RPG-UFKL, clip low 0.1, steps 4"),
         ("else", "else"),
     ):
         assert label(variant, "rpg-ufkl", "RPG-UFKL") == expected
@@ -394,9 +395,8 @@ def test_files_are_whole_and_nothing_is_unescaped(tmp_path):
     build(layout)
     layout.write_data_notes("demo", ["2 training problems are in <i>aime24</i> too"])
     paths = {path.name: path for path in write_report(layout, "demo")}
-    assert set(paths) == {
-        *("report.html", "report.png", "report.svg", "table.md", "table.tex", "table.csv", "curves.csv")
-    }
+    written = ("table.md", "table.tex", "table.csv", "curves.csv", "verdict.txt")
+    assert set(paths) == {"report.html", "report.png", "report.svg", *written}
     assert paths["report.png"].read_bytes().startswith(b"\x89PNG")
     page = paths["report.html"].read_text()
     assert "<script>alert" not in page
@@ -414,7 +414,7 @@ def test_files_are_whole_and_nothing_is_unescaped(tmp_path):
 
 
 def test_a_family_shares_its_colour_and_no_two_variants_look_the_same():
-    labels = [f"{name} clip={i}" for name in ("GRPO", "RPG-URKL", "DAPO") for i in range(18)]
+    labels = [f"{name}, clip {i}" for name in ("GRPO", "RPG-URKL", "DAPO") for i in range(18)]
     looks = theme.line_styles(labels)
     assert len({(colour, tuple(dash)) for colour, dash in looks.values()}) == len(labels)
     full = {label: colour for label, (colour, _) in looks.items() if colour in theme.COLOURS}
@@ -426,14 +426,8 @@ def test_a_family_shares_its_colour_and_no_two_variants_look_the_same():
 
 
 def test_families():
-    labels = ("RPG-UFKL beta=0.001", "night · RPG-UFKL clip.low=0.1 steps=3", "GRPO (corrected)")
+    labels = ("RPG-UFKL, beta 0.001", "night · RPG-UFKL, clip low 0.1, steps 3", "GRPO (corrected)")
     assert [theme.family(label) for label in labels] == ["RPG-UFKL", "RPG-UFKL", "GRPO (corrected)"]
-
-
-def test_at_first_six_variants_of_different_families_are_shown():
-    labels = [f"{name} beta={i}" for name in ("GRPO", "DAPO") for i in range(9)]
-    assert theme.first_shown(labels) == [f"{name} beta={i}" for name in ("GRPO", "DAPO") for i in range(3)]
-    assert theme.first_shown(["a", "b"]) == ["a", "b"]
 
 
 def test_two_seeds_get_a_range_and_three_an_interval():

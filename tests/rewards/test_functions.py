@@ -17,8 +17,14 @@ from rpg.rewards.scoring import Answered, Scorer
 from tests.operations.serving import words_of
 from tests.specs import load_run
 
-BATCH = Batch(["a?", "b?"], ["yes", "no!"], [3, 2], {"answer": ["yes", "yes"], "level": [1, 2]})
-CHAT = Batch([[{"role": "user", "content": "a?"}]], ["yes"], [3], {"answer": ["yes"]})
+BATCH = Batch(
+    ["a?", "b?"],
+    ["yes", "no!"],
+    [3, 2],
+    {"answer": ["yes", "yes"], "level": [1, 2]},
+    ["#### yes", "#### yes"],
+)
+CHAT = Batch([[{"role": "user", "content": "a?"}]], ["yes"], [3], {"answer": ["yes"]}, ["yes"])
 
 
 def returns(value):
@@ -170,7 +176,7 @@ def test_a_function_that_hangs_or_ends_its_process_stops_the_batch_and_leaves_no
     late = r"mine:stuck: no answer within 0.5 s for 2 responses \(reward.seconds\)"
     with pytest.raises(RewardError, match=late):
         hung.score(RESPONSES)
-    assert hung._functions["stuck"]._process is None and time.monotonic() - began < 60
+    assert hung._functions["stuck"]._process._process is None and time.monotonic() - began < 60
     ended = r"its process ended with exit code 7; .* response 1 of 2: 'a' to 'prompt'"
     with pytest.raises(RewardError, match=ended):
         scored(folder, part(folder, "ends"))

@@ -115,7 +115,7 @@ def fidelity(
         by_loss, moved = gradients.of(losses, graded, sampler)
         off_policy.append(by_loss)
         responses += len(graded)
-        tokens += int(graded.samples.batch.lengths.sum())
+        tokens += int(graded.samples.batch.written.sum())
         kl += moved
         graded = roller.roll(trainer.policy, after + 2 * block + 1).first
         exact.append(gradients.of(targets, graded, trainer.policy)[0])

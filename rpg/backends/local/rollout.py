@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
 from math import nan
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,7 +21,9 @@ from torch.nn.functional import pad
 from rpg.backends.progress_reporter import Progress
 from rpg.backends.prompts import PromptOrder, Refills
 from rpg.config.run_spec import RunSpec
+from rpg.config.task import EnvironmentTask
 from rpg.models import seeds
+from rpg.models.conversations import Conversations, Talk
 from rpg.models.decoding import Batch, Samples
 from rpg.models.policy import Policy
 from rpg.models.reward_models import scorer_of
@@ -47,6 +50,8 @@ class Graded:
     """(N,) float32, without that penalty."""
     parts: dict[str, Tensor] = field(default_factory=dict)
     """(N,) values of each part of the reward; NaN where a function does not apply."""
+    talk: dict[str, float] = field(default_factory=dict)
+    """Metrics of the turns of an environment."""
 
     def __len__(self) -> int:
         return len(self.correct)
@@ -89,6 +94,9 @@ class Roller:
         """`sources` are those of reward functions in the run's manifest; outside a run None, for those on disk."""
         self.spec, self.problems, self.progress = spec, problems, Progress()
         self.scorer = scorer_of(spec, sources)
+        self.conversations = (
+            Conversations(spec.task, sources) if isinstance(spec.task, EnvironmentTask) else None
+        )
         self.order = PromptOrder(len(problems), spec.seed)
         shown = spec.algorithm.demonstrations > 0
         self.demonstrations = demonstrations_of(spec.task, load_problems(spec.task)) if shown else None
@@ -100,7 +108,7 @@ class Roller:
         seconds = {"rollout": 0.0, "reward": 0.0}
         refills = Refills(self.order, step, wanted, spec.rollout.max_refills)
         first = self._round(policy, refills.first(), step, 0, seconds)
-        tokens = int(first.samples.batch.lengths.sum())
+        tokens = int(first.samples.batch.written.sum())
         if not spec.algorithm.dynamic_sampling:
             return Rollout(first, first, refills.sampled, tokens, seconds)
 
@@ -112,7 +120,7 @@ class Roller:
                 "responses with different rewards"
             )
             extra = self._round(policy, numbers, step, refills.rounds, seconds)
-            tokens += int(extra.samples.batch.lengths.sum())
+            tokens += int(extra.samples.batch.written.sum())
             varied = _useful(extra, size)
             take = min(wanted - count, len(varied) // size)
             useful.append(varied.groups(torch.arange(take, device=varied.correct.device), size))
@@ -148,8 +156,8 @@ class Roller:
         spec, rollout = self.spec, self.spec.rollout
         began = time.perf_counter()
         problems = [self.problems[i] for i in numbers]
-        prompts = encode_prompts(policy.tokenizer, [p.given() for p in problems], rollout.max_prompt_tokens)
-        rows = len(prompts) * rollout.group_size
+        given = [p.given() for p in problems]
+        rows = len(given) * rollout.group_size
         progress, limit = self.progress, rollout.max_response_tokens
         progress.begin("rollout", rows, "responses")
 
@@ -157,29 +165,45 @@ class Roller:
             progress.tokens += rows - progress.done  # those that were not finished before this position
             progress.done, progress.share = finished, position / limit
 
-        samples = policy.sample(
-            prompts,
-            group_size=rollout.group_size,
-            max_new_tokens=rollout.max_response_tokens,
-            uniforms=seeds.uniforms(rows, rollout.max_response_tokens, spec.seed, "rollout", step, round_),
-            temperature=rollout.temperature,
-            restriction=restriction_of(rollout),
-            tell=tell,
-        )
+        how: dict[str, Any] = {
+            "group_size": rollout.group_size,
+            "max_new_tokens": rollout.max_response_tokens,
+            "uniforms": seeds.uniforms(rows, rollout.max_response_tokens, spec.seed, "rollout", step, round_),
+            "temperature": rollout.temperature,
+            "restriction": restriction_of(rollout),
+            "tell": tell,
+        }
+        talks: list[Talk] = []
+        if self.conversations is None:
+            prompts = encode_prompts(policy.tokenizer, given, rollout.max_prompt_tokens)
+            samples = policy.sample(prompts, **how)
+        else:
+            keys = [f"{spec.seed} rollout {step} {round_} {row}" for row in range(rows)]
+            columns = [p.columns for p in problems]
+            samples, talks = self.conversations.sample(
+                policy, given, columns, keys, max_prompt_tokens=rollout.max_prompt_tokens, **how
+            )
         sampled = time.perf_counter()
         progress.begin("reward", rows, "responses")
-        graded = self._grade(policy, samples, problems)
+        graded = self._grade(policy, samples, problems, talks)
         seconds["rollout"] += sampled - began
         seconds["reward"] += time.perf_counter() - sampled
         return graded
 
-    def _grade(self, policy: Policy, samples: Samples, problems: Sequence[Problem]) -> Graded:
+    def _grade(
+        self, policy: Policy, samples: Samples, problems: Sequence[Problem], talks: Sequence[Talk]
+    ) -> Graded:
         spec = self.spec
-        truncated, lengths = samples.truncated.tolist(), samples.batch.lengths.tolist()
+        truncated, lengths = samples.truncated.tolist(), samples.batch.written.tolist()
         answered = []
         for row, text in enumerate(policy.text(samples.batch)):
             p = problems[row // spec.rollout.group_size]
             answered.append(Answered(text, lengths[row], truncated[row], p.answer, p.asked(), p.columns))
+        if talks:
+            pairs = zip(answered, talks, strict=True)
+            answered = [
+                a._replace(response="".join(t.turns), last=t.turns[-1], earned=t.earned) for a, t in pairs
+            ]
         scored = self.scorer.score(answered)
         earned = rewards = [response.reward for response in scored]
         if overlong := spec.algorithm.overlong:
@@ -191,7 +215,18 @@ class Roller:
         tensor = partial(torch.tensor, device=samples.log_prob.device)
         parts = {} if self.scorer.plain else {k: tensor(v) for k, v in parts_of(scored).items()}
         correct = tensor([response.grade.correct for response in scored])
-        return Graded(samples, tensor(rewards), correct, tensor(earned), parts)
+        return Graded(samples, tensor(rewards), correct, tensor(earned), parts, _talk_metrics(talks))
+
+
+def _talk_metrics(talks: Sequence[Talk]) -> dict[str, float]:
+    if not talks:
+        return {}
+    calls, failures = sum(talk.calls for talk in talks), sum(talk.failures for talk in talks)
+    heard = sum(sum(talk.heard) for talk in talks)
+    shares = {"tool_calls": calls, "environment_tokens": heard}
+    return {name: value / len(talks) for name, value in shares.items()} | {
+        "failed_calls": failures / max(calls, 1)
+    }
 
 
 def _useful(graded: Graded, size: int) -> Graded:
@@ -218,6 +253,7 @@ def _join(parts: list[Graded]) -> Graded | None:
         widened([b.tokens for b in batches]),
         torch.cat([b.lengths for b in batches]),
         concatenated([b.support for b in batches], width),
+        None if batches[0].heard is None else widened([b.within & ~b.mask for b in batches]),
     )
     samples = Samples(
         batch,

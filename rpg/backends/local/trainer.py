@@ -21,6 +21,7 @@ from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Graded, Roller, Rollout
 from rpg.backends.local.sampler import Sampler
+from rpg.backends.local.token_recorder import Recorder
 from rpg.backends.optimizer_steps import Meter
 from rpg.backends.progress_reporter import Progress
 from rpg.catalogue import GAE, DistributionKL
@@ -51,6 +52,8 @@ class Experience:
     advantages: Tensor
     drawn: Tensor
     """Log-probabilities under the policy that sampled: `old`, unless the loss corrects for another one."""
+    row: Tensor
+    """(N,) numbers of the responses within the rollout."""
     weights: Tensor | None = None
     """(N, T) or (N, 1): importance weights for a sampler that is not `old`."""
     values: Tensor | None = None
@@ -63,7 +66,7 @@ class Experience:
         part = (index, slice(batch.tokens.shape[1]))
         given = (self.reference, self.weights, self.values, self.targets)
         reference, weights, values, targets = (None if x is None else x[part] for x in given)
-        mine = (self.advantages[part], self.drawn[part], weights, values, targets)
+        mine = (self.advantages[part], self.drawn[part], self.row[index], weights, values, targets)
         return Experience(batch, self.old[part], reference, *mine)
 
 
@@ -77,6 +80,8 @@ class Trainer:
     """
 
     place: Path | None = None
+    recorder: Recorder | None = None
+    """What the last step recorded of its tokens, if it was to (`training.token_records`)."""
 
     def __init__(
         self,
@@ -132,11 +137,14 @@ class Trainer:
         metrics = _rollout_metrics(rollout, self.spec.rollout.group_size)
         metrics["reference_age"] = self.reference.age(self.optimizer_step)
         log_prob = update = 0.0
+        self.recorder, every = None, self.spec.training.token_records.every
         if rollout.kept is not None:
             start = time.perf_counter()
-            experience, kl = self._score(
-                self.roller.with_demonstrations(rollout.kept, sampler, step), sampler
-            )
+            graded = self.roller.with_demonstrations(rollout.kept, sampler, step)
+            experience, kl = self._score(graded, sampler)
+            if every and step % every == 0:
+                arguments = self.spec.training.token_records, graded, self.spec.rollout.group_size
+                self.recorder = Recorder(self.spec.algorithm, *arguments, self.policy.tokenizer.decode)
             if not self.sampler.is_policy:
                 metrics["sampler_age"] = age
                 metrics["kl_sampler_to_policy"] = kl
@@ -187,8 +195,9 @@ class Trainer:
             values = self.critic.score(batch, limits)
             targets = value_targets(algorithm, values=values, **given)
         advantages = advantages_of(algorithm, values=values, **given)
-        kl = float(torch.where(mask, k3(current - drawn), 0).sum() / batch.lengths.sum())
-        return Experience(batch, old, reference, advantages, sampled, weights, values, targets), kl
+        kl = float(torch.where(mask, k3(current - drawn), 0).sum() / mask.sum())
+        row = torch.arange(len(batch), device=old.device)
+        return Experience(batch, old, reference, advantages, sampled, row, weights, values, targets), kl
 
     def _update(self, step: int, experience: Experience) -> dict[str, float]:
         """All epochs and mini-batches of one rollout."""
@@ -231,11 +240,11 @@ class Trainer:
         """Gradients of one mini-batch, one micro-batch at a time; returns its mean KL(policy || reference)."""
         self.optimizer.zero_grad()
         spec = self.spec
-        lengths = mini.batch.lengths
-        counts = Counts(int(lengths.sum()), len(lengths), spec.rollout.max_response_tokens)
+        responses = len(mini.batch)
+        counts = Counts(int(mini.batch.mask.sum()), responses, spec.rollout.max_response_tokens)
         token_kl = 0.0
         for rows in micro_batches(mini.batch, mini.advantages, Limits.of(spec.training, self.policy)):
-            micro = mini if len(rows) == len(lengths) else mini.rows(rows)
+            micro = mini if len(rows) == responses else mini.rows(rows)
             inputs: dict[str, Any] = {
                 "old_log_prob": micro.old,
                 "advantages": micro.advantages,
@@ -265,6 +274,9 @@ class Trainer:
             if outputs:
                 torch.autograd.backward(outputs, gradients)
             del log_prob, divergence, bonus, outputs  # and with them what was kept for the backward pass
+            if self.recorder is not None:
+                slope = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+                self.recorder.add(micro.row, leaf.detach(), slope, micro.drawn, of_kl, inputs)
             metrics = out.metrics | more
             meter.add(metrics, out.weight)
             token_kl += metrics["kl_policy_to_ref"] * out.weight / counts.tokens
@@ -289,7 +301,7 @@ class Trainer:
         bonus = divergence = None
         if scored.entropy is not None:
             bonus = coefficient * aggregate(scored.entropy, batch.mask, algorithm.loss_agg_mode, counts)
-            metrics["policy_entropy"] = float(scored.entropy.detach().sum() / batch.lengths.sum())
+            metrics["policy_entropy"] = float(scored.entropy.detach().sum() / batch.mask.sum())
         if whole:
             divergence, measured = self.reference.token_kl(self.policy, scored, batch, temperature)
             metrics |= measured
@@ -309,7 +321,7 @@ class Trainer:
 def _rollout_metrics(rollout: Rollout, group_size: int) -> dict[str, float]:
     """Metrics of the first round's groups, except for the counts of groups."""
     graded, samples = rollout.first, rollout.first.samples
-    lengths = samples.batch.lengths
+    lengths = samples.batch.written
     entropy, right = samples.entropy.sum(-1), graded.correct
     by_answer = {
         name: float(entropy[rows].sum() / lengths[rows].sum())
@@ -326,4 +338,5 @@ def _rollout_metrics(rollout: Rollout, group_size: int) -> dict[str, float]:
         "groups_sampled": rollout.groups_sampled,
         "groups_kept": len(rollout.kept) // group_size if rollout.kept is not None else 0,
         **graded.part_means(),
+        **graded.talk,
     }

@@ -30,6 +30,7 @@ from rpg.store import run_provenance
 from rpg.store.live_status import TRAINING
 from rpg.store.run_folder import RunFolder, pending_evaluations
 from rpg.store.run_writer import append_metrics
+from rpg.store.token_records import write_records
 from rpg.tasks.preparation import prepare_data, read_problems
 
 
@@ -50,6 +51,8 @@ def train(folder: RunFolder, home: Path, say: Say) -> None:
             metrics = trainer.step(step)
             if step == done + 1:  # by now everything that the training computes with is imported
                 run_provenance.write(folder, attempt)
+            if trainer.recorder is not None:
+                write_records(folder, step, trainer.recorder.rows())
             # Before the checkpoint, so that a checkpoint implies the metrics of its steps.
             append_metrics(folder, attempt, metrics)
             if step % spec.training.checkpoint_every == 0 or step in checkpoints.eval_steps:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from rpg.evaluation.engines.protocol import Completion, Request, Sampling
 from rpg.models import seeds
+from rpg.models.conversations import Conversations, Talk
 from rpg.models.decoding import Samples
 from rpg.models.model_loading import load_pretrained, put_weights, shape_of
 from rpg.models.policy import Policy
@@ -24,6 +26,8 @@ class LocalEngine:
         self.policy: Policy | None = None
         self.keeps_samples = False
         """Whether samples are kept for :meth:`take_samples`."""
+        self.conversations: Conversations | None = None
+        """With whose environments the model takes turns."""
         self._samples: list[Samples] = []
         self._shape: tuple[bytes, ...] | None = None
 
@@ -57,22 +61,35 @@ class LocalEngine:
     def _decode(self, requests: Sequence[Request]) -> list[Completion]:
         policy, limit, temperature = self.policy, self.sampling.max_response_tokens, self.sampling.temperature
         assert policy is not None
-        groups = [(prompt, len(list(group))) for prompt, group in groupby(requests, key=lambda r: r.prompt)]
-        sizes = {size for _, size in groups}
-        if len(sizes) > 1:  # some samples of a problem exist already
-            groups, sizes = [(request.prompt, 1) for request in requests], {1}
-        prompts = encode_prompts(policy.tokenizer, [p for p, _ in groups], self.sampling.max_prompt_tokens)
+        groups = [list(group) for _, group in groupby(requests, key=lambda r: (r.prompt, r.columns))]
+        if len({len(group) for group in groups}) > 1:  # some samples of a problem exist already
+            groups = [[request] for request in requests]
+        talking, longest = self.conversations, self.sampling.max_prompt_tokens
+        given = [group[0].prompt for group in groups]
         drawn = torch.cat([seeds.uniforms(1, limit, *r.key) for r in requests]) if temperature else None
-        samples = policy.sample(
-            prompts,
-            group_size=sizes.pop(),
-            max_new_tokens=limit,
-            uniforms=drawn,
-            temperature=temperature or 1.0,
-            restriction=self.sampling.restriction,
-        )
+        how: dict[str, Any] = {
+            "group_size": len(groups[0]),
+            "max_new_tokens": limit,
+            "uniforms": drawn,
+            "temperature": temperature or 1.0,
+            "restriction": self.sampling.restriction,
+        }
+        talks: list[Talk] = []
+        if talking is None:
+            samples = policy.sample(encode_prompts(policy.tokenizer, given, longest), **how)
+        else:
+            columns, keys = [group[0].columns for group in groups], [str(r.key) for r in requests]
+            samples, talks = talking.sample(policy, given, columns, keys, max_prompt_tokens=longest, **how)
         if self.keeps_samples:
             self._samples.append(samples)
+        if talks:
+            own = [
+                [t for t, heard in zip(talk.tokens, talk.heard, strict=True) if not heard] for talk in talks
+            ]
+            return [
+                Completion("".join(talk.turns), tuple(ids), talk.truncated, talk.turns, talk.earned)
+                for ids, talk in zip(own, talks, strict=True)
+            ]
         lengths, cut = samples.batch.lengths.tolist(), samples.truncated.tolist()
         return [
             Completion(text, tuple(ids[:length]), truncated)

@@ -7,7 +7,7 @@ uses a seed per sample.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -26,6 +26,8 @@ class Request(NamedTuple):
 
     prompt: Given
     key: tuple[object, ...]
+    columns: Mapping[str, Any] = {}
+    """The other columns of the problem, for an environment."""
 
 
 class Completion(NamedTuple):
@@ -34,6 +36,10 @@ class Completion(NamedTuple):
     text: str
     ids: tuple[int, ...]
     truncated: bool
+    turns: Sequence[str] | None = None
+    """Of a conversation: the policy's and the environment's in turn. `ids` are then the policy's alone."""
+    earned: float | None = None
+    """What the environment's `get_reward` returned."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,116 @@
+"""What the site has besides docs/: a start page (README.md), the index of the paper, the Python API, and every file of the
+repository that a page links to. A hook of mkdocs (mkdocs.yml)."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+from rpg.catalogue import algorithms
+from rpg.config.sweep_spec import load_sweep
+
+ROOT = Path(__file__).resolve().parents[1]
+RENAMED = {"README.md": "index.md", "docs/README.md": "contents.md"}
+"""File of the repository -> page, where it is not that of docs/ or of the root."""
+LINK = re.compile(r"(!?\[[^\]]*\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
+API = {
+    "rpg": ["Algorithm", "algorithm", "algorithms", "policy_loss", "LossOutput", "advantages", "audit", "Counts",
+            "distribution_kl"],
+    "rpg.importing.recording": ["Recording"],
+    "rpg.testing": [], "rpg.metrics": [], "rpg.store.layout": [], "rpg.store.run_folder": [], "rpg.store.queries": [],
+    "rpg.store.token_records": [], "rpg.report.summary": [], "rpg.report.conclusion": [], "rpg.stats": [],
+    "rpg.config.run_spec": [], "rpg.config.sweep_spec": [], "rpg.integrations": [],
+}  # fmt: skip
+"""Module -> the names to document; none: all of its public ones."""
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add pages and linked files; rewrite links between them."""
+    docs = {f"docs/{file.src_uri}": file for file in files.documentation_pages()}
+    pages = {
+        name: ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", *docs)
+    }
+    for name, path in pages.items():
+        text = path.read_text("utf-8")
+        text = LINK.sub(lambda link, name=name: _resolved(link, name, pages, files, config), text)
+        if name in docs:
+            files.remove(docs[name])
+        files.append(File.generated(config, _page(name), content=text))
+    files.append(File.generated(config, "paper-index.md", content=paper_index()))
+    files.append(File.generated(config, "api.md", content=api()))
+    return files
+
+
+def _page(name: str) -> str:
+    return RENAMED.get(name, name.removeprefix("docs/"))
+
+
+def _resolved(link: re.Match[str], name: str, pages: dict[str, Path], files: Files, config: Any) -> str:
+    """The link from where the page now is; a file that is no page is added to the site."""
+    before, target, after = link.groups()
+    if re.match(r"[a-z]+:", target):
+        return link[0]
+    wanted = posixpath.normpath(posixpath.join(posixpath.dirname(name), target))
+    if (ROOT / wanted).is_dir():
+        wanted += "/README.md"
+    if wanted in pages:
+        place = _page(wanted)
+    elif wanted.startswith("docs/"):
+        place = wanted.removeprefix("docs/")
+    else:
+        place = (
+            f"repository/{wanted}"
+            if not wanted.endswith((".py", ".md", ".yaml"))
+            else f"repository/{wanted}.txt"
+        )
+        if (ROOT / wanted).is_file() and files.get_file_from_path(place) is None:
+            files.append(File.generated(config, place, abs_src_path=str(ROOT / wanted)))
+    return f"{before}{posixpath.relpath(place, posixpath.dirname(_page(name)) or '.')}{after}"
+
+
+def paper_index() -> str:
+    """Every algorithm: what it optimises, who published it, and the configurations that train it."""
+    trained: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "configs").glob("*/*.yaml")):
+        if path.parent.name in ("paper", "sweeps"):
+            for name in dict.fromkeys(
+                run.spec.algorithm.name for run in load_sweep(path, {}, lambda _: "").runs
+            ):
+                trained.setdefault(name, []).append(f"{path.parent.name}/{path.stem}")
+    lines = [
+        "# Index of the paper's algorithms", "",
+        "Every algorithm of the catalogue: its objective and its loss per token, who published it, the rows of the paper's "
+        "tables that it stands for, and the shipped configurations that train it. What each one really follows, with bias "
+        "and noise by enumeration, is in [the audit](audit.md#the-catalogue); `rpg show CONFIG` prints every value.", "",
+    ]  # fmt: skip
+    for name, entry in algorithms().items():
+        configs = ", ".join(f"`{file}`" for file in trained.get(name, []))
+        facts = {
+            "Name": f"`{name}`",
+            "Objective": entry.objective,
+            "Loss per token": f"`{entry.formula}`",
+            "Published": entry.citation,
+            "In the paper": "; ".join(entry.paper_rows),
+            "Trained by": configs,
+        }
+        lines += [f"## {entry.display_name}", "", entry.description, ""]
+        lines += [f"- {fact}: {text}" for fact, text in facts.items() if text] + [""]
+    return "\n".join(lines) + "\n"
+
+
+def api() -> str:
+    """The reference, from the docstrings."""
+    lines = [
+        "# Python API",
+        "",
+        "What `import rpg` offers, and the modules that scripts around it use most.",
+        "",
+    ]
+    for module, names in API.items():
+        wanted = ["    options:", f"      members: [{', '.join(names)}]"] if names else []
+        lines += [f"::: {module}", *wanted, ""]
+    return "\n".join(lines)

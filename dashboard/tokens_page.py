@@ -1,0 +1,117 @@
+"""What the loss did to each token: a response of one variant, or of two side by side on the same prompt."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+from dashboard.view import View, choose_sweep, series_labels
+from dashboard.widgets import HTML, choose, rows_of, show_chart, show_legend
+from rpg.report import charts
+from rpg.store.token_records import CLIPPED, VALUES, read_records, recorded_steps
+
+COLOURS = {
+    "slope of the loss": "slope", "log importance ratio": "ratio", "KL to the reference, nats": "kl",
+    "advantage": "advantage", "log-probability, policy": "policy", "log-probability, old policy": "old",
+    "log-probability, sampler": "sampler", "log-probability, reference": "reference",
+    "policy minus sampler": "drift",
+}  # fmt: skip
+NOTHING = (
+    "No records of tokens. Set training.token_records.every in a run or sweep file (how many steps from one record to the "
+    "next); runs of the embedded trainer keep them from then on."
+)
+_RESPONSE = HTML.from_string("""<div style="font-family: monospace; line-height: 1.9; overflow-wrap: anywhere">
+{%- for text, colour, title, clipped in tokens -%}
+<span title="{{ title }}" style="white-space: pre-wrap; border-radius: 3px; padding: 2px 0; background: {{ colour }};
+{{ 'text-decoration: underline wavy;' if clipped }}">{{ text }}</span>{%- endfor %}</div>""")
+
+
+def page(view: View) -> None:
+    first, second, third, fourth = st.columns([2, 2, 2, 2])
+    sweep = choose_sweep(view, first)
+    if not sweep:
+        return
+    names = {key.variant: label for key, label in series_labels(view, [sweep]).items()}
+    folders = {
+        (names[row.variant], str(row.seed)): view.layout.run(sweep, row.run)
+        for row in view.ask("runs", sweep).itertuples()
+        if row.variant in names
+    }
+    steps = {key: recorded_steps(folder) for key, folder in folders.items()}
+    recorded = list(
+        dict.fromkeys(label for label in names.values() if any(steps[k] for k in steps if k[0] == label))
+    )
+    if not recorded:
+        st.text(NOTHING)
+        return
+    mine = choose("Variant", recorded, "variant", column=second)
+    other = choose("Beside", ["none", *recorded], "beside", (recorded[1:] or ["none"])[0], column=third)
+    pair = [mine] if other in ("none", mine) else [mine, other]
+    seeds = [seed for label, seed in steps if label == mine and all(steps.get((one, seed)) for one in pair)]
+    seed = choose("Seed", seeds, "seed", column=fourth)
+    common = sorted(set.intersection(*(set(steps[label, seed]) for label in pair))) if seed else []
+    first, second, third, fourth = st.columns([1, 3, 1, 3])
+    step = choose("Step", [str(step) for step in common], "step", str(common[-1]) if common else None, first)
+    if not step:
+        st.text("These variants have no recorded step of one seed in common.")
+        return
+    rows = {label: read_records(folders[label, seed], int(step)) for label in pair}
+    prompts = {row["prompt"]: None for row in rows[mine]}
+    shared = [
+        text for text in prompts if all(any(row["prompt"] == text for row in part) for part in rows.values())
+    ]
+    prompt = choose("Prompt", shared or list(prompts), "prompt", column=second)
+    chosen = {label: [row for row in part if row["prompt"] == prompt] for label, part in rows.items()}
+    sample = choose("Response", [str(row["sample"]) for row in chosen[mine]], "sample", column=third)
+    by = choose("Colour", list(COLOURS), "colour", column=fourth)
+    shown = {
+        label: next((r for r in part if str(r["sample"]) == sample), None) for label, part in chosen.items()
+    }
+    _show_responses({label: row for label, row in shown.items() if row}, COLOURS[by], by)
+    st.text(f"All recorded tokens of step {step}:")
+    show_legend(list(names.values()), pair)
+    for name, column in zip(("ratio", "advantage"), rows_of(2, 2), strict=True):
+        values = {label: [value for row in part for value in row[name]] for label, part in rows.items()}
+        with column:
+            show_chart(charts.histogram(values, list(names.values()), name), f"histogram {name}")
+
+
+def _show_responses(shown: Mapping[str, Mapping[str, Any]], field: str, heading: str) -> None:
+    """Blue below zero, orange above, as strong as its share of the largest value of all the responses."""
+    values = {label: _values(row, field) for label, row in shown.items()}
+    most = max((abs(value) for part in values.values() for value in part), default=0.0) or 1.0
+    for (label, row), column in zip(shown.items(), rows_of(len(shown), 2), strict=True):
+        tokens = [
+            (text, _colour(value / most), _title(row, place), row["clipped"][place])
+            for place, (text, value) in enumerate(zip(row["tokens"], values[label], strict=True))
+        ]
+        with column, st.container(border=True):
+            st.text(
+                f"{label}: reward {row['reward']:g}, {len(tokens)} tokens, optimizer step {row['optimizer_step']}"
+            )
+            st.html(_RESPONSE.render(tokens=tokens))
+    st.text(
+        f"Colour: {heading}, from blue (−{most:.3g}) over none (0) to orange ({most:.3g}). Wavy: clipped, without a "
+        "gradient from the advantage. Point at a token for its numbers."
+    )
+
+
+def _values(row: Mapping[str, Any], field: str) -> Sequence[float]:
+    if field == "ratio":
+        return [math.log(max(value, 1e-9)) for value in row["ratio"]]
+    if field == "drift":
+        return [a - b for a, b in zip(row["policy"], row["sampler"], strict=True)]
+    values: Sequence[float] = row[field]
+    return values
+
+
+def _colour(share: float) -> str:
+    red, green, blue = (230, 120, 0) if share > 0 else (0, 110, 200)
+    return f"rgba({red}, {green}, {blue}, {min(1.0, abs(share)) * 0.75:.3f})"
+
+
+def _title(row: Mapping[str, Any], place: int) -> str:
+    lines = [f"{name}: {row[name][place]:.5g}" for name in VALUES]
+    clipped = CLIPPED[row["clipped"][place]]
+    return "\n".join([*lines, *([f"clipped: {clipped}"] if clipped else [])])

@@ -1,0 +1,290 @@
+"""What a file, folder, hub id, TRL script or verl command names: its data, model, prompt, rewards and settings, as data."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rpg.auditing.foreign_settings import ForeignSettings, read_settings
+from rpg.errors import UserError
+
+DATA = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
+HUB = re.compile(r"([\w.-]+/[\w.-]+)(?::([\w.-]*))?(?::(.+))?")
+"""An id on the hub, with a configuration and a split where they are given: `openai/gsm8k:main:test`."""
+_HELD_OUT = re.compile(r"test|valid|dev|eval|held", re.IGNORECASE)
+_TRL = {
+    "max_steps": "training.steps", "learning_rate": "training.optimizer.learning_rate",
+    "lr_scheduler_type": "training.optimizer.schedule", "warmup_steps": "training.optimizer.warmup_steps",
+    "weight_decay": "training.optimizer.weight_decay", "num_iterations": "training.epochs",
+    "num_generations": "rollout.group_size", "max_completion_length": "rollout.max_response_tokens",
+    "max_prompt_length": "rollout.max_prompt_tokens", "temperature": "rollout.temperature", "top_p": "rollout.top_p",
+    "top_k": "rollout.top_k", "min_p": "rollout.min_p", "beta": "algorithm.beta", "epsilon": "algorithm.clip.low",
+    "epsilon_high": "algorithm.clip.high",
+}  # fmt: skip
+_VERL = {
+    "actor_rollout_ref.model.path": "model.path", "actor_rollout_ref.rollout.n": "rollout.group_size",
+    "actor_rollout_ref.rollout.temperature": "rollout.temperature", "data.max_prompt_length": "rollout.max_prompt_tokens",
+    "data.max_response_length": "rollout.max_response_tokens", "data.train_batch_size": "training.prompts_per_step",
+    "actor_rollout_ref.actor.ppo_mini_batch_size": "training.mini_batch_prompts",
+    "actor_rollout_ref.actor.optim.lr": "training.optimizer.learning_rate",
+    "actor_rollout_ref.actor.kl_loss_coef": "algorithm.beta", "trainer.total_training_steps": "training.steps",
+}  # fmt: skip
+_ADVANTAGES = {"grpo": "grpo", "rloo": "rloo", "reinforce_plus_plus": "reinforce-pp"}
+_LOSSES = {
+    "grpo": "seq-mean-token-mean", "bnpo": "token-mean", "dapo": "token-mean", "dr_grpo": "seq-mean-token-sum-norm",
+}  # fmt: skip
+"""TRL's loss types differ in how they average; dynamic sampling and the rest of DAPO are not among TRL's."""
+
+
+@dataclass
+class Source:
+    """What there is to adopt. `train` and `held_out` are files or hub ids; settings: dotted field of a run -> value; prompt,
+    template and system: the column asked for and the messages around it, where a script states them; rewards: functions in
+    `code`, with their weights; remarks: what was not taken over, and why."""
+
+    name: str
+    train: list[str]
+    held_out: list[str] = field(default_factory=list)
+    settings: dict[str, Any] = field(default_factory=dict)
+    prompt: str | None = None
+    template: str | None = None
+    system: str | None = None
+    rewards: dict[str, float] = field(default_factory=dict)
+    code: str = ""
+    remarks: list[str] = field(default_factory=list)
+
+
+def read_source(given: str) -> Source:
+    """What `given` names; scripts are read as text and never executed. Raises UserError: no such thing, or no data in it."""
+    path = Path(given).expanduser()
+    if path.is_dir():
+        files = sorted(str(file) for file in path.iterdir() if file.suffix.lower() in DATA)
+        held_out = [file for file in files if _HELD_OUT.search(Path(file).stem)]
+        source = Source(path.resolve().name, [file for file in files if file not in held_out], held_out)
+    elif path.suffix in (".py", ".sh") and path.is_file():
+        source = _Script(path).read() if path.suffix == ".py" else _verl(path)
+    elif path.is_file() and path.suffix.lower() in DATA:
+        source = Source(path.stem, [str(path)])
+    elif (hub := HUB.fullmatch(given)) and path.suffix not in (*DATA, ".py", ".sh"):
+        source = Source(hub[1].rpartition("/")[2], [given])
+    else:
+        kinds = f"{', '.join(DATA)}, a folder of these, a hub id, .py, .sh"
+        raise UserError(f"{given}: is not there, or of no kind that is read: {kinds}")
+    if not source.train:
+        why = "".join(f"\n  {line}" for line in source.remarks)
+        raise UserError(
+            f"{given}: names no data; expected files that end in {', '.join(DATA)}, or a hub id{why}"
+        )
+    return source
+
+
+def _taken(given: ForeignSettings, name: str, table: dict[str, str], read: str) -> Source:
+    """The settings of `table`; a remark about all others that are not `read` elsewhere."""
+    source = Source(name, [], settings={table[k]: v for k, v in given.values.items() if k in table})
+    if others := sorted(given.values.keys() - table.keys() - set(read.split())):
+        source.remarks.append(f"settings that are not taken over: {', '.join(others)}")
+    source.remarks += [f"{key} is not taken over: {why}" for key, why in given.unresolved.items()]
+    return source
+
+
+def _verl(path: Path) -> Source:
+    given = read_settings(path)
+    if given.trainer != "verl":
+        raise UserError(
+            f"{path}: starts {given.trainer}; accepted are commands of verl (overrides a.b=value)"
+        )
+    kl, estimator = "actor_rollout_ref.actor.use_kl_loss", "algorithm.adv_estimator"
+    source = _taken(given, path.stem, _VERL, f"data.train_files data.val_files {estimator} {kl}")
+    for key, files in (("train", source.train), ("val", source.held_out)):
+        value = given.values.get(f"data.{key}_files", [])
+        files += [value] if isinstance(value, str) else map(str, value)
+    name = str(given.values.get(estimator, "gae"))
+    if name not in _ADVANTAGES:
+        source.remarks.append(f"{estimator}={name} has no counterpart that is taken over: GRPO is taken")
+    if not given.values.get(kl):
+        source.settings["algorithm.beta"] = 0.0
+    source.settings["algorithm.name"] = _ADVANTAGES.get(name, "grpo")
+    return source
+
+
+class _Script:
+    """A script for TRL as text: the values, calls and functions in it."""
+
+    def __init__(self, path: Path):
+        self.path, self.given = path, read_settings(path)
+        self.text = path.read_text("utf-8")
+        self.nodes = list(ast.walk(tree := ast.parse(self.text)))
+        self.assigned: dict[str, ast.expr] = {}
+        for node in self.nodes:
+            if isinstance(node, ast.Assign):
+                self.assigned |= {name.id: node.value for name in node.targets if isinstance(name, ast.Name)}
+        self.top: dict[str, ast.stmt] = {}
+        for statement in tree.body:
+            match statement:
+                case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                    self.top[name] = statement
+                case ast.Assign(targets=targets):
+                    names = [
+                        node.id
+                        for target in targets
+                        for node in ast.walk(target)
+                        if isinstance(node, ast.Name)
+                    ]
+                    self.top |= dict.fromkeys(names, statement)
+                case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+                    for alias in aliases:  # of an import of several names, the one that is needed
+                        alone = ast.copy_location(
+                            type(statement)(**(vars(statement) | {"names": [alias]})), statement
+                        )
+                        self.top[(alias.asname or alias.name).partition(".")[0]] = alone
+
+    def read(self) -> Source:
+        unread = {
+            argument: self.value(node)
+            for call in self.calls("GRPOConfig")
+            for argument, node in _keywords(call)
+        }
+        for name in [name for name in self.given.unresolved if unread.get(name) is not None]:
+            self.given.values[name] = unread[name]
+            del self.given.unresolved[name]
+        values = self.given.values
+        others = "loss_type per_device_train_batch_size gradient_accumulation_steps reward_weights"
+        source = _taken(self.given, self.path.stem, _TRL, others)
+        loss = str(values.get("loss_type", "dapo"))  # TRL 1.16's default, as that of beta
+        if loss not in _LOSSES:
+            source.remarks.append(
+                f"loss_type {loss!r} is not taken over: GRPO with averages over all tokens is taken"
+            )
+        group, rows = (
+            int(values.get(name, 8)) for name in ("num_generations", "per_device_train_batch_size")
+        )
+        prompts = max(1, rows * int(values.get("gradient_accumulation_steps", 1)) // group)
+        source.settings = {
+            "algorithm.name": "dr-grpo" if loss == "dr_grpo" else "grpo", "algorithm.beta": 0.0,
+            "algorithm.loss_agg_mode": _LOSSES.get(loss, "token-mean"), **source.settings, "rollout.group_size": group,
+            "training.prompts_per_step": prompts, "training.mini_batch_prompts": prompts,
+        }  # fmt: skip
+        if source.settings["algorithm.beta"] > 0:
+            source.settings["algorithm.reference"] = "fixed"
+        if source.settings.get("training.steps", 1) < 1:
+            del source.settings["training.steps"]
+        sets = [name for call in self.calls("load_dataset") for name in self._data(call)]
+        source.train, source.held_out = sets[:1], sets[1:]
+        for call in [
+            call for name in ("map", "filter", "select", "train_test_split") for call in self.calls(name)
+        ]:
+            shown = " ".join(ast.unparse(call).split())
+            source.remarks.append(f"line {call.end_lineno}: not executed: ...{shown[-60:]}")
+        self._trainer(source, values.get("reward_weights") or [])
+        self._messages(source)
+        return source
+
+    def calls(self, name: str) -> list[ast.Call]:
+        """Of a function or method of this name, in the order of the script."""
+        calls = [node for node in self.nodes if isinstance(node, ast.Call)]
+        named = [call for call in calls if ast.unparse(call.func).rpartition(".")[2] == name]
+        return sorted(named, key=lambda call: call.lineno)
+
+    def value(self, node: ast.expr | None) -> Any:
+        """A literal, or the literal that a name stands for; None where it is neither."""
+        if isinstance(node, ast.Name):
+            node = self.assigned.get(node.id)
+        try:
+            return ast.literal_eval(node) if node else None
+        except (ValueError, TypeError):
+            return None
+
+    def _data(self, call: ast.Call) -> list[str]:
+        """The files of a call of load_dataset, or its hub id with what else it names."""
+        given = {name: self.value(node) for name, node in _keywords(call)}
+        files = given.get("data_files")
+        if files:
+            files = (
+                files.values() if isinstance(files, dict) else [files] if isinstance(files, str) else files
+            )
+            return [str(self.path.parent / name) for name in files]
+        name, config = ([self.value(node) for node in call.args] + [None, None])[:2]
+        parts = [name or given.get("path"), config or given.get("name") or "", given.get("split") or ""]
+        return [":".join(map(str, parts)).rstrip(":")] if parts[0] else []
+
+    def _trainer(self, source: Source, weights: list[Any]) -> None:
+        """The model and the reward functions of the call that makes a trainer."""
+        for call in (node for node in self.nodes if isinstance(node, ast.Call)):
+            given = dict(_keywords(call))
+            if "reward_funcs" not in given:
+                continue
+            model = given.get("model")
+            model = self.assigned.get(model.id) if isinstance(model, ast.Name) else model
+            if isinstance(model, ast.Call) and ast.unparse(model.func).endswith("from_pretrained"):
+                model = model.args[0] if model.args else None
+            if isinstance(path := self.value(model), str):
+                local = self.path.parent / path
+                source.settings["model.path"] = str(local) if local.is_dir() else path
+            functions = given["reward_funcs"]
+            functions = (
+                self.assigned.get(functions.id, functions) if isinstance(functions, ast.Name) else functions
+            )
+            parts = functions.elts if isinstance(functions, ast.List | ast.Tuple) else [functions]
+            for number, part in enumerate(parts):
+                if isinstance(part, ast.Name) and part.id in self.top:
+                    source.rewards[part.id] = float(weights[number]) if number < len(weights) else 1.0
+                else:
+                    source.remarks.append(
+                        f"the reward {ast.unparse(part)} is no function of the script: not taken over"
+                    )
+            read = {"model", "reward_funcs", "args", "train_dataset", "eval_dataset", "processing_class"}
+            if others := sorted(given.keys() - read):
+                source.remarks.append(
+                    f"arguments of the trainer that are not taken over: {', '.join(others)}"
+                )
+        source.code = self._needed(list(source.rewards))
+
+    def _needed(self, names: list[str]) -> str:
+        """The source of these functions and of what they name, in the order of the script."""
+        nodes: set[ast.stmt] = set()
+        while names:
+            if (node := self.top.get(names.pop())) and node not in nodes:
+                nodes.add(node)
+                names += [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
+        return "\n\n\n".join(self._segment(node) for node in sorted(nodes, key=lambda node: node.lineno))
+
+    def _segment(self, node: ast.stmt) -> str:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            return ast.unparse(node)
+        decorators = [f"@{ast.unparse(part)}" for part in getattr(node, "decorator_list", [])]
+        return "\n".join([*decorators, ast.get_source_segment(self.text, node) or ""])
+
+    def _messages(self, source: Source) -> None:
+        """The system message, and template and column of the user's message, where dictionaries state them."""
+        for node in (node for node in self.nodes if isinstance(node, ast.Dict)):
+            entry = {self.value(key): value for key, value in zip(node.keys, node.values, strict=True) if key}
+            role, content = self.value(entry.get("role")), entry.get("content")
+            if role == "system":
+                source.system = self.value(content)
+            elif role == "user" and content:
+                columns: list[str] = []
+                text = self._template(content, columns)
+                source.template = text if len(columns) == 1 else "{prompt}"
+                source.prompt = columns[0] if len(columns) == 1 else None
+                if text is None or len(columns) != 1:
+                    source.remarks.append(
+                        f"line {node.lineno}: the user's message is not taken over: {ast.unparse(content)}"
+                    )
+
+    def _template(self, node: ast.expr, columns: list[str]) -> str | None:
+        """Text with `{prompt}` for a column, whose name is added to `columns`; None where it is made in another way."""
+        parts = [node.value] if isinstance(node, ast.FormattedValue) else getattr(node, "values", [])
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+            parts = [node.left, node.right]
+        if isinstance(node, ast.Subscript) and isinstance(key := self.value(node.slice), str):
+            columns.append(key)
+            return "{prompt}"
+        texts = [self._template(part, columns) for part in parts] or [self.value(node)]
+        return "".join(map(str, texts)) if all(isinstance(text, str) for text in texts) else None
+
+
+def _keywords(call: ast.Call) -> list[tuple[str, ast.expr]]:
+    return [(argument.arg, argument.value) for argument in call.keywords if argument.arg]

@@ -1,0 +1,120 @@
+"""What a step of the embedded trainer costs here: beside what the machine could do, and beside other trainers.
+
+Each side runs in a process of its own, which reads its settings as JSON from standard input and ends with a line of JSON.
+All times are processor seconds, which say something on a busy machine, too.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rpg import provenance
+from rpg.config.run_spec import RunSpec
+from rpg.errors import UserError
+from rpg.store.atomic_files import atomic_write_json
+
+TRL = Path(__file__).with_name("trl_step.py")
+FOLDER = "bench"
+"""In the data folder: a file for each measurement."""
+
+
+class BenchError(UserError):
+    """A side that cannot be measured."""
+
+
+def run(command: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What a measuring process answers. Raises BenchError: it failed; the last line that it said."""
+    try:
+        child = subprocess.run(command, input=json.dumps(settings), capture_output=True, text=True)
+    except OSError as error:
+        raise BenchError(f"{command[0]}: cannot be started ({error.strerror}); expected a Python") from error
+    lines = child.stdout.splitlines()
+    if child.returncode or not lines:
+        said = [line for line in child.stderr.splitlines() if line.strip()] or ["no output"]
+        raise BenchError(f"{' '.join(command)}: {said[-1]}")
+    answer: dict[str, Any] = json.loads(lines[-1])
+    return answer
+
+
+def bench(
+    spec: RunSpec,
+    home: Path,
+    *,
+    steps: int,
+    peer: str | None,
+    rows: Sequence[int],
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    """Measure `steps` steps of a run, and the same by TRL's GRPOTrainer in the Python `peer`; kept in the data folder.
+
+    `rows` are the sizes of TRL's passes to try. By default they grow from one row as long as its peak memory is within 5 %
+    of ours, or, where it never is, of its own with one row; the fastest of these counts. Raises BenchError: a side cannot
+    be measured.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        settings = {
+            "spec": spec.model_dump(mode="json"),
+            "home": str(home),
+            "scratch": scratch,
+            "steps": steps,
+        }
+        say("this machine and the embedded trainer")
+        ours = run([sys.executable, "-m", "rpg.bench.our_step"], settings)
+        work = {name: ours.pop(name) for name in ("model", "prompts")}
+        tried = [] if peer is None else list(trials(spec, work, ours["peak"], peer, rows, steps, say))
+    best = min(tried, key=lambda trial: float(trial["step"]), default=None)
+    model = spec.model.path if spec.model.type == "pretrained" else "tiny"
+    shape = (
+        f"{spec.training.prompts_per_step} x {spec.rollout.group_size} x {spec.rollout.max_response_tokens}"
+    )
+    record = {
+        "time": time.time(),
+        "model_name": model,
+        "shape": shape,
+        "threads": spec.backend.threads,
+        "steps": steps,
+    }
+    record |= {"versions": provenance.versions(), "revision": provenance.git_revision()}
+    record |= {"processor": provenance.machine()["processor"], "peer": best, "trials": tried, **ours}
+    (home / FOLDER).mkdir(parents=True, exist_ok=True)
+    atomic_write_json(home / FOLDER / f"{time.time_ns()}.json", record)
+    return record
+
+
+def trials(
+    spec: RunSpec,
+    work: dict[str, Any],
+    room: float,
+    python: str,
+    sizes: Sequence[int],
+    steps: int,
+    say: Callable[[str], None],
+) -> Iterator[dict[str, Any]]:
+    """TRL with the model and the prompts of `work`, with passes of `sizes`, or of those that fit into `room` GiB."""
+    clip, training, rollout = spec.algorithm.clip, spec.training, spec.rollout
+    if clip is None:
+        raise BenchError("algorithm.clip: TRL's loss has one; leave it as it is")
+    optimizer, batch = training.optimizer, training.mini_batch_prompts * rollout.group_size
+    if bad := [size for size in sizes if size < 1 or batch % size]:
+        raise BenchError(f"--rows {bad[0]}: expected a divisor of the {batch} responses of an update")
+    settings = work | {
+        "steps": steps, "batch": batch, "updates": training.prompts_per_step // training.mini_batch_prompts,
+        "group": rollout.group_size, "tokens": rollout.max_response_tokens, "temperature": rollout.temperature,
+        "clip": [clip.low, clip.high], "learning_rate": optimizer.learning_rate, "betas": list(optimizer.betas),
+        "weight_decay": optimizer.weight_decay, "max_grad_norm": training.max_grad_norm,
+        "threads": spec.backend.threads,
+    }  # fmt: skip
+    for size in sizes or [2**power for power in range(batch.bit_length()) if batch % 2**power == 0]:
+        say(f"TRL with {size} rows per pass")
+        trial = run([python, str(TRL)], settings | {"rows": size})
+        room = max(room, trial["peak"] if size == 1 else 0.0)
+        if not sizes and trial["peak"] > 1.05 * room:
+            return
+        yield trial

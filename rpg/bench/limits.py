@@ -1,0 +1,109 @@
+"""What this machine can do, in processor seconds: the bare matrix products of a step, in the fastest layout there is."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+_LEAST = 0.2
+"""Processor seconds over which a product is repeated."""
+
+
+def seconds(call: Callable[[], object], least: float = _LEAST) -> float:
+    """Processor seconds of a call: the fastest of three or more."""
+    best, total, calls = math.inf, 0.0, 0
+    while calls < 3 or total < least:
+        began = time.process_time()
+        call()
+        used = time.process_time() - began
+        best, total, calls = min(best, used), total + used, calls + 1
+    return best
+
+
+def bandwidth() -> float:
+    """Bytes per second that are read from memory."""
+    values = torch.ones(2**26)
+    return values.nbytes / seconds(values.sum)
+
+
+def rates(rows: int, inner: int, outer: int) -> dict[str, float | None]:
+    """Operations per second of the product (rows, inner) x (inner, outer), by precision; None: not available here."""
+    a, b = torch.randn(rows, inner), torch.randn(outer, inner)
+    x, y = a.bfloat16(), b.bfloat16()
+    small, weight = (a * 40).to(torch.int8), (b * 40).to(torch.int8).t()
+    calls: dict[str, Callable[[], object]] = {
+        "float32": lambda: F.linear(a, b),
+        "bfloat16": lambda: F.linear(x, y),
+        "int8": lambda: torch._int_mm(small, weight),
+    }
+    found: dict[str, float | None] = {}
+    with torch.inference_mode():
+        for name, call in calls.items():
+            try:
+                found[name] = 2 * rows * inner * outer / seconds(call)
+            except RuntimeError:
+                found[name] = None
+    return found
+
+
+def weights(model: PreTrainedModel) -> tuple[list[Tensor], Tensor]:
+    """The matrices of a model that every token is multiplied with, and that of its output layer."""
+    head = model.get_output_embeddings()
+    layers = [m.weight.detach() for m in model.modules() if isinstance(m, nn.Linear) and m is not head]
+    return layers, head.weight.detach()
+
+
+def decode_seconds(model: PreTrainedModel, rows: int) -> float:
+    """One token for each of `rows` responses: every weight read once, in the fastest of three layouts."""
+    layers, head = weights(model)
+    x = {size: torch.randn(rows, size) for size in {weight.shape[1] for weight in [*layers, head]}}
+    best = math.inf
+    with torch.inference_mode():
+        for layout in (_plain, _transposed, _packed):
+            calls = [layout(weight, x[weight.shape[1]]) for weight in [*layers, head]]
+            best = min(best, seconds(lambda calls=calls: [call() for call in calls]))  # type: ignore[misc]
+    return best
+
+
+def _plain(weight: Tensor, x: Tensor) -> Callable[[], Tensor]:
+    return lambda: F.linear(x, weight)
+
+
+def _transposed(weight: Tensor, x: Tensor) -> Callable[[], Tensor]:
+    other = weight.t().contiguous()
+    return lambda: torch.mm(x, other)
+
+
+def _packed(weight: Tensor, x: Tensor) -> Callable[[], Tensor]:
+    if not torch.backends.mkldnn.is_available():
+        return _plain(weight, x)
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight)
+    return lambda: torch.ops.mkldnn._linear_pointwise(x, packed, None, "none", [], "")
+
+
+def pass_seconds(model: PreTrainedModel, tokens: int, outputs: int, per_pass: int, backward: bool) -> float:
+    """`tokens` through all layers and `outputs` of them through the output layer, at most `per_pass` at a time; with
+    `backward` also the two products of each weight in the backward pass. Attention is left out.
+    """
+    layers, head = weights(model)
+    total = 0.0
+    for shape, count in Counter(tuple(weight.shape) for weight in layers).items():
+        total += count * _products(shape, tokens, per_pass, backward)
+    return total + _products(tuple(head.shape), outputs, min(per_pass, 1024), backward)
+
+
+def _products(shape: Sequence[int], tokens: int, per_pass: int, backward: bool) -> float:
+    rows = min(tokens, per_pass)
+    x, weight, slope = torch.randn(rows, shape[1]), torch.randn(*shape), torch.randn(rows, shape[0])
+    with torch.inference_mode():
+        used = seconds(lambda: F.linear(x, weight), _LEAST / 4)
+        if backward:
+            used += seconds(lambda: slope @ weight, _LEAST / 4) + seconds(lambda: slope.t() @ x, _LEAST / 4)
+    return used * tokens / rows

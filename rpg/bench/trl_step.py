@@ -1,0 +1,110 @@
+"""Steps of TRL's GRPOTrainer, with the settings that `rpg bench` writes to standard input.
+
+Runs in any environment that has TRL: it needs nothing of this project.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import tempfile
+import time
+from typing import Any
+
+settings: dict[str, Any] = json.load(sys.stdin)
+os.environ |= {
+    "OMP_NUM_THREADS": str(settings["threads"]),
+    "TOKENIZERS_PARALLELISM": "false",
+    "HF_HUB_OFFLINE": "1",
+}
+
+import torch  # noqa: E402 (reads the environment)
+from datasets import Dataset  # noqa: E402
+from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback  # noqa: E402
+from trl import GRPOConfig, GRPOTrainer  # noqa: E402
+
+
+class Clock(TrainerCallback):  # type: ignore[misc]
+    """Processor seconds from the first step of a training to its end."""
+
+    began: float | None = None
+
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
+        self.began = self.began or time.process_time()
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        self.seconds = time.process_time() - (self.began or 0.0)
+
+
+class Timed(GRPOTrainer):  # type: ignore[misc]
+    """With the processor seconds of its sampling, rewards included."""
+
+    sampling = 0.0
+
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        began = time.process_time()
+        scored = super()._generate_and_score_completions(inputs)
+        self.sampling += time.process_time() - began
+        return scored
+
+
+def even(completions: list[str], **_: Any) -> list[float]:
+    return [1.0 if len(text) % 2 == 0 else -1.0 for text in completions]
+
+
+def main() -> None:
+    torch.set_num_threads(settings["threads"])
+    tokenizer = AutoTokenizer.from_pretrained(settings["model"])
+    model = AutoModelForCausalLM.from_pretrained(settings["model"], dtype=torch.float32)
+    passes, steps, updates = settings["batch"] // settings["rows"], settings["steps"], settings["updates"]
+    clock = Clock()
+    with tempfile.TemporaryDirectory() as folder:
+        config = GRPOConfig(
+            output_dir=folder,
+            use_cpu=True,
+            bf16=False,
+            gradient_checkpointing=False,
+            per_device_train_batch_size=settings["rows"],
+            gradient_accumulation_steps=passes,
+            steps_per_generation=passes * updates,
+            num_generations=settings["group"],
+            max_completion_length=settings["tokens"],
+            generation_kwargs={"min_new_tokens": settings["tokens"]},
+            temperature=settings["temperature"],
+            max_steps=steps * updates,
+            loss_type="dapo",
+            beta=0.0,
+            epsilon=settings["clip"][0],
+            epsilon_high=settings["clip"][1],
+            learning_rate=settings["learning_rate"],
+            lr_scheduler_type="constant",
+            weight_decay=settings["weight_decay"],
+            adam_beta1=settings["betas"][0],
+            adam_beta2=settings["betas"][1],
+            max_grad_norm=settings["max_grad_norm"],
+            logging_steps=10_000,
+            save_strategy="no",
+            report_to=[],
+            disable_tqdm=True,
+        )
+        data = Dataset.from_list([{"prompt": text} for text in settings["prompts"]])
+        trainer = Timed(
+            model=model,
+            reward_funcs=even,
+            args=config,
+            train_dataset=data,
+            processing_class=tokenizer,
+            callbacks=[clock],
+        )
+        trainer.train()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    step = clock.seconds / steps
+    print(
+        json.dumps({"step": step, "sample": trainer.sampling / steps, "peak": peak, "rows": settings["rows"]})
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""The command `rpg adopt`: from somebody's data, TRL script or verl command to files that train."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rpg.cli.app import Home, app, complain, layout_at, refuse, say
+
+_SHOWN = 8
+"""Rows of a kind that are printed."""
+
+
+@app.command(
+    epilog="Examples: rpg adopt problems.jsonl · rpg adopt data --into lab --model Qwen/Qwen3-0.6B · rpg adopt grpo.py"
+)
+def adopt(
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="JSON lines, CSV, Parquet; a folder of these; a hub id; a TRL script (.py); a verl command (.sh)."
+        ),
+    ],
+    into: Annotated[Path | None, typer.Option(help="Folder to create (default: the source's name).")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Folder or hub id; default: the script's, or a tiny one.")
+    ] = None,
+    samples: Annotated[
+        bool, typer.Option(help="Sample the model on eight problems before anything is trained.")
+    ] = True,
+    home: Home = None,
+) -> None:
+    """Propose task, columns, template, verifier, split and settings for data or a script of yours, as commented YAML.
+
+    Scripts are read as text: the functions that give rewards are copied out of them, with what they name, for training to
+    run; nothing else of them ever is. left-out.txt lists the rows that cannot be used, repeats and overlaps.
+    """
+    from rpg.adopting import propose, read_source
+    from rpg.config.sweep_spec import load_file
+    from rpg.errors import UserError
+    from rpg.next_steps import command
+    from rpg.tasks import load_problems
+    from rpg.tasks.preparation import data_digest
+
+    origin, layout = read_source(source), layout_at(home)
+    folder = into or Path(origin.name)
+    if folder.exists():
+        refuse(f"{folder}: already exists and was not changed; choose another folder with --into")
+    chosen, unusable = propose(origin, folder, model)
+    spec = load_file(folder / "sweep.yaml", {}, data_digest).runs[0].spec
+    splits = load_problems(spec.task)
+    held_out = len(splits.benchmarks["held-out"])
+    say(f"{folder}: {len(splits.train):,} problems to train on, {held_out:,} held out\n{chosen}")
+    dropped = [
+        f"{drop.reason}: {drop.problem}, {drop.detail}: {drop.text[-60:]!r}" for drop in splits.dropped
+    ]
+    (folder / "left-out.txt").write_text("".join(f"{line}\n" for line in unusable + dropped), "utf-8")
+    for what, lines in (
+        ("cannot be used", unusable),
+        (f"left out (lines of the files in {folder})", dropped),
+    ):
+        say(f"{len(lines):,} rows {what}" + (":" if lines else ""), "yellow" if lines else None)
+        for line in lines[:_SHOWN]:
+            say(f"  {line}", "dim")
+        if len(lines) > _SHOWN:
+            say(f"  ... and {len(lines) - _SHOWN:,} more, in left-out.txt", "dim")
+    for remark in origin.remarks:
+        say(f"! {remark}", "yellow")
+    if origin.rewards:
+        file = folder / "adopted_rewards.py"
+        say(
+            f"! {file}: {', '.join(origin.rewards)} and what they name; sampling and training run it",
+            "yellow",
+        )
+    if samples:
+        from rpg.adopting.first_samples import first_samples
+
+        try:
+            for line in first_samples(spec, layout.home, complain):
+                say(line)
+        except UserError as error:
+            say(f"no samples before training: {error}", "yellow")
+    say(f"next: {command('sweep', str(folder / 'sweep.yaml'), layout=layout)}")

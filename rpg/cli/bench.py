@@ -1,0 +1,115 @@
+"""The command `rpg bench`: what a training step costs on this machine."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+
+from rpg.cli.app import Home, Set, app, columns, complain, console, layout_at, refuse, say
+
+
+@app.command(
+    epilog="Examples: rpg bench · rpg bench --model smollm2-135m --shape 4x4x24 --peer trl/bin/python · rpg bench --list"
+)
+def bench(
+    model: Annotated[str, typer.Option(help="tiny, or what model.path accepts.")] = "tiny",
+    shape: Annotated[str, typer.Option(help="Prompts x responses to each x tokens.")] = "8x8x42",
+    steps: Annotated[int, typer.Option(min=1, help="Steps of each side; their mean counts.")] = 2,
+    peer: Annotated[
+        str | None, typer.Option(help="A Python with TRL: its GRPOTrainer does the same steps.")
+    ] = None,
+    rows: Annotated[
+        list[int],
+        typer.Option(help="Rows per pass of TRL (repeatable). Default: as many as our peak memory allows."),
+    ] = [],
+    set_: Set = [],
+    list_: Annotated[
+        bool, typer.Option("--list", help="Print the measurements of this data folder.")
+    ] = False,
+    home: Home = None,
+) -> None:
+    """Measure this machine (bare matrix products, memory), a training step by phase as a share of that, and other trainers.
+
+    All in processor seconds. The table can be pasted; every measurement is kept in the folder bench/ of the data folder.
+    """
+    layout = layout_at(home)
+    if list_:
+        _list(
+            [json.loads(file.read_text("utf-8")) for file in sorted((layout.home / "bench").glob("*.json"))]
+        )
+        return
+    from rpg.bench import bench as measure
+    from rpg.config.load import merge, parse_assignments, resolve
+
+    try:
+        prompts, group, tokens = (int(part) for part in shape.split("x"))
+    except ValueError:
+        refuse(f"--shape {shape!r}: expected prompts x responses x tokens, e.g. 4x16x64")
+    settings = {
+        "algorithm": {"name": "dapo", "dynamic_sampling": False, "overlong": None},
+        "model": {"type": "tiny"} if model == "tiny" else {"type": "pretrained", "path": model},
+        "training": {"prompts_per_step": prompts, "mini_batch_prompts": prompts},
+        "rollout": {
+            "group_size": group,
+            "max_response_tokens": tokens,
+            "max_prompt_tokens": 64 if model == "tiny" else 256,
+        },
+    }
+    spec = resolve(merge(settings, parse_assignments(set_)), "rpg bench")
+    _print(
+        measure(spec, layout.home, steps=steps, peer=peer, rows=rows, say=lambda line: complain(line, "dim"))
+    )
+
+
+def _print(record: dict[str, Any]) -> None:
+    """Two tables in Markdown: this machine, and the step."""
+    speed = f"{record['bandwidth'] / 1e9:.1f} GB/s from memory"
+    say(
+        f"{record['processor']}, threads: {record['threads']}, torch {record['versions']['torch']}, {speed}\n"
+    )
+    say("| bare product, GFLOP/s | float32 | bfloat16 | int8 |\n|---|--:|--:|--:|")
+    for product in record["products"]:
+        rates = (product[name] for name in ("float32", "bfloat16", "int8"))
+        cells = " | ".join("-" if rate is None else f"{rate / 1e9:.0f}" for rate in rates)
+        say(f"| {product['name']}: {' x '.join(map(str, product['shape']))} | {cells} |")
+    say(
+        f"\n{record['model_name']}, {record['shape']}, mean of {record['steps']} steps, peak {record['peak']:.2f} GiB\n"
+    )
+    say("| processor seconds | here | limit | share | peer |\n|---|--:|--:|--:|---|")
+    peer, seconds = record["peer"], record["seconds"]
+    beside = {"sample": _beside("generate", record["generate"], seconds["sample"])}
+    if peer:
+        beside["sample"] += f"; {_beside('TRL', peer['sample'], seconds['sample'])}"
+        beside["update"] = _beside("TRL", peer["step"] - peer["sample"], seconds["update"])
+        beside["step"] = _beside("TRL", peer["step"], record["step"])
+    for name, used in {**seconds, "step": record["step"]}.items():
+        limit = record["limits"].get(name)
+        cells = f"{limit:.3g} | {limit / used:.0%}" if limit else "- | -"
+        say(f"| {name} | {used:.3g} | {cells} | {beside.get(name, '')} |")
+    for trial in record["trials"]:
+        rows, memory = trial["rows"], f"{trial['peak']:.2f} GiB ({record['peak'] / trial['peak']:.2f})"
+        say(f"\nTRL, {rows} rows per pass: {trial['step']:.3g} s a step, peak {memory}", None)
+
+
+def _beside(name: str, theirs: float, ours: float) -> str:
+    return f"{name} {theirs:.3g} ({theirs / ours:.1f} times)"
+
+
+def _list(records: list[dict[str, Any]]) -> None:
+    table = columns(
+        "time", "version", "processor", "model", "shape", "step", "GiB", "TRL / ours", right=("step", "GiB")
+    )
+    for record in records:
+        peer, revision = record["peer"], record["revision"] or record["versions"].get("rpg-lab", "")
+        ratio = (
+            f"{peer['step'] / record['step']:.2f}, {peer['peak'] / record['peak']:.2f} memory" if peer else ""
+        )
+        when = datetime.fromtimestamp(record["time"]).strftime("%Y-%m-%d %H:%M")
+        numbers = f"{record['step']:.3g}", f"{record['peak']:.2f}"
+        table.add_row(
+            when, revision[:8], record["processor"], record["model_name"], record["shape"], *numbers, ratio
+        )
+    console.print(table, markup=False)

@@ -1,0 +1,242 @@
+"""Responses in which a policy and an environment take turns: token in, token out.
+
+What an environment says is tokenised once and becomes part of the response, marked as `Batch.heard`; the policy's own tokens
+are never decoded and encoded again. Each turn is sampled after the tokens of all turns before it, by `Policy.sample`.
+
+Shapes: P prompts, G responses per prompt, N = P * G responses, T tokens of a response, whoever wrote them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from jinja2 import TemplateError
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from rpg.config.task import EnvironmentTask
+from rpg.models.decoding import Batch, Samples, ignore_progress
+from rpg.models.policy import Policy
+from rpg.models.tokenizer import encode_prompts
+from rpg.models.truncated_sampling import WHOLE, Restriction
+from rpg.rewards.environment_process import EnvironmentFault, Environments
+from rpg.tasks import DataError
+from rpg.tasks.environments import sources_of
+from rpg.tasks.problems import Given
+
+Kept = Mapping[str, Sequence[Mapping[str, str]]]
+
+
+@dataclass
+class Talk:
+    """One response: its turns as text, and its tokens."""
+
+    turns: list[str] = field(default_factory=list)
+    """The policy's and the environment's in turn; the last one is the policy's."""
+    calls: int = 0
+    failures: int = 0
+    """Calls that could not be read or failed."""
+    earned: float | None = None
+    """What `get_reward` returned."""
+    tokens: list[int] = field(default_factory=list)
+    heard: list[bool] = field(default_factory=list)
+    log_prob: list[float] = field(default_factory=list)
+    entropy: list[float] = field(default_factory=list)
+    truncated: bool = False
+
+    def add(self, ids: Sequence[int], log_prob: Sequence[float] = (), entropy: Sequence[float] = ()) -> None:
+        """Tokens of the policy, or without log-probabilities of the environment."""
+        zeros = [0.0] * len(ids)
+        self.tokens += ids
+        self.heard += [not log_prob] * len(ids)
+        self.log_prob += log_prob or zeros
+        self.entropy += entropy or zeros
+
+
+class Conversations:
+    """The environments of one run, and how to sample with them. To be closed."""
+
+    def __init__(self, task: EnvironmentTask, kept: Kept | None = None):
+        """`kept` are the sources in a run's manifest; outside a run None, for those on disk."""
+        self.task = task
+        self.environments = Environments(task, sources_of(task, kept))
+        self._schemas: list[Any] | None = None
+
+    def sample(
+        self,
+        policy: Policy,
+        prompts: Sequence[Given],
+        columns: Sequence[Mapping[str, Any]],
+        keys: Sequence[str],
+        *,
+        max_prompt_tokens: int,
+        group_size: int,
+        max_new_tokens: int,
+        uniforms: Tensor | None,
+        temperature: float,
+        restriction: Restriction = WHOLE,
+        tell: Callable[[int, int], None] = ignore_progress,
+    ) -> tuple[Samples, list[Talk]]:
+        """`group_size` responses to each prompt (see decoding.generate), and what was said in them.
+
+        columns: of each prompt's problem, for `reset`. keys: one per response, from which everything follows that its
+        environment draws at random. `max_new_tokens` counts the environment's tokens, too; a reply that leaves no room for
+        another token of the policy ends the response. Raises EnvironmentFault; DataError: a prompt is too long.
+        """
+        task, environments = self.task, self.environments
+        if task.reply is not None:
+            restriction = replace(restriction, stop=(*restriction.stop, task.markers[1]))
+        talks = [Talk() for _ in keys]
+        said = [environments.begin(row, columns[row // group_size], key) for row, key in enumerate(keys)]
+        ids = self._encoded(policy.tokenizer, prompts, said, max_prompt_tokens)
+        active, size = list(range(len(talks))), group_size
+        positions = getattr(policy.model.config, "max_position_embeddings", None) or 1 << 30
+        while active:
+            before = [talks[row].tokens for row in active]
+            so_far = [[*ids[row // group_size], *own] for row, own in zip(active, before, strict=True)]
+            given = so_far[::size]  # at first one for a whole group
+            room = min(max_new_tokens - min(map(len, before)), positions - max(map(len, given)))
+            drawn = None
+            if uniforms is not None:
+                windows = [uniforms[row, len(talks[row].tokens) :][:room] for row in active]
+                drawn = torch.stack([torch.nn.functional.pad(u, (0, room - len(u))) for u in windows])
+            samples = policy.sample(
+                given, group_size=size, max_new_tokens=room, uniforms=drawn, temperature=temperature,
+                restriction=restriction, tell=tell if size == group_size else ignore_progress,
+            )  # fmt: skip
+            size, rest = 1, []
+            for at, row in enumerate(active):
+                if self._goes_on(policy.tokenizer, talks[row], samples, at, row, max_new_tokens):
+                    rest.append(row)
+            active = rest
+        for row, talk in enumerate(talks):
+            talk.earned = environments.reward(row)
+        environments.forget()
+        return _samples(ids, talks, group_size, samples.log_prob.device), talks
+
+    def _encoded(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        prompts: Sequence[Given],
+        said: Sequence[str | None],
+        limit: int,
+    ) -> list[list[int]]:
+        """Prompts as token ids, each with what `reset` said (one text per response) at the end of its last user message;
+        with descriptions of the tools if the chat template has a place for them and writes the replies, too.
+        """
+        if self._schemas is None:
+            described = self.task.reply is None and "tools" in (tokenizer.chat_template or "")
+            self._schemas = self.environments.schemas() if described else []
+        size = len(said) // len(prompts)
+        groups = [said[start : start + size] for start in range(0, len(said), size)]
+        if any(len(set(texts)) > 1 for texts in groups):
+            raise EnvironmentFault(
+                f"task.factory: {self.task.factory}: reset returned different texts for one problem; responses that are "
+                "compared need the same prompt, so accepted: a text that follows from the row's columns"
+            )
+        whole = [_with_text(prompt, texts[0]) for prompt, texts in zip(prompts, groups, strict=True)]
+        return encode_prompts(tokenizer, whole, limit, self._schemas)
+
+    def _goes_on(
+        self, tokenizer: PreTrainedTokenizerBase, talk: Talk, samples: Samples, at: int, row: int, limit: int
+    ) -> bool:
+        """Add turn `at` of `samples` to a response, and the environment's reply; whether the policy has another turn."""
+        size = min(int(samples.batch.lengths[at]), limit - len(talk.tokens))
+        ids = samples.batch.tokens[at, :size].tolist()
+        talk.add(ids, samples.log_prob[at, :size].tolist(), samples.entropy[at, :size].tolist())
+        talk.turns.append(tokenizer.decode(ids, skip_special_tokens=True))
+        talk.truncated = bool(samples.truncated[at]) or size < int(samples.batch.lengths[at])
+        begin, end = map(re.escape, self.task.markers)
+        asked = re.findall(f"{begin}(.*?){end}", talk.turns[-1], re.DOTALL)
+        if talk.truncated or not asked or talk.calls >= self.task.calls:
+            return False
+        replies = [self.environments.call(row, text) for text in asked]
+        talk.calls += len(replies)
+        talk.failures += sum(reply.failed for reply in replies)
+        said = reply_tokens(tokenizer, self.task, [reply.text for reply in replies])
+        if len(talk.tokens) + len(said) >= limit:
+            talk.truncated = True
+            return False
+        talk.add(said)
+        talk.turns.append(tokenizer.decode(said, skip_special_tokens=True))
+        return True
+
+    def close(self) -> None:
+        """End the environments' process."""
+        self.environments.close()
+
+
+def _with_text(prompt: Given, text: str | None) -> Given:
+    """A prompt whose last user message goes on with `text`."""
+    if not text:
+        return prompt
+    if isinstance(prompt, str):
+        return prompt + text
+    last = max((at for at, message in enumerate(prompt) if message["role"] == "user"), default=0)
+    longer = {**prompt[last], "content": prompt[last]["content"] + text}
+    return (*prompt[:last], longer, *prompt[last + 1 :])
+
+
+def reply_tokens(
+    tokenizer: PreTrainedTokenizerBase, task: EnvironmentTask, texts: Sequence[str]
+) -> list[int]:
+    """What follows a turn of the policy: the replies as `task.reply` or the chat template writes them.
+
+    Special tokens within a reply are taken out: a tool cannot speak for the model. Raises DataError: the template does not
+    know tools.
+    """
+    for special in tokenizer.all_special_tokens:
+        texts = [text.replace(str(special), "") for text in texts]
+    if task.reply is not None:
+        text = "".join(task.reply.replace("{reply}", text) for text in texts)
+    else:
+        function = {"type": "function", "function": {"name": "tool", "arguments": {}}}
+        called = [
+            {"role": "user", "content": ""},
+            {"role": "assistant", "content": "", "tool_calls": [function]},
+        ]
+        results = [{"role": "tool", "name": "tool", "content": text} for text in texts]
+        try:
+            until: str = tokenizer.apply_chat_template(called, tokenize=False)
+            whole: str = tokenizer.apply_chat_template(
+                called + results, tokenize=False, add_generation_prompt=True
+            )
+        except (TemplateError, ValueError, TypeError) as error:
+            raise DataError(f"task.reply: the chat template cannot write a tool's reply: {error}") from None
+        end = str(tokenizer.eos_token)  # the policy's turn ended with it
+        until = until[: until.rindex(end) + len(end)] if end in until else until
+        if (
+            not tokenizer.chat_template
+            or not whole.startswith(until)
+            or not all(text in whole for text in texts)
+        ):
+            raise DataError(
+                'task.reply: the chat template has no tools; give a text, e.g. reply: "={reply}\\n"'
+            )
+        text = whole[len(until) :]
+    ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
+    return ids
+
+
+def _samples(
+    prompts: Sequence[Sequence[int]], talks: Sequence[Talk], group_size: int, device: torch.device
+) -> Samples:
+    width = max(len(talk.tokens) for talk in talks)
+
+    def table(name: str, kind: torch.dtype) -> Tensor:
+        rows = [getattr(talk, name) for talk in talks]
+        return torch.tensor([row + [0] * (width - len(row)) for row in rows], dtype=kind, device=device)
+
+    batch = Batch(
+        [list(prompt) for prompt in prompts],
+        torch.arange(len(prompts), device=device).repeat_interleave(group_size),
+        table("tokens", torch.long),
+        torch.tensor([len(talk.tokens) for talk in talks], device=device),
+        heard=table("heard", torch.bool),
+    )
+    truncated = torch.tensor([talk.truncated for talk in talks], device=device)
+    return Samples(batch, table("log_prob", torch.float32), table("entropy", torch.float32), truncated)

@@ -1,0 +1,102 @@
+"""What a sweep has found, in one sentence: for the report, the dashboard's first page and Prefect."""
+
+import math
+
+import pandas
+
+from rpg.report.spending import UNEQUAL
+from rpg.report.summary import MEAN, Summary
+from rpg.report.verdicts import TOO_FEW
+from rpg.stats import MINIMUM_SEEDS
+
+NUMBERS = "no one two three four five six seven eight nine ten eleven twelve".split()
+
+
+def conclusion(summary: Summary) -> str:
+    """How many variants differ from the baseline, the largest difference with its interval, and its price in tokens.
+
+    Only differences that the paired test calls real are said to be differences.
+    """
+    measured = MEAN if len(summary.benchmarks) > 1 else (summary.benchmarks or [MEAN])[0]
+    table = summary.table[summary.table["benchmark"] == measured]
+    if table.empty:
+        return "No checkpoint has been evaluated on all benchmarks yet."
+    compared = table[table["verdict"] != ""]
+    if compared.empty:
+        return _alone(table, measured)
+    baseline = summary.labels.get(summary.baseline or "", str(summary.baseline))
+    count = len(compared)
+    if compared["verdict"].eq(TOO_FEW).all():
+        seeds = int(compared["seeds"].min())
+        few = f"{_words(seeds).capitalize()} seed{'s' * (seeds > 1)} give{'s' * (seeds == 1)} no verdict"
+        largest = _largest(summary, compared, table)
+        return f"{few} ({_words(MINIMUM_SEEDS)} are needed). {_with_name(count, baseline)} {largest}."
+    real = compared[compared["verdict"].isin(["better", "worse"])]
+    if real.empty:
+        who = (
+            f"None of {_words(count)} differs"
+            if count > 1
+            else f"{compared.iloc[0]['label']} does not differ"
+        )
+        return (
+            f"{who} from {baseline} beyond noise. "
+            f"{_with_name(count, baseline)} {_largest(summary, compared, table)}."
+        )
+    if count == 1:
+        name = f"{real.iloc[0]['label']} is {real.iloc[0]['verdict']} than {baseline}:"
+        return f"{name} {_size(summary, real.iloc[0], table)}."
+    who = (
+        f"{_words(len(real)).capitalize()} of {_words(count)} differ{'s' * (len(real) == 1)} from {baseline}"
+    )
+    return f"{who}; the largest difference is {_largest(summary, real, table)}."
+
+
+def _with_name(count: int, baseline: str) -> str:
+    return f"The largest difference from {baseline} is" if count > 1 else "The difference is"
+
+
+def _largest(summary: Summary, rows: pandas.DataFrame, table: pandas.DataFrame) -> str:
+    row = rows.loc[rows["difference"].abs().idxmax()]
+    return f"{row['label']}, {_size(summary, row, table)}"
+
+
+def _size(summary: Summary, row: pandas.Series, table: pandas.DataFrame) -> str:
+    """`+0.25 [+0.13, +0.37], for 5 times the tokens; at equal tokens +0.10 [-0.02, +0.22], within noise`."""
+    text = _difference(row)
+    base = table.loc[table["variant"] == summary.baseline, "tokens"].astype(float)
+    factor = float(row["tokens"]) / base.iloc[0] if len(base) and base.iloc[0] > 0 else math.nan
+    if math.isnan(factor):
+        return text
+    if 1 / UNEQUAL <= factor <= UNEQUAL:
+        return f"{text}, for the same number of tokens"
+    text += f", for {factor:.2g} times the tokens"
+    for equal in summary.equal:
+        match = equal.table[equal.table["variant"] == row["variant"]]
+        if equal.axis == "tokens" and len(match) and match.iloc[0]["verdict"]:
+            same = match.iloc[0].rename({"low": "difference_low", "high": "difference_high"})
+            text += f"; at equal tokens {_difference(same)}, {same['verdict']}"
+    return text
+
+
+def _difference(row: pandas.Series) -> str:
+    low, high = row["difference_low"], row["difference_high"]
+    digits = 2 if not abs(high - low) < 0.03 else 3
+    value, *ends = (f"{number:+.{digits}f}".replace("-", "−") for number in (row["difference"], low, high))
+    return value if math.isnan(low) else f"{value} [{ends[0]}, {ends[1]}]"
+
+
+def _alone(table: pandas.DataFrame, measured: str) -> str:
+    """Without a comparison: the only variant's accuracy, or the highest one."""
+    row = table.loc[table["last"].idxmax()]
+    of = "mean accuracy" if measured == MEAN else f"accuracy on {measured}"
+    interval = "" if math.isnan(row["low"]) else f" [{row['low']:.2f}, {row['high']:.2f}]"
+    count = int(row["seeds"])
+    seeds = f"{_words(count)} seed{'s' * (count > 1)}"
+    rose = f"{of} {row['first']:.2f} at step {row['first_step']}, {row['last']:.2f}{interval} at step {row['step']}"
+    if len(table) == 1:
+        return f"{row['label']}: {rose}, {seeds}."
+    return f"Nothing is compared with a baseline. Highest of {_words(len(table))}: {row['label']}, {rose}, {seeds}."
+
+
+def _words(number: int) -> str:
+    return NUMBERS[number] if 0 <= number < len(NUMBERS) else f"{number:,}"

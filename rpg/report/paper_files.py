@@ -1,0 +1,155 @@
+"""`rpg report SWEEP --paper FOLDER`: tables, figures, references and a reproducibility appendix for a LaTeX paper."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import duckdb
+import vl_convert
+
+from rpg.catalogue import algorithms
+from rpg.metrics import shown as shown_metrics
+from rpg.report import charts, curves, tables
+from rpg.report.summary import MEAN, Summary, history, summarise
+from rpg.report.sweep_report import POINTS as POINTS_PER_CURVE
+from rpg.report.sweep_report import sweep_curves
+from rpg.report.theme import specification, themed
+from rpg.store import Layout, StoreError, atomic_write_bytes, atomic_write_text, queries
+from rpg.store.database import connect
+
+INCHES = {1: 5.5, 2: 6.75}
+"""The width of the text, by the paper's columns; a column of two is 3.25 inches wide."""
+ACROSS = 3
+"""Panels in a row of curves.pdf."""
+STYLE = {
+    "axis": {"labelFontSize": 7.5, "titleFontSize": 8, "grid": False},
+    "title": {"fontSize": 7.5, "fontWeight": "normal"},
+}
+POINTS = 72
+"""Units of a PDF per inch: a chart of that width needs no scaling, and its letters keep their size."""
+
+
+def write_paper(layout: Layout, sweep: str, folder: Path, columns: int = 2) -> list[Path]:
+    """Write tables.tex, curves.pdf, differences.pdf, appendix.tex and references.bib; their paths. Vector graphics with
+    their fonts inside. Raises StoreError: a file cannot be written.
+    """
+    with connect(layout) as db:
+        summary = summarise(db, sweep, past=history(layout, sweep))
+        curve_data = sweep_curves(db, summary, POINTS_PER_CURVE)
+        files: dict[str, str | bytes] = {
+            "tables.tex": tables.latex(summary, columns),
+            "appendix.tex": appendix(db, summary),
+            "references.bib": references(
+                run["spec"].get("algorithm", {}).get("name", "")
+                for run in queries.manifests(db, sweep).values()
+            ),
+        }
+    labels = [summary.labels[variant] for variant in summary.variants]
+    judged = tables.judged(summary)
+    width = (3.25 if columns == 2 else INCHES[1]) * POINTS
+    if len(judged):
+        chart = charts.differences(judged, tables.baseline_label(summary), labels)
+        files["differences.pdf"] = _pdf(specification(themed(chart.properties(width=width - 36))), width)
+    if not curve_data.empty:
+        names = [MEAN, *summary.benchmarks, *shown_metrics()]
+        panels = curves.panels(curve_data, labels, names, [MEAN, *summary.benchmarks])
+        each = (INCHES[columns] * POINTS - 60 * ACROSS) / ACROSS
+        drawn = [panel.properties(width=each, height=0.6 * each) for panel in panels]
+        figure = curves.still(specification(curves.figure(drawn, "", [], columns=ACROSS)))
+        files["curves.pdf"] = _pdf(figure, INCHES[columns] * POINTS)
+    for name, content in files.items():
+        write = atomic_write_bytes if isinstance(content, bytes) else atomic_write_text
+        write(folder / name, content)  # type: ignore[arg-type]
+    return [folder / name for name in files]
+
+
+def _pdf(spec: dict[str, Any], width: float) -> bytes:
+    """Vectors, as wide as given: names that jut out of a chart made it wider."""
+    config = {part: spec["config"].get(part, {}) | change for part, change in STYLE.items()}
+    svg = ElementTree.fromstring(vl_convert.vegalite_to_svg(spec | {"config": spec["config"] | config}))
+    drawn, height = float(svg.attrib["width"]), float(svg.attrib["height"])
+    svg.attrib |= {"width": f"{width:.2f}", "height": f"{height * width / drawn:.2f}"}
+    return bytes(vl_convert.svg_to_pdf(ElementTree.tostring(svg, "unicode")))
+
+
+def references(names: Iterable[str]) -> str:
+    """BibTeX of this project, of the paper, and of the algorithms of these names that a paper describes."""
+    lines = resources.files("rpg.report").joinpath("references.bib").read_text("utf-8").splitlines()
+    entries = {re.match(r"@\w+\{([^,]+)", line)[1]: line for line in lines}  # type: ignore[index]
+    catalogue = algorithms()
+    keys = [key for name in names if name in catalogue for key in citation_keys(catalogue[name].citation)]
+    return "\n".join(entries[key] for key in dict.fromkeys(["rpglab", "arxiv:2505.17508", *keys])) + "\n"
+
+
+def citation_keys(citation: str) -> list[str]:
+    """Keys in references.bib: `arxiv:2402.03300`, or the first author and the year, `williams1992`."""
+    numbers = re.findall(r"arXiv (\d{4}\.\d{5})", citation)
+    author = re.split(r",| et al", citation)[0].lower()
+    return [f"arxiv:{number}" for number in numbers] or [author + citation[-4:]]
+
+
+def appendix(db: duckdb.DuckDBPyConnection, summary: Summary) -> str:
+    """What somebody needs who repeats the runs: settings, seeds, compute, versions and digests."""
+    manifests = queries.manifests(db, summary.sweep)
+    if not manifests:
+        raise StoreError(f"{summary.sweep}: no run has begun here, so there is nothing to describe")
+    seeds = ", ".join(map(str, sorted({run["seed"] for run in manifests.values()})))
+    parts = [
+        r"% needs \usepackage{booktabs,longtable}",
+        rf"\section{{Reproducing {tables.tex(summary.sweep)}}}",
+    ]
+    parts += [tables.tex(summary.question)] if summary.question else []
+    parts += [f"Seeds: {seeds}; variants with the same seed share data order and initial model."]
+    specs = {run["variant"]: dict(_settings(run["spec"])) for run in manifests.values()}
+    first = next(iter(specs.values()))
+    common = {name: text for name, text in first.items() if all(s.get(name) == text for s in specs.values())}
+    parts += _long("ll", ("setting", "all runs"), sorted(common.items()))
+    differing = []
+    for variant, spec in specs.items():
+        texts = [f"{name}: {spec[name]}" for name in sorted(spec.keys() - common.keys())]
+        differing.append((summary.labels.get(variant, variant), "; ".join(texts)))
+    parts += _long("lp{0.7\\textwidth}", ("variant", "its own settings"), differing)
+    grid = tables.spending_table(summary)
+    parts += tables.latex_table(summary.sweep, grid) if grid else []
+    ids = {name: str((queries.run(db, summary.sweep, name) or {}).get("run_id")) for name in manifests}
+    runs = [
+        (name, run["seed"], ids[name][:16], str(run.get("identity", {}).get("data", ""))[:16])
+        for name, run in manifests.items()
+    ]
+    parts += _long("llll", ("run", "seed", "run id", "digest of the data"), runs)
+    records = [attempts[-1] for attempts in queries.provenance(db, summary.sweep).values() if attempts]
+    for what in ("code", "git_revision", "versions", "machine"):
+        shown = {_plain(record[what]) for record in records if record.get(what)}
+        parts += [rf"{what.replace('_', ' ')}: {tables.tex(text)}.\\" for text in sorted(shown)]
+    return "\n".join(parts) + "\n"
+
+
+def _plain(value: Any) -> str:
+    if not isinstance(value, dict):
+        return str(value)
+    return ", ".join(f"{name} {text}" for name, text in _leaves(value))
+
+
+def _settings(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """All but the seed and the prose."""
+    prose = ("seed", "description", "algorithm.citation", "algorithm.description")
+    return ((name, text) for name, text in _leaves(spec) if name not in prose)
+
+
+def _leaves(values: Mapping[str, Any], inside: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, f"{inside}{name}.")
+        else:
+            yield f"{inside}{name}", value if isinstance(value, str) else json.dumps(value)
+
+
+def _long(columns: str, header: tuple[str, ...], rows: Any) -> list[str]:
+    lines = [" & ".join(tables.tex(str(cell)) for cell in row) + r" \\" for row in rows]
+    head = " & ".join(map(tables.tex, header)) + r" \\"
+    return [r"{\footnotesize", rf"\begin{{longtable}}{{{columns}}}", r"\toprule", head, r"\midrule", r"\endhead", *lines,
+            r"\bottomrule", r"\end{longtable}}"]  # fmt: skip

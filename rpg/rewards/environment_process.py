@@ -1,0 +1,133 @@
+"""Environments with which a policy takes turns, in a bounded process of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, NoReturn
+
+from rpg.config.task import EnvironmentTask
+from rpg.errors import UserError
+from rpg.rewards.function_process import OverMemory, UserProcess, ending
+from rpg.rewards.json_process import Ended, Late
+
+
+class EnvironmentFault(UserError):
+    """An environment cannot be used: its import, `reset` or `get_reward` fails."""
+
+
+class Reply(NamedTuple):
+    """What the environment says to a call."""
+
+    text: str
+    failed: bool
+    """The call could not be read, or the tool failed; the text says why."""
+
+
+class _Failed(Exception):
+    """Its message is a sentence for the model and for people."""
+
+
+class Environments(AbstractContextManager["Environments"]):
+    """One environment for each conversation; a context manager, or to be closed.
+
+    A tool that fails, hangs, needs too much memory or ends its process costs one reply. What other conversations had said
+    by then is told to a new process, so that they go on as if nothing had happened.
+    """
+
+    def __init__(self, task: EnvironmentTask, sources: Sequence[Mapping[str, str]]):
+        self.task = task
+        begin = {
+            "function": task.factory, "sources": list(sources), "memory_gib": task.memory_gib, "form": task.call,
+            "characters": task.reply_characters, "network": task.network,
+        }  # fmt: skip
+        self._process = UserProcess("rpg.rewards.environment_worker", begin, task.memory_gib)
+        self._events: dict[int, list[dict[str, Any]]] = {}
+        self._there: set[int] = set()  # conversations that the process has been told
+
+    def schemas(self) -> list[Any]:
+        """Descriptions of the tools for a chat template, from their docstrings. Raises EnvironmentFault."""
+        schemas: list[Any] = self._required({"what": "schemas"}, "the tools' docstrings", 120.0)
+        return schemas
+
+    def begin(self, row: int, columns: Mapping[str, Any], key: str) -> str | None:
+        """Begin conversation `row`; what `reset` says. Everything random follows from `key`. Raises EnvironmentFault."""
+        event = {"what": "begin", "row": row, "columns": dict(columns), "key": key, "number": 0}
+        self._events[row] = [event]
+        said = self._required(event, "reset")
+        self._there.add(row)
+        return said if isinstance(said, str) else None
+
+    def call(self, row: int, text: str) -> Reply:
+        """The reply to a call in conversation `row`."""
+        events = self._events[row]
+        event = {**events[0], "what": "call", "text": text, "columns": {}, "number": len(events)}
+        try:
+            self._tell(row)
+            reply = Reply(str(self._ask(event)), False)
+        except _Failed as failure:
+            return Reply(f"Error: {failure}", True)
+        events.append(event)
+        return reply
+
+    def reward(self, row: int) -> float | None:
+        """What `get_reward` returns; None without one. Raises EnvironmentFault."""
+        try:
+            self._tell(row)
+        except _Failed as failure:
+            raise EnvironmentFault(f"task.factory: {self.task.factory}: {failure}") from None
+        value: float | None = self._required({**self._events[row][0], "what": "reward"}, "get_reward")
+        return value
+
+    def forget(self) -> None:
+        """All conversations are over."""
+        if self._there:
+            self._required({"what": "forget"}, "")
+        self._events.clear()
+        self._there.clear()
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.close()
+        self._there.clear()
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def _tell(self, row: int) -> None:
+        """What was said so far, to a process that does not know it."""
+        if row not in self._there:
+            for event in self._events[row]:
+                self._ask(event)
+            self._there.add(row)
+
+    def _required(self, event: Mapping[str, Any], what: str, seconds: float = 0.0) -> Any:
+        try:
+            return self._ask(event, seconds)
+        except _Failed as failure:
+            raise EnvironmentFault(f"task.factory: {self.task.factory}: {what}: {failure}") from None
+
+    def _ask(self, event: Mapping[str, Any], seconds: float = 0.0) -> Any:
+        """What an event comes to. Raises _Failed; EnvironmentFault: the class cannot be imported or made."""
+        limit = seconds or self.task.seconds
+        try:
+            if error := self._process.start().get("error"):
+                self.close()
+                raise EnvironmentFault(f"task.factory: {error}")
+            answer = self._process.ask(event, limit)
+        except Late:
+            self._fail(f"no answer within {limit:g} s (task.seconds)")
+        except Ended as end:
+            self._fail(f"its process {ending(end)}")
+        except OverMemory as over:
+            self._fail(f"its processes use {over.gib:.2f} GiB (task.memory_gib: {self.task.memory_gib:g})")
+        except BaseException:
+            self.close()
+            raise
+        if "error" in answer:
+            raise _Failed(answer["error"])
+        return answer["value"]
+
+    def _fail(self, why: str) -> NoReturn:
+        self.close()
+        raise _Failed(why) from None

@@ -1,0 +1,54 @@
+"""Tasks of type environment: problems from files whose rows an environment gets, and demonstrations with turns."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+
+from rpg.config.code import FACTORY, kept_source
+from rpg.config.model import SupervisedStart, WarmStart
+from rpg.config.task import EnvironmentTask
+from rpg.tasks import file_problems
+from rpg.tasks.problems import DataError, Given, ProblemDemonstrations, Splits, TaskKind
+
+
+def sources_of(
+    task: EnvironmentTask, kept: Mapping[str, Sequence[Mapping[str, str]]] | None
+) -> Sequence[Mapping[str, str]]:
+    """The modules that a task's environment runs from: those that a run's manifest keeps, without a manifest (None) those
+    on disk. Raises ConfigError: they cannot be read. DataError: the manifest lacks them."""
+    if kept is not None and FACTORY not in kept:
+        raise DataError(f"{FACTORY}: {task.factory}: the run's manifest does not hold its source")
+    return kept_source(task) if kept is None else kept[FACTORY]
+
+
+class _Demonstrations(ProblemDemonstrations):
+    """A JSON list of turns, the model's, what the tool returns, the model's, ...; or one turn as text."""
+
+    def __init__(self, task: EnvironmentTask, splits: Splits):
+        super().__init__(", ".join(source.called() for source in task.train), task.verifier, splits)
+        self._reply = task.reply
+
+    def ability(self, rng: random.Random) -> tuple[Given, Sequence[str]]:
+        given, response = super().ability(rng)
+        return given, self._turns(response)
+
+    def behaviour(self, rng: random.Random, warm: WarmStart | SupervisedStart) -> tuple[Given, Sequence[str]]:
+        given, response = super().behaviour(rng, warm)
+        return given, self._turns(response)
+
+    def _turns(self, demonstration: str) -> list[str]:
+        turns = json.loads(demonstration) if demonstration.startswith('["') else [demonstration]
+        if len(turns) > 1 and self._reply is None:
+            raise DataError('task.reply: demonstrations with turns need a text, e.g. reply: "={reply}\\n"')
+        said = self._reply or ""
+        return [said.replace("{reply}", turn) if at % 2 else turn for at, turn in enumerate(turns)]
+
+
+KIND = TaskKind(
+    problems=file_problems.read,
+    data=file_problems.KIND.data,
+    verifier=lambda task: task.verifier,
+    demonstrations=_Demonstrations,
+)
