@@ -15,6 +15,7 @@ COPY rpg rpg
 COPY flows flows
 COPY dashboard dashboard
 COPY configs configs
+COPY benchmarks benchmarks
 RUN uv pip install --no-cache -c constraints-gpu.txt '.[local,models,math,orchestration,dashboard,verl,vllm]'
 
 # Flash attention is a wheel for exactly this Python, torch and CUDA, or an hour of compiling: --build-arg FLASH_ATTN=<its address>,

@@ -5,6 +5,7 @@
    checkpoint the whole sweep is killed (SIGKILL), and the same command goes on.
 3. Its checkpoints are evaluated on the GPUs that the training has left.
 4. Every step was counted once, numbers are finite, the first ratios are near 1, nothing is left running.
+5. The embedded trainer's decoding: attention reaches a fused kernel, steps are replayed as CUDA graphs, and draw the same.
 
 Needs `rpg-lab[local,orchestration,verl,vllm]` and, on a GPU, a network or the model in the hub's cache. Prints what held
 and how long it took; exit code 1 where something did not hold. `--keep` leaves the data folder for a look at its logs.
@@ -66,6 +67,49 @@ def settings(device: str, gpus: int, model: str) -> dict[str, Any]:
         "evaluation": run["evaluation"] | {"engine": {"type": "vllm"}},
         "backend": backend | {"rollout": vllm, "verl": {"actor_rollout_ref.rollout.max_num_seqs": 256}},
     }}  # fmt: skip
+
+
+def decoding(device: str, report: Callable[[bool, str], bool]) -> None:
+    """A model of four layers with random weights; without its fused kernels, attention would be an error here."""
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    from rpg.models.block_decoding import BlockEngine
+    from rpg.models.decoding import generate
+
+    sizes = {
+        "num_hidden_layers": 4,
+        "hidden_size": 256,
+        "intermediate_size": 512,
+        "num_attention_heads": 8,
+        "head_dim": 64,
+    }
+    config = Qwen3Config(vocab_size=512, num_key_value_heads=2, max_position_embeddings=512, **sizes)
+    torch.manual_seed(0)
+    uniforms, prompts = torch.rand(32, 128), [[1, 2, 3], [4] * 20]
+    for dtype in (torch.float32, torch.bfloat16):
+        model, drawn = Qwen3ForCausalLM(config).to(device, dtype).eval(), []
+        for graphs in (device == "cuda", False):
+            engine = BlockEngine(model)
+            engine.graphs = graphs
+            fused = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.CUDNN_ATTENTION]
+            try:
+                with sdpa_kernel(fused):
+                    drawn.append(
+                        generate(
+                            engine, prompts, group_size=16, max_new_tokens=128, stop=(0,), uniforms=uniforms
+                        )
+                    )
+            except RuntimeError as error:
+                report(False, f"decoding in {dtype}: {str(error).splitlines()[0]}")
+                return
+            report(
+                engine.graphs == graphs,
+                f"decoding in {dtype} with fused attention, CUDA graphs: {engine.graphs}",
+            )
+        same = drawn[0].batch.tokens.equal(drawn[1].batch.tokens)
+        report(same, f"decoding in {dtype} draws the same with and without CUDA graphs")
 
 
 class Report:
@@ -198,6 +242,7 @@ def main() -> int:
             home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gpu-smoke-")))
         watch.start()
         smoke(options, home, report)
+        decoding(options.device, report)
         watch.over.set()
         if options.keep:
             print(f"data folder: {home}")

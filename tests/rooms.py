@@ -83,7 +83,7 @@ ROOMS = (
     _room(
         "rpg.backends.local", "the embedded trainer, one process per run; fidelity of the gradients at its checkpoints",
         "rpg.errors rpg.processes rpg.catalogue rpg.auditing rpg.losses rpg.store rpg.config rpg.rewards rpg.tasks "
-        "rpg.models rpg.backends",
+        "rpg.planning rpg.models rpg.backends",
         "torch numpy safetensors schedulefree",
     ),
     _room(

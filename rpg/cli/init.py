@@ -32,4 +32,5 @@ def init(folder: Annotated[Path, typer.Argument(help="Folder to create.")]) -> N
             (folder / name).write_bytes(path.read_bytes())
     make_data.write(folder)
     say(f"created {folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}")
-    say(f"next: cd {folder} && rpg sweep sweep.yaml; for data or a script of yours: rpg adopt FILE")
+    say("data or a script of your own: rpg adopt FILE")
+    say(f"next: cd {folder} && rpg sweep sweep.yaml")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +13,7 @@ from rpg.cli.app import File, Home, Set, app, columns, complain, console, layout
 if TYPE_CHECKING:
     from rpg.config.run_spec import RunSpec
     from rpg.config.sweep_spec import PlannedRun, Sweep
-    from rpg.planning.gpu_estimate import Estimate
+    from rpg.planning.gpu_estimate import Estimate, Machine
     from rpg.store import Layout
 
 UNKNOWN = "not-known-yet"
@@ -25,6 +26,9 @@ def show(
     set_: Set = [],
     home: Home = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    gpu: Annotated[
+        str | None, typer.Option(help="A GPU to judge by: 24GB, rtx-4090, a100-80gb, h100. Default: an H100.")
+    ] = None,
 ) -> None:
     """Show the resolved form of a file: every value, the runs it expands to, their expected cost. Downloads nothing."""
     import os
@@ -36,9 +40,11 @@ def show(
     from rpg.config.sweep_spec import load_file
     from rpg.planning.cost import cost
     from rpg.planning.detectable import says
+    from rpg.planning.gpu_estimate import machine_named
     from rpg.planning.preflight import wrong_paths
 
     digest = DigestIfPresent()
+    machine = machine_named(gpu) if gpu else None
     sweep = load_file(file, parse_assignments(set_), digest)
     if lines := wrong_paths([run.spec for run in sweep.runs], layout_at(home)):
         refuse("\n".join(f"{file}: {line}" for line in lines))
@@ -64,7 +70,7 @@ def show(
         numbers = (str(r.spec.seed), f"{c.rollouts:,}", f"{c.optimizer_steps:,}")
         table.add_row(r.variant, *numbers, _folder(r, digest.known(r.spec)))
     console.print(table, markup=False)
-    print_cost(sweep, layout_at(home))
+    print_cost(sweep, layout_at(home), machine)
     if text := says(sweep, layout_at(home)):
         console.rule("what it can find", align="left")
         say(text)
@@ -77,8 +83,8 @@ def _folder(run: PlannedRun, has_id: bool) -> str:
     return run.folder if has_id else f"{run.folder[:-8]}????????"
 
 
-def print_cost(sweep: Sweep, layout: Layout) -> None:
-    """Print counts for all runs, then times as far as they are known."""
+def print_cost(sweep: Sweep, layout: Layout, machine: Machine | None = None) -> None:
+    """Print counts for all runs, then times as far as they are known; `machine` is the GPU to judge by."""
     from rpg.planning.cost import cost, measured
 
     costs = [cost(run.spec) for run in sweep.runs]
@@ -89,7 +95,7 @@ def print_cost(sweep: Sweep, layout: Layout) -> None:
         f"{total.optimizer_steps:,} optimizer steps, {total.checkpoints_evaluated:,} checkpoints to evaluate"
     )
     _print_disk(sweep)
-    _print_memory(sweep)
+    _print_memory(sweep, machine)
     measurements = measured(layout)
     times = [(measurements.seconds_per_step(r.spec), r.spec.training.steps) for r in sweep.runs]
     if all(m for m, _ in times):
@@ -100,7 +106,7 @@ def print_cost(sweep: Sweep, layout: Layout) -> None:
             f"about {minutes:.1f} {kind} of training, measured on {runs_like} or more finished runs of the same size here"
         )
     elif any(run.spec.backend.type == "verl" and run.spec.backend.device == "cuda" for run in sweep.runs):
-        _print_estimates(sweep)
+        _print_estimates(sweep, machine)
     else:
         console.print("time: unknown until a run of this size has finished in this data folder")
 
@@ -129,34 +135,60 @@ def _print_disk(sweep: Sweep) -> None:
         )
 
 
-def _print_memory(sweep: Sweep) -> None:
-    """Print the memory of the run that needs most, if known."""
+def _print_memory(sweep: Sweep, machine: Machine | None) -> None:
+    """Print the memory of the run that needs most, if known, and whether it fits."""
+    from rpg.planning.gpu_estimate import H100, hours, nearest_change, on_gpu
+    from rpg.planning.model_shapes import shape_and_source
+    from rpg.planning.preflight import total_memory
     from rpg.planning.space import memory, with_layers_again
 
-    needs = [(need, run.spec) for run in sweep.runs if (need := memory(run.spec)) is not None]
+    cuda = sweep.runs[0].spec.backend.device == "cuda" or machine is not None
+    judge = machine or H100
+    room = judge.memory if cuda else total_memory()
+    specs = [on_gpu(run.spec) if cuda else run.spec for run in sweep.runs]
+    needs = [(need, spec) for spec in specs if (need := memory(spec, room)) is not None]
     if not needs:
         return
     need, spec = max(needs, key=lambda item: item[0].most)
-    parts = f"{size_text(need.fixed)} for process and weights, {size_text(need.rollout)} for rollouts or"
+    rows = f" ({need.rows_at_once} of {spec.rollout_rows()} responses at a time)"
+    rows = rows if need.rows_at_once < spec.rollout_rows() else ""
+    parts = (
+        f"{size_text(need.fixed)} for process and weights, {size_text(need.rollout)} for rollouts{rows} or"
+    )
     line = (
         f"memory of a training: about {size_text(need.most)} ({parts} {size_text(need.update)} for updates)"
     )
-    again = memory(with_layers_again(spec))
+    again = memory(with_layers_again(spec), room)
     if again is not None and again.most < 0.9 * need.most:
         line += (
             f"; {size_text(again.most)} with backend.gradient_checkpointing: true and bit-identical results"
         )
     say(line)
+    if spec.model.type == "pretrained":
+        say(f"sizes of {spec.model.path} from {shape_and_source(spec.model.path)[1]}")
+    if not cuda:
+        return
+    if need.most <= room:
+        each = hours(spec, judge)
+        time = f"; about {each:.1f} hours of training each, calculated, not measured" if each else ""
+        say(f"fits into {judge.name}{time}")
+    else:
+        change = nearest_change(spec, judge)
+        say(
+            f"! does not fit into {judge.name}; "
+            + (f"fits with {change}" if change else "no change tried makes it fit")
+        )
 
 
-def _print_estimates(sweep: Sweep) -> None:
-    from rpg.planning.gpu_estimate import GB, Assumptions, estimate
+def _print_estimates(sweep: Sweep, machine: Machine | None) -> None:
+    from rpg.planning.gpu_estimate import GB, H100, Assumptions, estimate
 
-    usual = Assumptions()
+    usual = Assumptions(machine=machine if machine and machine.flops else H100)
+    room, misfit = (machine or usual.machine).memory, False
     groups: dict[tuple[Estimate | None, Estimate | None], list[PlannedRun]] = {}
     for run in sweep.runs:
         low = estimate(run.spec, usual)
-        high = estimate(run.spec, Assumptions(response_share=1.0))
+        high = estimate(run.spec, replace(usual, response_share=1.0))
         groups.setdefault((low, high), []).append(run)
     if all(low is None for low, _ in groups):
         console.print("time: unknown, because the size of the model is not known; give its local folder")
@@ -170,7 +202,8 @@ def _print_estimates(sweep: Sweep) -> None:
             table.add_row(f"{len(runs)} ({names})", *["unknown"] * 7)
             continue
         need = max(low.memory_rollout, low.memory_update)
-        fits = "" if need <= usual.machine.memory else " !"
+        fits = "" if need <= room else " !"
+        misfit = misfit or need > room
         table.add_row(
             f"{len(runs)} ({names})", str(low.gpus), f"{low.hours:.0f}", f"{low.evaluation_hours:.0f}",
             f"{low.gpu_hours:,.0f}", f"{high.gpu_hours:,.0f}", f"{need / GB:.0f} GB{fits}",
@@ -180,8 +213,10 @@ def _print_estimates(sweep: Sweep) -> None:
     console.print(table)
     say(
         f"about {total:,.0f} GPU hours in total, {most:,.0f} if every response has the maximum length: calculated for "
-        f"{usual.machine.name}, not measured (docs/paper.md). ! does not fit into its memory."
+        f"{usual.machine.name}, not measured (docs/paper.md)."
     )
+    if misfit:
+        say(f"! does not fit into {(machine or usual.machine).name}")
 
 
 class DigestIfPresent:

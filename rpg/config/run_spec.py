@@ -220,6 +220,10 @@ class RunSpec(Section):
         GPU, where the arithmetic is bfloat16. A CPU keeps float32 weights and rounds them for each product."""
         return bfloat16(self.model) and self.backend.device == "cuda"
 
+    def rollout_rows(self) -> int:
+        """Responses of a step, without refills."""
+        return self.training.prompts_per_step * self.rollout.group_size
+
     def eval_steps(self) -> tuple[int, ...]:
         """Rollout steps whose checkpoints are evaluated: 0, every, 2*every, ..., and the last."""
         return tuple(sorted({*range(0, self.training.steps, self.evaluation.every), self.training.steps}))

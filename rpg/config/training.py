@@ -143,6 +143,10 @@ class Rollout(Section):
     max_response_tokens: Positive = 42
     min_response_tokens: Annotated[int, Field(ge=0)] = 0
     """The end-of-sequence token cannot be sampled before this many tokens, also in evaluation."""
+    rows_at_once: Annotated[Positive | None, OPERATES] = None
+    """Responses drawn at a time, each with its own random numbers: bounds the memory of keys and values, and changes results
+    by rounding only. Default: as many as fit, up to all; the run records how many (`rpg show FILE --gpu 24GB` says it
+    beforehand). Embedded trainer only."""
     max_refills: Annotated[int, Field(ge=0)] = 8
     """Dynamic sampling: maximum number of extra rounds to replace groups that are all correct or all wrong."""
     staleness: Annotated[int, Field(ge=0)] = 0

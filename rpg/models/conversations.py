@@ -80,6 +80,7 @@ class Conversations:
         temperature: float,
         restriction: Restriction = WHOLE,
         tell: Callable[[int, int], None] = ignore_progress,
+        rows_at_once: int | None = None,
     ) -> tuple[Samples, list[Talk]]:
         """`group_size` responses to each prompt (see decoding.generate), and what was said in them.
 
@@ -106,7 +107,7 @@ class Conversations:
                 drawn = torch.stack([torch.nn.functional.pad(u, (0, room - len(u))) for u in windows])
             samples = policy.sample(
                 given, group_size=size, max_new_tokens=room, uniforms=drawn, temperature=temperature,
-                restriction=restriction, tell=tell if size == group_size else ignore_progress,
+                restriction=restriction, tell=tell if size == group_size else ignore_progress, rows_at_once=rows_at_once,
             )  # fmt: skip
             size, rest = 1, []
             for at, row in enumerate(active):

@@ -1,8 +1,9 @@
 """Sampling responses: one loop for every engine that can prefill, step and reorder its key-value cache.
 
-Responses of a group that are identical so far share one row of the cache: their common prefix (at first the prompt) is
-computed once, and the row is split where they sample different tokens. A peaked policy thus costs little more than one
-response per prompt.
+On a CPU, responses of a group that are identical so far share one row of the cache: their common prefix (at first the
+prompt) is computed once, and the row is split where they sample different tokens. A peaked policy thus costs little more
+than one response per prompt. On a GPU, where looking at a token means waiting for the device, every response has a row of
+its own, and `Engine.block` tokens are drawn before the host looks at which responses have ended.
 
 Shapes: P prompts, G responses per prompt, N = P * G responses (response i answers prompt i // G), T new tokens,
 R rows of the cache, V vocabulary.
@@ -11,7 +12,9 @@ R rows of the cache, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import accumulate
 from typing import Protocol
 
 import torch
@@ -19,13 +22,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rpg.models.tokenizer import Stopper
-from rpg.models.truncated_sampling import LEAST, WHOLE, Lists, Restriction, Support
+from rpg.models.truncated_sampling import LEAST, WHOLE, Lists, Restriction, Support, concatenated
+
+BLOCK = 32
+"""Tokens that a GPU draws before the host looks at them."""
 
 
 class Engine(Protocol):
     """A model with its key-value cache. Logits are (R, V), rows in the order of the cache."""
 
     device: torch.device
+    block: int
+    """Tokens that are drawn before the host looks at them. With 1, equal responses share a row of the cache."""
 
     def prefill(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> Tensor:
         """Fill the cache with one row per prompt; logits of each row's next token."""
@@ -68,15 +76,18 @@ def generate(
     restriction: Restriction = WHOLE,
     stopper: Stopper | None = None,
     tell: Callable[[int, int], None] = ignore_progress,
+    rows_at_once: int | None = None,
 ) -> Samples:
     """Sample `group_size` responses to each prompt.
 
-    `restriction` says which tokens can be sampled; `stopper` knows its stop strings. `tell` is called at every position
-    with the number of finished responses and the position.
+    `restriction` says which tokens can be sampled; `stopper` knows its stop strings. `tell` is called at the end of every
+    block of positions with the number of finished responses and the position.
 
     `uniforms` (N, max_new_tokens) in [0, 1) is the only source of randomness: token t of row i is the inverse distribution
     function at uniforms[i, t], so a response does not depend on the other rows. None means greedy decoding
-    (log-probabilities are then those at `temperature`). Raises ValueError: no prompts, or uniforms of the wrong shape.
+    (log-probabilities are then those at `temperature`). With `rows_at_once`, that number of responses is drawn before
+    the next ones begin: the cache holds no more, and only rounding differs (products of other sizes). Raises ValueError: no
+    prompts, or uniforms of the wrong shape.
     """
     rows = len(prompts) * group_size
     if not rows or max_new_tokens < 1:
@@ -85,52 +96,137 @@ def generate(
         )
     if uniforms is not None and tuple(uniforms.shape) != (rows, max_new_tokens):
         raise ValueError(f"uniforms: shape {tuple(uniforms.shape)}, accepted: {(rows, max_new_tokens)}")
-    device = engine.device
-    # Created outside of inference mode, so that autograd can use them later.
-    tokens = torch.zeros(rows, max_new_tokens, dtype=torch.long, device=device)
-    log_prob = torch.zeros(rows, max_new_tokens, device=device)
-    entropy = torch.zeros(rows, max_new_tokens, device=device)
-    lengths = torch.full((rows,), max_new_tokens, device=device)
-    truncated = torch.ones(rows, dtype=torch.bool, device=device)
-    ends = torch.tensor(list(stop), dtype=torch.long, device=device)
-    lists = Lists(torch.zeros_like(tokens)) if restriction.truncates else None
-    if uniforms is not None:
-        uniforms = uniforms.to(device)
-    with torch.inference_mode():
-        logits = engine.prefill(prompts, max_new_tokens)
-        active = torch.arange(rows, device=device)  # unfinished responses
-        row_of = active // group_size  # their rows in the cache
-        for t in range(max_new_tokens):
-            u = None if uniforms is None else uniforms[active, t]
-            if t < restriction.min_tokens:
+    parts, at_once = list[Samples](), rows_at_once or rows
+    for begin in range(0, rows, at_once):
+        row = range(begin, min(begin + at_once, rows))
+        first, last = row[0] // group_size, row[-1] // group_size
+        prompt_of = torch.arange(row.start, row.stop, device=engine.device) // group_size - first
+        part = _Part(
+            engine,
+            prompts[first : last + 1],
+            prompt_of,
+            max_new_tokens,
+            stop,
+            temperature,
+            restriction,
+            stopper,
+        )
+        drawn = None if uniforms is None else uniforms[begin : row.stop]
+        parts.append(part.draw(drawn, partial(_further, tell, begin)))
+    samples = joined(parts)
+    prompt_of = torch.arange(rows, device=engine.device) // group_size
+    return replace(
+        samples, batch=replace(samples.batch, prompts=[list(p) for p in prompts], prompt_of=prompt_of)
+    )
+
+
+def _further(tell: Callable[[int, int], None], before: int, finished: int, position: int) -> None:
+    tell(before + finished, position)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Responses whose keys and values are in the cache at the same time; arguments as in :func:`generate`."""
+
+    engine: Engine
+    prompts: Sequence[Sequence[int]]
+    prompt_of: Tensor
+    """(N,) ascending: index into `prompts`, each of which has a response."""
+    max_new_tokens: int
+    stop: Sequence[int]
+    temperature: float
+    restriction: Restriction
+    stopper: Stopper | None
+
+    def draw(self, uniforms: Tensor | None, tell: Callable[[int, int], None]) -> Samples:
+        engine, limit, device = self.engine, self.max_new_tokens, self.engine.device
+        rows, shared = len(self.prompt_of), engine.block == 1
+        # Created outside of inference mode, so that autograd can use them later.
+        tokens = torch.zeros(rows, limit, dtype=torch.long, device=device)
+        log_prob = torch.zeros(rows, limit, device=device)
+        entropy = torch.zeros(rows, limit, device=device)
+        lengths = torch.full((rows,), limit, device=device)
+        truncated = torch.ones(rows, dtype=torch.bool, device=device)
+        ends = torch.tensor(list(self.stop), dtype=torch.long, device=device)
+        lists = Lists(torch.zeros_like(tokens)) if self.restriction.truncates else None
+        uniforms = None if uniforms is None else uniforms.to(device)
+        with torch.inference_mode():
+            logits = engine.prefill(self.prompts, limit)
+            active = torch.arange(rows, device=device)  # unfinished responses
+            row_of = self.prompt_of  # their rows in the cache
+            if not shared:
+                engine.select(row_of)
+                logits, row_of = logits[row_of], active
+            for begin in range(0, limit, engine.block):
+                end = min(begin + engine.block, limit)
+                u = None if uniforms is None else uniforms[active, begin:end]
+                columns, kept = self._block(logits, u, begin, end, ends, row_of if shared else None)
+                drawn, *values = (torch.stack(column, 1) for column in columns)
+                ended = torch.isin(drawn, ends)
+                if self.stopper is not None:
+                    tokens[active, begin:end] = drawn
+                    start = max(0, begin + 1 - self.stopper.tail)
+                    ended |= self._stopped(tokens[active, start:end], begin - start, begin, self.stopper)
+                held = ended.cumsum(1) - ended.long() == 0  # up to the first end
+                for result, column in zip((tokens, log_prob, entropy), (drawn, *values), strict=True):
+                    result[active, begin:end] = column * held if engine.block > 1 else column
+                for position, rows_kept in enumerate(kept, begin):
+                    assert lists is not None
+                    lists.add(active, position, rows_kept, row_of)
+                over = ended.any(1)
+                lengths[active] = torch.where(over, begin + held.sum(1), limit)
+                truncated[active] = ~over
+                left = (~over).nonzero()[:, 0]  # here the host waits
+                tell(rows - len(left), end)
+                if not len(left) or end == limit:
+                    break
+                whole = len(left) == len(active)
+                active, last = active[left], drawn[left, -1]
+                if shared:
+                    logits, active, row_of = _step(engine, logits, active, row_of[left], last)
+                    continue
+                if not whole:
+                    engine.select(left)
+                    row_of = row_of[: len(left)]
+                logits = engine.step(last)
+        width = int(lengths.max())
+        support = lists.support(width) if lists is not None else None
+        if lists is None and self.restriction.min_tokens:
+            support = Support(closed=self.restriction.min_tokens, ends=tuple(self.stop))
+        prompts = [list(p) for p in self.prompts]
+        batch = Batch(prompts, self.prompt_of, tokens[:, :width], lengths, support)
+        return Samples(batch, log_prob[:, :width], entropy[:, :width], truncated)
+
+    def _block(
+        self, logits: Tensor, u: Tensor | None, begin: int, end: int, ends: Tensor, row_of: Tensor | None
+    ) -> tuple[list[tuple[Tensor, ...]], list[Tensor]]:
+        """Draw the tokens of positions begin to end, without a look at them: (tokens, log-probabilities, entropies) of each
+        position, and the tokens that could be sampled there if that is restricted.
+        """
+        drawn, kept, truncates = list[tuple[Tensor, ...]](), list[Tensor](), self.restriction.truncates
+        for t in range(begin, end):
+            if t > begin:
+                logits = self.engine.step(drawn[-1][0])
+            if t < self.restriction.min_tokens:
                 logits = logits.float().index_fill(1, ends, -torch.inf)
-            if lists is not None:
-                logits = logits.float() / temperature
-                kept = restriction.kept(logits)
-                lists.add(active, t, kept, row_of)
-                logits = logits.masked_fill_(~kept, -torch.inf)
-            heat = temperature if lists is None else 1.0
-            drawn, log_prob[active, t], entropy[active, t] = draw(logits, u, heat, row_of)
-            tokens[active, t] = drawn
-            ended = torch.isin(drawn, ends)
-            if stopper is not None and t + 1 >= restriction.min_tokens:
-                recent = tokens[active, max(0, t + 1 - stopper.tail) : t + 1].tolist()
-                ended |= torch.tensor(stopper(recent), device=device)
-            finished = active[ended]
-            lengths[finished] = t + 1
-            truncated[finished] = False
-            active, row_of, drawn = active[~ended], row_of[~ended], drawn[~ended]
-            tell(rows - len(active), t + 1)
-            if not len(active) or t == max_new_tokens - 1:
-                break
-            logits, active, row_of = _step(engine, logits, active, row_of, drawn)
-    width = int(lengths.max())
-    prompt_of = torch.arange(len(prompts), device=device).repeat_interleave(group_size)
-    support = lists.support(width) if lists is not None else None
-    if lists is None and restriction.min_tokens:
-        support = Support(closed=restriction.min_tokens, ends=tuple(stop))
-    batch = Batch([list(p) for p in prompts], prompt_of, tokens[:, :width], lengths, support)
-    return Samples(batch, log_prob[:, :width], entropy[:, :width], truncated)
+            if truncates:
+                logits = logits.float() / self.temperature
+                kept.append(self.restriction.kept(logits))
+                logits = logits.masked_fill_(~kept[-1], -torch.inf)
+            heat = 1.0 if truncates else self.temperature
+            drawn.append(draw(logits, None if u is None else u[:, t - begin], heat, row_of))
+        return list(zip(*drawn, strict=True)), kept
+
+    def _stopped(self, recent: Tensor, before: int, begin: int, stopper: Stopper) -> Tensor:
+        """(rows, positions from `begin` on) bool: the token completes a stop string; `recent` has `before` tokens more."""
+        rows, least = recent.tolist(), self.restriction.min_tokens
+        completed = [
+            stopper([ids[: before + i + 1] for ids in rows])
+            if begin + i + 1 >= least
+            else [False] * len(rows)
+            for i in range(recent.shape[1] - before)
+        ]
+        return torch.tensor(completed, device=recent.device).T
 
 
 def _step(
@@ -156,25 +252,26 @@ def draw(
     logits = logits.float()
     if temperature != 1.0:
         logits = logits / temperature
-    if row_of is None:
-        row_of = torch.arange(len(logits), device=logits.device)
     log_p = logits.log_softmax(-1)
     p = log_p.exp()
     if u is None:
-        token = log_p.argmax(-1)[row_of]
+        token = log_p.argmax(-1)
+        token = token if row_of is None else token[row_of]
     else:
         cumulative = p.cumsum(-1)
         total = cumulative[:, -1]
         # Strictly below the total even if u rounds up to it: a token of probability zero is never drawn.
         below = torch.nextafter(total, torch.zeros_like(total))
-        target = torch.minimum(u * total[row_of], below[row_of])
-        one_to_one = len(row_of) == len(cumulative) and bool((row_of[1:] > row_of[:-1]).all())
-        cumulative = cumulative if one_to_one else cumulative[row_of]
+        if row_of is not None:
+            total, below = total[row_of], below[row_of]
+            one_to_one = len(row_of) == len(cumulative) and bool((row_of[1:] > row_of[:-1]).all())
+            cumulative = cumulative if one_to_one else cumulative[row_of]
+        target = torch.minimum(u * total, below)
         token = torch.searchsorted(cumulative, target[:, None], right=True)[:, 0]
-    log_prob = log_p[row_of, token]
+    log_prob = log_p.gather(1, token[:, None])[:, 0] if row_of is None else log_p[row_of, token]
     # Where p is zero its logarithm may be -inf, and zero times that is NaN.
     entropy = -p.mul_(log_p.clamp_(min=LEAST)).sum(-1)
-    return token, log_prob, entropy[row_of]
+    return token, log_prob, entropy if row_of is None else entropy[row_of]
 
 
 @dataclass(frozen=True)
@@ -230,6 +327,30 @@ class Batch:
         support = None if self.support is None else self.support.rows(index, width)
         heard = None if self.heard is None else self.heard[index, :width]
         return Batch(prompts, prompt_of, self.tokens[index, :width], lengths, support, heard)
+
+
+def joined(parts: Sequence[Samples]) -> Samples:
+    """The samples of all parts in order, padded to the widest; a prompt of several parts is there several times."""
+    if len(parts) == 1:
+        return parts[0]
+    batches = [part.batch for part in parts]
+    width = max(batch.tokens.shape[1] for batch in batches)
+    prompts = [prompt for batch in batches for prompt in batch.prompts]
+    offsets = accumulate((len(batch.prompts) for batch in batches[:-1]), initial=0)
+
+    def widened(tensors: list[Tensor]) -> Tensor:
+        return torch.cat([F.pad(t, (0, width - t.shape[1])) for t in tensors])
+
+    batch = Batch(
+        prompts,
+        torch.cat([b.prompt_of + offset for b, offset in zip(batches, offsets, strict=True)]),
+        widened([b.tokens for b in batches]),
+        torch.cat([b.lengths for b in batches]),
+        concatenated([b.support for b in batches], width),
+        None if batches[0].heard is None else widened([b.within & ~b.mask for b in batches]),
+    )
+    log_prob, entropy = widened([p.log_prob for p in parts]), widened([p.entropy for p in parts])
+    return Samples(batch, log_prob, entropy, torch.cat([p.truncated for p in parts]))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
 from rpg.models.chunked_log_prob import Closed, entropy_of
-from rpg.models.decoding import Batch, Scored, token_log_prob
+from rpg.models.decoding import BLOCK, Batch, Scored, token_log_prob
 from rpg.models.truncated_sampling import among
 
 
@@ -22,6 +22,7 @@ class CacheEngine:
     def __init__(self, model: PreTrainedModel):
         self.model = model
         self.device: torch.device = next(model.parameters()).device
+        self.block = BLOCK if self.device.type == "cuda" else 1
 
     def prefill(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> Tensor:  # noqa: ARG002 (of the protocol)
         width = max(map(len, prompts))

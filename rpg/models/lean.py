@@ -37,6 +37,8 @@ from rpg.models.truncated_sampling import among
 FAMILIES = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
 _ROTATIONS = {"default", "linear", "llama3", "yarn"}
 """Kinds of RoPE whose frequencies do not depend on the length of the sequence."""
+GROUPED = ("cpu",)
+"""Devices whose fused attention takes both a bias and grouped heads."""
 _SMALL = 2**17
 """In layers with fewer MLP weights than this, projections of the same input are concatenated: a copy is cheaper than a
 call."""
@@ -187,9 +189,21 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, pack: Packing) -> Tensor:
     split = qs.split(of_queries), ks.split(of_keys), vs.split(of_keys)
     for block, *rows in zip(pack.blocks, *split, strict=True):
         q, k, v = (x.view(len(block.queries), -1, *x.shape[1:]).transpose(1, 2) for x in rows)
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=block.mask.to(q.dtype), enable_gqa=True)
+        out = attention(q, k, v, block.mask.to(q.dtype))
         parts.append(out.transpose(1, 2).flatten(2).flatten(0, 1))
     return torch.cat(parts)[pack.slots]
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float | None = None) -> Tensor:
+    """Attention with a bias, q (B, H, queries, D), k and v (B, K, keys, D) -> (B, H, queries, D).
+
+    On a GPU no fused kernel takes both a bias and grouped heads: with copies of the keys and values, the memory-efficient
+    one does. A CPU's takes both.
+    """
+    grouped = k.device.type in GROUPED
+    if not grouped and k.shape[1] < q.shape[1]:
+        k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, enable_gqa=grouped, scale=scale)
 
 
 def rotary(model: PreTrainedModel, positions: int) -> tuple[Tensor, Tensor]:

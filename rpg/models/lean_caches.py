@@ -5,6 +5,8 @@ Shapes: P prompts, R rows of the cache, W slots of a prompt, H query heads, K ke
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -38,8 +40,8 @@ class Whole:
         """Make room for one more slot, before the layers attend to it."""
         if self.filled == self._room:
             self._room = min(2 * self._room, self._last)
-            self._keys = [_with_room(keys, self._room, 3) for keys in self._keys]
-            self._values = [_with_room(values, self._room, 2) for values in self._values]
+            _each(self._keys, lambda keys: _with_room(keys, self._room, 3))
+            _each(self._values, lambda values: _with_room(values, self._room, 2))
         self.filled += 1
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -57,8 +59,8 @@ class Whole:
     def select(self, index: Tensor) -> None:
         """Keep these rows; copies only the slots that are filled."""
         at = self.filled
-        self._keys = [_with_room(keys[..., :at][index], self._room, 3) for keys in self._keys]
-        self._values = [_with_room(values[:, :, :at][index], self._room, 2) for values in self._values]
+        _each(self._keys, lambda keys: _with_room(keys[..., :at][index], self._room, 3))
+        _each(self._values, lambda values: _with_room(values[:, :, :at][index], self._room, 2))
         self._bias, self.rows = self._bias[index], len(index)
 
 
@@ -103,8 +105,8 @@ class Shared:
     def begin(self) -> None:
         if self.filled - self._shape[1] == self._room:
             self._room = min(2 * self._room, self._last)
-            self._keys = [_with_room(keys, self._room, 2) for keys in self._keys]
-            self._values = [_with_room(values, self._room, 2) for values in self._values]
+            _each(self._keys, lambda keys: _with_room(keys, self._room, 2))
+            _each(self._values, lambda values: _with_room(values, self._room, 2))
         self.filled += 1
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -132,9 +134,15 @@ class Shared:
 
     def select(self, index: Tensor) -> None:
         at = self.filled - self._shape[1]
-        self._keys = [_with_room(keys[:, :, :at][index], self._room, 2) for keys in self._keys]
-        self._values = [_with_room(values[:, :, :at][index], self._room, 2) for values in self._values]
+        _each(self._keys, lambda keys: _with_room(keys[:, :, :at][index], self._room, 2))
+        _each(self._values, lambda values: _with_room(values[:, :, :at][index], self._room, 2))
         self._order(self._prompt_of[index])
+
+
+def _each(layers: list[Tensor], change: Callable[[Tensor], Tensor]) -> None:
+    """Replace the tensor of every layer, one at a time: no two caches exist at once."""
+    for index, tensor in enumerate(layers):
+        layers[index] = change(tensor)
 
 
 def _with_room(x: Tensor, slots: int, dim: int) -> Tensor:

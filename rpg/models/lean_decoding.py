@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from rpg.models.kernels import swap_halves
-from rpg.models.lean import Sizes, concatenated, rotary
+from rpg.models.lean import Sizes, attention, concatenated, rotary
 from rpg.models.lean_caches import Shared, Whole
 from rpg.models.lora import weight_and_bias
 
@@ -94,6 +94,8 @@ class LeanEngine:
     A large model's weights are used in place for the prompts, and on a CPU reordered for the steps after them.
     """
 
+    block = 1
+
     def __init__(self, model: PreTrainedModel, rows: int = 0):
         self.model, self.rows = model, rows
         self.device: torch.device = model.lm_head.weight.device
@@ -160,9 +162,7 @@ class LeanEngine:
             q, k, v = self._project(x, layer, slice(0, width))
             q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
             self.cache.add(k, v)
-            o = F.scaled_dot_product_attention(
-                q, k, v, attn_mask=mask.to(q.dtype), enable_gqa=True, scale=1.0
-            )
+            o = attention(q, k, v, mask.to(q.dtype), 1.0)
             x = self._finish(x, o.transpose(1, 2).flatten(2), layer)
         logits = self._logits(x[:, -1])
         if max_new_tokens >= _PACKED_STEPS and not self.sizes.small and _packs(self.head.weight):

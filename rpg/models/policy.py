@@ -12,6 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.pytorch_utils import Conv1D
 
 from rpg.models import generic_model, lean
+from rpg.models.block_decoding import BlockEngine
 from rpg.models.decoding import Batch, Engine, Samples, Scored, generate, ignore_progress
 from rpg.models.gradient_checkpointing import layers_recomputed
 from rpg.models.lean import longest, supports
@@ -86,11 +87,17 @@ class Policy:
         temperature: float,
         restriction: Restriction = WHOLE,
         tell: Callable[[int, int], None] = ignore_progress,
+        rows_at_once: int | None = None,
     ) -> Samples:
         """`group_size` responses to each prompt; see decoding.generate."""
-        lean = self._lean(max(map(len, prompts)) + max_new_tokens)
-        rows = len(prompts) * group_size
-        engine: Engine = LeanEngine(self.model, rows) if lean else generic_model.CacheEngine(self.model)
+        rows = min(len(prompts) * group_size, rows_at_once or len(prompts) * group_size)
+        engine: Engine
+        if not self._lean(max(map(len, prompts)) + max_new_tokens):
+            engine = generic_model.CacheEngine(self.model)
+        elif self.device.type == "cuda":
+            engine = BlockEngine(self.model)
+        else:
+            engine = LeanEngine(self.model, rows)
         with self.arithmetic():
             return generate(
                 engine,
@@ -103,6 +110,7 @@ class Policy:
                 restriction=restriction,
                 stopper=Stopper(self.tokenizer, restriction.stop) if restriction.stop else None,
                 tell=tell,
+                rows_at_once=rows,
             )
 
     def log_probs(self, batch: Batch, temperature: float) -> Tensor:

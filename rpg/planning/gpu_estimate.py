@@ -8,14 +8,18 @@ bound by memory bandwidth: each step of B sequences reads the weights and B key-
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 
-from rpg.config.backend import SglangRollout, VerlBackend, VllmRollout
+from rpg.config.backend import LocalBackend, SglangRollout, VerlBackend, VllmRollout
+from rpg.config.errors import ConfigError
 from rpg.config.evaluation import VllmEngineSpec
+from rpg.config.load import assign, parse_assignments
+from rpg.config.model import PretrainedModel
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import ChainTask, OperatorsTask, WordsTask
-from rpg.planning.model_shapes import Shape, shape_of
-from rpg.planning.space import disk
+from rpg.planning.model_shapes import KNOWN, Shape, shape_of
+from rpg.planning.space import disk, memory
 from rpg.tasks.benchmarks import benchmarks
 
 GB = 1e9
@@ -36,6 +40,99 @@ class Machine:
 
 H100 = Machine("H100 80 GB", 85.9e9, 989e12, 3.35e12)
 """NVIDIA's data sheet, SXM; 80 GiB."""
+MACHINES = {
+    name: Machine(name, gib * 2**30, teraflops * 1e12, gigabytes * 1e9)
+    for name, gib, teraflops, gigabytes in (
+        ("rtx-3090", 24, 71, 936), ("rtx-4080", 16, 97.5, 717), ("rtx-4090", 24, 165, 1008), ("rtx-5090", 32, 209, 1792),
+        ("l4", 24, 121, 300), ("a10", 24, 125, 600), ("rtx-a6000", 48, 155, 768), ("l40s", 48, 362, 864),
+        ("a100-40gb", 40, 312, 1555), ("a100-80gb", 80, 312, 2039), ("h100", 80, 989, 3350), ("h200", 141, 989, 4800),
+    )
+}  # fmt: skip
+"""NVIDIA's data sheets: memory, dense bfloat16 with float32 sums, bandwidth."""
+
+
+def machine_named(text: str) -> Machine:
+    """A GPU by name (rtx-4090, h100) or by its memory (24GB).
+
+    Raises:
+        ConfigError: neither.
+    """
+    name = text.strip().lower()
+    if name in MACHINES:
+        return MACHINES[name]
+    if (size := re.fullmatch(r"(\d+(?:\.\d+)?)\s*gb", name)) and float(size[1]) > 0:
+        return Machine(f"a GPU with {size[1]} GB", float(size[1]) * 1e9, 0.0, 0.0)
+    raise ConfigError(f"--gpu {text}: accepted are a size such as 24GB, and {', '.join(MACHINES)}")
+
+
+def on_gpu(spec: RunSpec) -> RunSpec:
+    """The same run with the embedded trainer on a GPU; a run on verl as it is."""
+    if spec.backend.type != "local":
+        return spec
+    return spec.model_copy(update={"backend": spec.backend.model_copy(update={"device": "cuda"})})
+
+
+KERNEL_SECONDS = 3e-6
+"""Of a small kernel in a replayed CUDA graph: assumed, not measured."""
+KERNELS = 20
+"""Per layer and token of the embedded trainer (rpg.models.block_decoding)."""
+
+
+def hours(spec: RunSpec, machine: Machine) -> float | None:
+    """Of a training with the embedded trainer on this GPU, evaluations not counted; None if the speed of the GPU or the size
+    of the model is unknown.
+    """
+    shape, need, a = shape_of(spec.model), memory(spec, machine.memory), Assumptions()
+    if shape is None or need is None or not machine.flops:
+        return None
+    t, r = spec.training, spec.rollout
+    parts = -(-spec.rollout_rows() // need.rows_at_once)
+    response = a.response_share * (r.max_response_tokens + r.min_response_tokens)
+    read = 2 * shape.parameters + need.rows_at_once * shape.cache_bytes_per_token * (
+        a.prompt_tokens + response / 2
+    )
+    token = max(read / (machine.bandwidth * a.decoding_efficiency), KERNELS * shape.layers * KERNEL_SECONDS)
+    sampled = parts / (a.useful_groups if spec.algorithm.dynamic_sampling else 1)
+    length = a.prompt_tokens + response
+    flops = spec.rollout_rows() * length * _flops_per_token(shape, length)
+    passes = 1 + spec.algorithm.needs_reference + t.epochs * (4 if spec.backend.gradient_checkpointing else 3)
+    step = sampled * r.max_response_tokens * token + passes * flops / (machine.flops * a.training_efficiency)
+    return t.steps * step * (1 + a.overhead) / 3600
+
+
+def nearest_change(spec: RunSpec, machine: Machine) -> str | None:
+    """Options that make a training fit this GPU, none of them in vain: savings of memory, or also adapters instead of all
+    weights, or also the largest model of the same publisher that fits; None if nothing suffices.
+    """
+    t, backend = spec.training, spec.backend
+    lora = isinstance(spec.model, PretrainedModel) and spec.model.lora is None
+    useful = {
+        "rollout.rows_at_once=null": spec.rollout.rows_at_once is not None,
+        "backend.gradient_checkpointing=true": not backend.gradient_checkpointing,
+        "training.micro_batch_tokens=2048": not t.micro_batch_tokens or t.micro_batch_tokens > 2048,
+        "backend.offload=true": isinstance(backend, LocalBackend) and not backend.offload,
+        "model.lora.rank=32": lora,
+    }
+    savings = [change for change, helps in useful.items() if helps]
+    attempts = [savings[: count + 1] for count in range(len(savings))]
+    if isinstance(spec.model, PretrainedModel):
+        publisher = spec.model.path.partition("/")[0]
+        others = [name for name in KNOWN if name.partition("/")[0] == publisher]
+        largest_first = sorted(others, key=lambda name: -KNOWN[name].parameters)
+        attempts += [[*savings, f"model.path={name}"] for name in largest_first]
+    changes = next((each for each in attempts if _fits(spec, each, machine)), None)
+    for change in reversed(changes or []):
+        if _fits(spec, fewer := [each for each in changes or [] if each != change], machine):
+            changes = fewer
+    return None if changes is None else " ".join(f"--set {change}" for change in changes)
+
+
+def _fits(spec: RunSpec, changes: list[str], machine: Machine) -> bool:
+    data = spec.model_dump() | {"model": spec.model.model_dump(exclude_none=True)}
+    for field, value in parse_assignments(changes).items():
+        assign(data, field, value, "--set")
+    need = memory(RunSpec.model_validate(data), machine.memory)
+    return need is not None and need.most <= machine.memory
 
 
 @dataclass(frozen=True)

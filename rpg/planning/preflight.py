@@ -164,23 +164,28 @@ def missing_packages(specs: Sequence[RunSpec]) -> list[str]:
 
 def free_memory() -> float:
     """Bytes available to a new process on this machine or in this container."""
-    free = psutil.virtual_memory().available
+    return min(float(psutil.virtual_memory().available), total_memory())
+
+
+def total_memory() -> float:
+    """Bytes of this machine's or this container's memory."""
+    total = psutil.virtual_memory().total
     with contextlib.suppress(OSError, ValueError):  # no limit, or not in this file
-        free = min(free, int(Path("/sys/fs/cgroup/memory.max").read_text()))
-    return float(free)
+        total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return float(total)
 
 
 def _memory(specs: Sequence[RunSpec]) -> list[str]:
     """The memory of a single training of the embedded trainer on this machine's CPU."""
     here = [spec for spec in specs if spec.backend.device == "cpu" and spec.backend.workers_here()]
-    needs = [(need, spec) for spec in here if (need := memory(spec))]
+    needs = [(need, spec) for spec in here if (need := memory(spec, total_memory()))]
     if not needs:
         return []
     (need, spec), free = max(needs, key=lambda pair: pair[0].most), free_memory()
     if need.most < free:
         return []
     line = f"memory: a training takes about {need.most / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free"
-    less = memory(with_layers_again(spec))
+    less = memory(with_layers_again(spec), total_memory())
     if less is not None and less.most < need.most:
         size = f"{less.most / 1e9:.1f} GB with identical results"
         line += f"; with backend.gradient_checkpointing: true, {size}"

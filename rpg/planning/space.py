@@ -56,7 +56,7 @@ class Disk:
 
 def disk(spec: RunSpec, problems: int) -> Disk | None:
     """The disk space of a run whose benchmarks have `problems` in total; None if the size of the model is unknown."""
-    shape = tiny_shape(spec.model) if isinstance(spec.model, TinyModel) else shape_of(spec.model)
+    shape = _shape(spec)
     if shape is None:
         return None
     parameters = shape.parameters
@@ -120,8 +120,14 @@ def _reference(spec: RunSpec) -> int:
     )
 
 
-PROCESS = 0.4e9
-"""A process that has imported PyTorch and transformers (on a GPU: its CUDA context, which takes more)."""
+PROCESS = 0.5e9
+"""A process that has imported PyTorch, transformers and what tasks need, and has read a task."""
+CONTEXT = 0.8e9
+"""On a GPU: the context of CUDA, with workspaces and recorded graphs. Assumed, not measured."""
+ROOM = 0.9
+"""Share of the memory that a run plans with when it chooses how many responses it draws at a time."""
+DRAWING = 5
+"""Copies of the logits in float32 while a token is drawn."""
 PROMPT_TOKENS = 0.5
 """Mean length of a prompt, as a fraction of the limit."""
 AT_ONCE = 1.2e9
@@ -135,19 +141,59 @@ class Memory:
     fixed: float
     """The process, weights, gradients, moments, and policies other than the trained one."""
     rollout: float
-    """Keys and values of all responses of a step."""
+    """Keys and values of the responses drawn at a time, if all have the maximum length; copied weights; logits."""
     update: float
     """Activations kept for the backward pass."""
+    rows_at_once: int
 
     @property
     def most(self) -> float:
         return self.fixed + max(self.rollout, self.update)
 
 
-def memory(spec: RunSpec) -> Memory | None:
-    """The memory of a run; None without the embedded trainer or if the size of the model is unknown."""
-    backend, model = spec.backend, spec.model
-    shape = tiny_shape(model) if isinstance(model, TinyModel) else shape_of(model)
+def rows_within(spec: RunSpec, room: float) -> int | None:
+    """How many responses a run draws at a time in `room` bytes: all, or equal parts that fit; None as in :func:`memory`."""
+    spec = spec.model_copy(update={"rollout": spec.rollout.model_copy(update={"rows_at_once": None})})
+    whole = memory(spec)
+    if whole is None:
+        return None
+    shape, rows = _shape(spec), spec.rollout_rows()
+    assert shape is not None
+    fixed, each = _rollout(spec, shape, 0), _rollout(spec, shape, 1) - _rollout(spec, shape, 0)
+    most = max(1, min(rows, int((ROOM * room - whole.fixed - fixed) // each)))
+    return -(-rows // -(-rows // most))
+
+
+def _shape(spec: RunSpec) -> Shape | None:
+    return tiny_shape(spec.model) if isinstance(spec.model, TinyModel) else shape_of(spec.model)
+
+
+def _rollout(spec: RunSpec, shape: Shape, rows: int) -> float:
+    """Bytes for drawing `rows` responses at a time; docs/trainer.md compares them with a run."""
+    r, cuda = spec.rollout, spec.backend.device == "cuda"
+    number = HALF if bfloat16(spec.model) else FLOAT
+    # On a GPU every response has a copy of its prompt; on a CPU a group shares one, unless the model is small.
+    slots = r.max_response_tokens + (r.max_prompt_tokens if cuda else r.max_prompt_tokens / r.group_size)
+    cache = rows * slots * shape.cache_bytes_per_token * number / HALF
+    if cuda:
+        copied = shape.layers * shape.hidden * (shape.attention_width + 2 * shape.kv_heads * shape.head_dim)
+        copied += shape.layers * 2 * shape.hidden * shape.intermediate
+    else:
+        copied = shape.block_parameters + shape.vocabulary * shape.hidden
+        # The rotation of a CPU's decoding holds the norms of queries and keys of every layer.
+        tables = shape.layers if shape.qk_norm else 1
+        positions = r.max_prompt_tokens + r.max_response_tokens
+        copied += 2 * tables * positions * (shape.heads + shape.kv_heads) * shape.head_dim
+    if lora_of(spec.model):
+        copied = 0  # counted with the merged copy
+    return cache + copied * number + rows * shape.vocabulary * FLOAT * DRAWING
+
+
+def memory(spec: RunSpec, room: float | None = None) -> Memory | None:
+    """The memory of a run, which has `room` bytes (default: any); None without the embedded trainer or if the size of the
+    model is unknown.
+    """
+    backend, model, shape = spec.backend, spec.model, _shape(spec)
     if not isinstance(backend, LocalBackend) or shape is None:
         return None
     t, r = spec.training, spec.rollout
@@ -166,15 +212,15 @@ def memory(spec: RunSpec) -> Memory | None:
         held = shape.parameters * (trained + weight_bytes * rounded)
     held += weight_bytes * teacher.parameters if teacher else 0
     response, prompt = RESPONSE_SHARE * r.max_response_tokens, PROMPT_TOKENS * r.max_prompt_tokens
-    rows = t.prompts_per_step * r.group_size
-    cache = shape.cache_bytes_per_token * (1 if bfloat16(spec.model) else 2)
     at_once = min(t.micro_batch_rows, t.mini_batch_prompts * r.group_size)
     tokens = at_once * response + -(-at_once // r.group_size) * prompt
     passes = t.micro_batch_tokens or tokens_per_pass(shape, backend.device, weight_bytes)
+    rows = r.rows_at_once or (rows_within(spec, room) if room else None) or spec.rollout_rows()
     return Memory(
-        fixed=PROCESS + held,
-        rollout=rows * (prompt + response) * cache,
+        fixed=(CONTEXT if backend.device == "cuda" else PROCESS) + held,
+        rollout=_rollout(spec, shape, min(rows, spec.rollout_rows())),
         update=pass_bytes(shape, min(tokens, passes), backend, weight_bytes),
+        rows_at_once=min(rows, spec.rollout_rows()),
     )
 
 

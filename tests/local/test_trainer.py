@@ -526,3 +526,18 @@ def test_a_training_step_computes_nothing_in_float64(home, monkeypatch, algorith
     monkeypatch.setattr(sys.modules["rpg.losses.advantages"], "_wide", torch.Tensor.float)
     with NoFloat64():
         assert trainer.step(2)["grad_norm"] > 0
+
+
+def test_responses_drawn_some_at_a_time_are_those_drawn_at_once(home):
+    """Parts of 1, 3 and all rows: equal tokens, log-probabilities within rounding; parts of one size repeat to the bit."""
+    trainer, rollouts = make_trainer(make_spec(), home), {}
+    for rows in (None, 3, 3, 1):
+        trainer.roller.rows_at_once = rows
+        samples = trainer.roller.roll(trainer.policy, 1).first.samples
+        if rows in rollouts:
+            assert samples.log_prob.equal(rollouts[rows].log_prob)
+        rollouts[rows] = samples
+    for samples in rollouts.values():
+        assert samples.batch.tokens.equal(rollouts[None].batch.tokens)
+        assert torch.allclose(samples.log_prob, rollouts[None].log_prob, atol=1e-5)
+        assert samples.batch.prompts == rollouts[None].batch.prompts

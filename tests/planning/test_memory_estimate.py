@@ -9,7 +9,16 @@ from rpg.config.load import resolve
 from rpg.models.policy import Policy
 from rpg.planning import preflight
 from rpg.planning.model_shapes import Shape
-from rpg.planning.space import PROCESS, memory, pass_bytes, tokens_per_pass, with_layers_again
+from rpg.planning.space import (
+    CONTEXT,
+    PROCESS,
+    ROOM,
+    memory,
+    pass_bytes,
+    rows_within,
+    tokens_per_pass,
+    with_layers_again,
+)
 from rpg.store import Layout
 from tests.models.test_lean import batch, model
 from tests.tiny import HUNGRY, make_spec
@@ -59,7 +68,7 @@ def test_bfloat16_on_a_gpu_is_weights_beside_masters_and_half_of_what_a_pass_kee
     weights = 134_515_008
     # A reference, a weight, its gradient and two moments; and beside the weight a master.
     assert cpu.fixed - PROCESS == pytest.approx(weights * 4 * 5, rel=1e-3)
-    assert gpu.fixed - PROCESS == pytest.approx(weights * (2 + 2 + 4 * 4), rel=1e-3)
+    assert gpu.fixed - CONTEXT == pytest.approx(weights * (2 + 2 + 4 * 4), rel=1e-3)
     assert gpu.update < 0.8 * cpu.update  # but for the logits, of which a part at a time is there in float32
 
 
@@ -86,3 +95,28 @@ def test_too_little_memory_is_said_before_anything_starts(tmp_path, monkeypatch)
         lines = [line for line in preflight.preflight([spec], Layout(tmp_path)) if line.startswith("memory:")]
         assert len(lines) == said
     assert "GB are free; with backend.gradient_checkpointing: true," in lines[0]
+
+
+def test_qwen3_0_6b_with_long_responses_fits_a_card_of_24_gb_in_parts():
+    """64 prompts x 8 responses x 4,096 tokens: all at once would take ten times as much."""
+    file = {
+        "model": {"type": "pretrained", "path": "Qwen/Qwen3-0.6B", "dtype": "bfloat16"},
+        "algorithm": "grpo",
+        "training": {"prompts_per_step": 64, "mini_batch_prompts": 16},
+        "rollout": {"group_size": 8, "max_prompt_tokens": 512, "max_response_tokens": 4096},
+        "backend": {"device": "cuda"},
+    }
+    spec = resolve(file, "x")
+    whole, parts = memory(spec), memory(spec, 24e9)
+    assert whole.most > 240e9 and whole.rows_at_once == 512
+    assert parts.most < 24e9 and 8 <= parts.rows_at_once == rows_within(spec, 24e9) < 64
+    # All keys and values of that many rows, counted apart from the estimate: 28 layers of 8 heads of 128, in bfloat16.
+    caches = parts.rows_at_once * (512 + 4096) * 2 * 28 * 8 * 128 * 2
+    assert caches < parts.rollout < caches + 2.5e9
+    one_more = resolve(file | {"rollout": file["rollout"] | {"rows_at_once": parts.rows_at_once + 4}}, "x")
+    assert parts.fixed + parts.rollout <= ROOM * 24e9 < memory(one_more).fixed + memory(one_more).rollout
+
+
+def test_what_fits_is_drawn_at_once():
+    spec = make_spec()
+    assert rows_within(spec, 24e9) == spec.rollout_rows() and rows_within(spec, 1.0) == 1

@@ -10,13 +10,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import accumulate
 from math import nan
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from rpg.backends.progress_reporter import Progress
 from rpg.backends.prompts import PromptOrder, Refills
@@ -24,11 +22,11 @@ from rpg.config.run_spec import RunSpec
 from rpg.config.task import EnvironmentTask
 from rpg.models import seeds
 from rpg.models.conversations import Conversations, Talk
-from rpg.models.decoding import Batch, Samples
+from rpg.models.decoding import Samples, joined
 from rpg.models.policy import Policy
 from rpg.models.reward_models import scorer_of
 from rpg.models.tokenizer import encode_prompts
-from rpg.models.truncated_sampling import concatenated, restriction_of
+from rpg.models.truncated_sampling import restriction_of
 from rpg.models.warm_start import demonstration_batch
 from rpg.rewards.scoring import Answered, Sources, overlong_punishment, parts_of
 from rpg.tasks import Problem, demonstrations_of, load_problems
@@ -98,6 +96,8 @@ class Roller:
             Conversations(spec.task, sources) if isinstance(spec.task, EnvironmentTask) else None
         )
         self.order = PromptOrder(len(problems), spec.seed)
+        self.rows_at_once = spec.rollout.rows_at_once
+        """Responses drawn at a time; None: all. It fixes the last digits, so checkpoints hold it."""
         shown = spec.algorithm.demonstrations > 0
         self.demonstrations = demonstrations_of(spec.task, load_problems(spec.task)) if shown else None
 
@@ -160,10 +160,15 @@ class Roller:
         rows = len(given) * rollout.group_size
         progress, limit = self.progress, rollout.max_response_tokens
         progress.begin("rollout", rows, "responses")
+        at_once, before = min(rows, self.rows_at_once or rows), 0
 
         def tell(finished: int, position: int) -> None:
-            progress.tokens += rows - progress.done  # those that were not finished before this position
-            progress.done, progress.share = finished, position / limit
+            nonlocal before
+            begun = before if position > before else 0  # the next responses begin at 0
+            # At most those that were not finished before these positions.
+            progress.tokens += min(at_once, rows - progress.done) * (position - begun)
+            progress.done, before = finished, position
+            progress.share = position / limit if at_once == rows else finished / rows
 
         how: dict[str, Any] = {
             "group_size": rollout.group_size,
@@ -172,6 +177,7 @@ class Roller:
             "temperature": rollout.temperature,
             "restriction": restriction_of(rollout),
             "tell": tell,
+            "rows_at_once": self.rows_at_once,
         }
         talks: list[Talk] = []
         if self.conversations is None:
@@ -239,28 +245,7 @@ def _join(parts: list[Graded]) -> Graded | None:
     """All parts in order, padded to the widest; None if there are none."""
     if len(parts) < 2:
         return parts[0] if parts else None
-    width = max(part.samples.log_prob.shape[1] for part in parts)
-
-    def widened(tensors: list[Tensor]) -> Tensor:
-        return torch.cat([pad(t, (0, width - t.shape[1])) for t in tensors])
-
-    batches = [part.samples.batch for part in parts]
-    prompts = [prompt for batch in batches for prompt in batch.prompts]
-    offsets = accumulate((len(batch.prompts) for batch in batches[:-1]), initial=0)
-    batch = Batch(
-        prompts,
-        torch.cat([b.prompt_of + offset for b, offset in zip(batches, offsets, strict=True)]),
-        widened([b.tokens for b in batches]),
-        torch.cat([b.lengths for b in batches]),
-        concatenated([b.support for b in batches], width),
-        None if batches[0].heard is None else widened([b.within & ~b.mask for b in batches]),
-    )
-    samples = Samples(
-        batch,
-        widened([part.samples.log_prob for part in parts]),
-        widened([part.samples.entropy for part in parts]),
-        torch.cat([part.samples.truncated for part in parts]),
-    )
+    samples = joined([part.samples for part in parts])
     names = ("rewards", "correct", "earned")
     rewards, correct, earned = (torch.cat([getattr(part, name) for part in parts]) for name in names)
     values = {}

@@ -25,6 +25,8 @@ from rpg.models.initial_policy import starting_policy
 from rpg.models.model_loading import ModelError, load_pretrained
 from rpg.models.policy import Policy
 from rpg.models.teacher import teacher_of
+from rpg.planning.preflight import total_memory
+from rpg.planning.space import rows_within
 from rpg.processes import give_memory_back, keep_memory
 from rpg.store import run_provenance
 from rpg.store.live_status import TRAINING
@@ -70,6 +72,16 @@ def configure_torch(spec: RunSpec) -> None:
     configure_device(spec.backend.device)
 
 
+def rows_at_once(spec: RunSpec) -> int | None:
+    """How many responses a run that begins here draws at a time; None: all of a step."""
+    if spec.rollout.rows_at_once:
+        return spec.rollout.rows_at_once
+    cuda = spec.backend.device == "cuda"
+    room = torch.cuda.get_device_properties(0).total_memory if cuda else total_memory()
+    rows = rows_within(spec, float(room))
+    return None if rows is None or rows >= spec.rollout_rows() else rows
+
+
 def configure_memory(spec: RunSpec) -> None:
     """Return freed memory at once where a training has to save memory; else keep it for the next step."""
     if spec.backend.gradient_checkpointing or spec.backend.offload:
@@ -86,6 +98,7 @@ def _begin(folder: RunFolder, spec: RunSpec, home: Path, say: Say) -> tuple[Trai
     checkpoints = Checkpoints(folder, spec.eval_steps(), spec.training.keep_checkpoints)
     newest = checkpoints.resumable({step for _, step in pending_evaluations(folder)}, say)
     if newest is None:
+        roller.rows_at_once = rows_at_once(spec)
         policy = starting_policy(spec, home, say)
         optimizer = _optimizer(spec, policy)
         trainer = Trainer(spec, policy, optimizer, _reference(spec, policy, home, say), roller)
@@ -126,6 +139,7 @@ def _resumed(spec: RunSpec, checkpoint: Path, home: Path, roller: Roller, say: S
     sampler.restore([(step, {k: v.to(device) for k, v in kept.items()}) for step, kept in past])
     trainer = Trainer(spec, policy, optimizer, reference, roller, sampler)
     trainer.optimizer_step, trainer.tokens = state["optimizer_step"], state["tokens"]
+    roller.rows_at_once = spec.rollout.rows_at_once or state.get("rows_at_once")
     if trainer.critic is not None:
         trainer.critic.load(load_file(checkpoint / "training" / "critic.safetensors"), state["critic"])
     return trainer, state["step"]
@@ -189,6 +203,7 @@ def _save(checkpoints: Checkpoints, step: int, trainer: Trainer) -> None:
         "tokens": trainer.tokens,
         "optimizer": optimizer.numbers(),
         "reference": numbers,
+        "rows_at_once": trainer.roller.rows_at_once,
     }
     critic = None
     if trainer.critic is not None:

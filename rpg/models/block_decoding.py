@@ -1,0 +1,246 @@
+"""Decoding on a GPU, for the families of lean.py: steps of fixed shape that the host never waits for.
+
+Every tensor of a step keeps its size while a block of tokens is drawn: keys and values lie in slots, of which a bias opens
+one more at each step, and the position is a number on the device. So a step can be recorded as a CUDA graph and replayed.
+Each row holds a copy of its prompt; attention is one fused kernel: query heads that share a key-value head are passed as
+positions of a query, which needs neither grouped heads nor copies.
+
+Shapes: P prompts, R rows of the cache, W slots of a prompt, S slots, M tokens, H query heads, K key-value heads, g = H / K,
+D head size, E hidden size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from rpg.models.decoding import BLOCK
+from rpg.models.kernels import swap_halves
+from rpg.models.lean import Sizes, attention, concatenated, rotary
+from rpg.models.lora import weight_and_bias
+
+_ROOM = 64
+"""Slots that a cache has after its prompts; when they are used up, an eighth is added, at least this many."""
+_FINISHED = 8
+"""One in this many rows may be finished: they are computed, so that shapes and graph stay."""
+_ALIGNED = 16
+"""Slots are a multiple of this, as fused kernels want their bias."""
+
+
+class _Layer(NamedTuple):
+    """A decoder layer; weights are transposed, those with the same input concatenated."""
+
+    norm: Tensor
+    qkv: Tensor
+    """(E, K * (g + 2) * D): the queries, the key and the value of each key-value head side by side."""
+    qkv_bias: Tensor | None
+    output: Tensor
+    output_bias: Tensor | None
+    mlp_norm: Tensor
+    gate_up: Tensor
+    gate_up_bias: Tensor | None
+    down: Tensor
+    down_bias: Tensor | None
+
+
+class BlockEngine:
+    """See decoding.Engine. Prompts are padded on the left; positions count slots of the cache.
+
+    Attributes:
+        graphs: steps are replayed as CUDA graphs; False after a capture failed, and on other devices.
+    """
+
+    block = BLOCK
+
+    def __init__(self, model: PreTrainedModel):
+        self.model, self.sizes = model, Sizes.of(model)
+        self.device: torch.device = model.lm_head.weight.device
+        self.graphs = self.device.type == "cuda"
+        self.layers: list[_Layer] = []
+
+    def _read_weights(self) -> None:
+        sizes, scales = self.sizes, []
+        for layer in self.model.model.layers:
+            of, mlp = layer.self_attn, layer.mlp
+            weights, biases = zip(*map(weight_and_bias, (of.q_proj, of.k_proj, of.v_proj)), strict=True)
+            gate_up, gate_up_bias = concatenated((mlp.gate_proj, mlp.up_proj))
+            (output, output_bias), (down, down_bias) = (
+                weight_and_bias(of.o_proj),
+                weight_and_bias(mlp.down_proj),
+            )
+            self.layers.append(
+                _Layer(
+                    layer.input_layernorm.weight, self._grouped(weights).t(),
+                    None if biases[0] is None else self._grouped(biases), output.t(), output_bias,
+                    layer.post_attention_layernorm.weight, gate_up.t(), gate_up_bias, down.t(), down_bias,
+                )
+            )  # fmt: skip
+            norms = output.new_ones(sizes.heads // sizes.kv_heads + 1, sizes.head)
+            if hasattr(of, "q_norm"):
+                norms[:-1], norms[-1] = of.q_norm.weight, of.k_norm.weight
+            scales.append(torch.stack([norms, swap_halves(norms)]))
+        self.normed = hasattr(of, "q_norm")
+        self._scales = torch.stack(scales)[:, :, None, None]
+        """(layers, 2, 1, 1, g + 1, D): what the rotation's cosines and sines are multiplied with."""
+        self.embedding: Tensor = self.model.model.embed_tokens.weight
+        self.head, self.norm = self.model.lm_head.weight.t(), self.model.model.norm.weight
+
+    def _grouped(self, parts: Sequence[Tensor]) -> Tensor:
+        """Weights or biases of queries, keys and values, by key-value head."""
+        return torch.cat([part.unflatten(0, (self.sizes.kv_heads, -1)) for part in parts], 1).flatten(0, 1)
+
+    def prefill(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> Tensor:
+        if not self.layers:
+            self._read_weights()
+        longest = max(map(len, prompts))
+        width = -(-longest // _ALIGNED) * _ALIGNED
+        ids = torch.zeros(len(prompts), width, dtype=torch.long)
+        for row, prompt in enumerate(prompts):
+            ids[row, width - len(prompt) :] = torch.tensor(prompt)
+        padding = torch.tensor([width - len(prompt) for prompt in prompts])
+        seen = torch.arange(width) >= padding[:, None]
+        # Padding sees itself: a row without any slot has no softmax.
+        mask = (seen[:, None, :] & torch.ones(width, width, dtype=torch.bool).tril()) | torch.eye(
+            width
+        ).bool()
+        dtype = self.embedding.dtype
+        shut = torch.finfo(dtype).min / 2
+        bias = torch.zeros(mask.shape, dtype=dtype).masked_fill_(~mask, shut)[:, None].to(self.device)
+        self._last = -(-(width + max_new_tokens) // _ALIGNED) * _ALIGNED
+        self._table = torch.stack(rotary(self.model, self._last)).to(dtype)[
+            :, :, None, None
+        ]  # (2, slots, 1, 1, D)
+        self._caches: list[tuple[Tensor, Tensor]] = []
+        self._shut, self._filled = shut, width
+        self._live: Tensor | None = None
+        self._bias = torch.zeros(seen.shape, dtype=dtype).masked_fill_(~seen, shut).to(self.device)
+        room = min(width + _ROOM, self._last)
+
+        def attend(index: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:  # noqa: ARG001 (of `_run`)
+            q, k, v = (x.flatten(1, 2).unflatten(0, (len(prompts), width)).transpose(1, 2) for x in (q, k, v))
+            self._caches.append((_with_room(k, room), _with_room(v, room)))
+            return attention(q, k, v, bias).transpose(1, 2).flatten(2).flatten(0, 1)
+
+        turn = self._table[:, :width].repeat(1, len(prompts), 1, 1, 1)
+        turns = (part for scale in self._scales for part in scale * turn)
+        x = self._run(F.embedding(ids.to(self.device), self.embedding).flatten(0, 1), turns, attend)
+        self._at = torch.full((1,), width, device=self.device)
+        self._set_bias(self._bias, room)
+        return self._logits(x.unflatten(0, (len(prompts), width))[:, -1])
+
+    def step(self, tokens: Tensor) -> Tensor:
+        if self._filled == self._caches[0][0].shape[2]:
+            self._grow()
+        self._filled += 1
+        if self._live is not None:
+            tokens = tokens.new_zeros(len(self._bias)).index_copy_(0, self._live, tokens)
+        logits = self._replayed(tokens) if self.graphs else self._step(tokens)
+        return logits if self._live is None else logits.index_select(0, self._live)
+
+    def _step(self, tokens: Tensor) -> Tensor:
+        """One token (R,) more in every row, without a look at anything; logits (R, V)."""
+        self._mask.index_fill_(3, self._at, 0.0)
+        turns = (self._scales * self._table.index_select(1, self._at)).flatten(0, 1).unbind()
+        x = self._run(self.embedding.index_select(0, tokens), iter(turns), self._attend)
+        self._at.add_(1)
+        return self._logits(x)
+
+    def _attend(self, index: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        keys, values = self._caches[index]
+        keys.index_copy_(2, self._at, k)
+        values.index_copy_(2, self._at, v)
+        return F.scaled_dot_product_attention(q, keys, values, attn_mask=self._mask).view(len(q), -1)
+
+    def _run(
+        self, x: Tensor, turns: Iterator[Tensor], attend: Callable[[int, Tensor, Tensor, Tensor], Tensor]
+    ) -> Tensor:
+        """All layers on tokens (M, E); `turns` has two (M or 1, 1, g + 1, D) for each. `attend` gets a layer's number,
+        queries (M, K, g, D), keys and values (M, K, 1, D).
+        """
+        sizes, eps = self.sizes, self.sizes.eps
+        group = sizes.heads // sizes.kv_heads
+        for index, layer in enumerate(self.layers):
+            h = F.rms_norm(x, x.shape[1:], layer.norm, eps)
+            heads = _linear(h, layer.qkv, layer.qkv_bias).view(len(x), sizes.kv_heads, -1, sizes.head)
+            qk, v = heads.split([group + 1, 1], 2)
+            if self.normed:
+                qk = F.rms_norm(qk, (sizes.head,), None, eps)
+            qk = (qk * next(turns)).addcmul_(qk.roll(sizes.head // 2, -1), next(turns))
+            q, k = qk.split([group, 1], 2)
+            v = v if v.dtype == k.dtype else v.to(k.dtype)
+            x = _added(x, attend(index, q, k, v), layer.output, layer.output_bias)
+            h = F.rms_norm(x, x.shape[1:], layer.mlp_norm, eps)
+            gate, up = _linear(h, layer.gate_up, layer.gate_up_bias).chunk(2, 1)
+            x = _added(x, F.silu(gate).mul_(up), layer.down, layer.down_bias)
+        return x
+
+    def _logits(self, x: Tensor) -> Tensor:
+        return torch.mm(F.rms_norm(x, x.shape[1:], self.norm, self.sizes.eps), self.head)
+
+    def select(self, index: Tensor) -> None:
+        """A few finished rows stay in the cache."""
+        rows = len(self._bias)
+        index = index if self._live is None else self._live[index]
+        if rows - rows // _FINISHED <= len(index) < rows:
+            self._live = index
+            return
+        self._live, room = None, self._caches[0][0].shape[2]
+        for layer, (keys, values) in enumerate(self._caches):  # one at a time: a layer's old rows are freed
+            self._caches[layer] = keys.index_select(0, index), values.index_select(0, index)
+        self._set_bias(self._bias.index_select(0, index), room)
+
+    def _grow(self) -> None:
+        more = max(_ROOM, self._filled // 8 // _ALIGNED * _ALIGNED)
+        room = min(self._filled + more, self._last)
+        for layer, (keys, values) in enumerate(self._caches):
+            self._caches[layer] = _with_room(keys, room), _with_room(values, room)
+        self._set_bias(self._bias, room)
+
+    def _set_bias(self, prompts: Tensor, room: int) -> None:
+        """What attention adds to the scores of each slot, (R, 1, 1, S): prompts (R, W), filled slots, and shut ones."""
+        self._bias, width = prompts, prompts.shape[1]
+        mask = prompts.new_full((len(prompts), room), self._shut)
+        mask[:, :width], mask[:, width : self._filled] = prompts, 0.0
+        self._mask = mask[:, None, None]
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._warm = False
+
+    def _replayed(self, tokens: Tensor) -> Tensor:
+        """:meth:`_step` as a CUDA graph, captured at the second step with these shapes (the first allocates workspaces)."""
+        if self._graph is None and not self._warm:
+            self._warm = True
+            return self._step(tokens)
+        if self._graph is None:
+            graph = torch.cuda.CUDAGraph()
+            self._tokens = tokens.clone()
+            try:
+                with torch.cuda.graph(graph):
+                    self._replayed_logits = self._step(self._tokens)
+            except RuntimeError:
+                self.graphs = False
+                return self._step(tokens)
+            self._graph = graph
+        self._tokens.copy_(tokens)
+        self._graph.replay()
+        return self._replayed_logits
+
+
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return torch.mm(x, weight) if bias is None else torch.addmm(bias, x, weight)
+
+
+def _added(x: Tensor, h: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x + h @ weight + bias."""
+    return torch.addmm(x if bias is None else x + bias, h, weight)
+
+
+def _with_room(x: Tensor, slots: int) -> Tensor:
+    """A cache (R, K, slots, D) of zeros, the first slots of which hold `x`: closed slots must be finite."""
+    cache = x.new_zeros(*x.shape[:2], slots, x.shape[3])
+    cache[:, :, : x.shape[2]] = x
+    return cache

@@ -1,0 +1,102 @@
+"""What fits which GPU: the shipped ladder, `rpg show --gpu`, and sizes of models by hub id."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from rpg.config.errors import ConfigError
+from rpg.config.sweep_spec import load_file
+from rpg.planning.gpu_estimate import machine_named, nearest_change
+from rpg.planning.model_shapes import KNOWN, TABLE, shape_and_source
+from rpg.planning.space import memory
+
+LADDER = sorted((Path(__file__).resolve().parents[2] / "configs" / "gpu").glob("*.yaml"))
+PUBLISHED = {  # billions of parameters, as the models' cards say
+    "Qwen/Qwen3-0.6B": 0.6, "Qwen/Qwen3-1.7B": 1.7, "Qwen/Qwen3-4B": 4.0, "Qwen/Qwen3-8B": 8.2, "Qwen/Qwen3-14B": 14.8,
+    "Qwen/Qwen3-32B": 32.8, "Qwen/Qwen2.5-0.5B": 0.49, "Qwen/Qwen2.5-1.5B": 1.54, "Qwen/Qwen2.5-3B": 3.09,
+    "Qwen/Qwen2.5-7B": 7.61, "Qwen/Qwen2.5-14B": 14.7, "Qwen/Qwen2.5-32B": 32.5, "meta-llama/Llama-3.2-1B": 1.23,
+    "meta-llama/Llama-3.2-3B": 3.21, "meta-llama/Meta-Llama-3.1-8B": 8.03, "HuggingFaceTB/SmolLM2-135M": 0.135,
+    "HuggingFaceTB/SmolLM2-360M": 0.362, "HuggingFaceTB/SmolLM2-1.7B": 1.71, "mistralai/Mistral-7B-v0.3": 7.25,
+}  # fmt: skip
+
+
+def show(tmp_path, file, *words):
+    command = [sys.executable, "-m", "rpg", "show", str(file), *words, "--home", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "COLUMNS": "400"})
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("file", LADDER, ids=lambda path: path.stem)
+def test_each_rung_fits_its_gpu(file):
+    (run,) = load_file(file, {}, lambda spec: "").runs
+    room = float(file.stem.removesuffix("gb")) * 1e9
+    need = memory(run.spec, room)
+    assert need.most < room and need.rows_at_once >= 8
+    assert f"show gpu/{file.stem} --gpu " in file.read_text().splitlines()[0]
+
+
+def test_show_says_what_fits_and_the_nearest_change_that_would(tmp_path):
+    small, large = (LADDER[0].with_name(name) for name in ("16gb.yaml", "24gb.yaml"))
+    code, text = show(tmp_path, large, "--gpu", "rtx-4090")
+    assert code == 0 and "fits into rtx-4090; about" in text and "does not fit" not in text
+    assert f"sizes of Qwen/Qwen3-1.7B from {TABLE}" in text
+    options = ("--gpu", "12GB", "--set", "backend.gradient_checkpointing=false")
+    code, text = show(tmp_path, small, *options)
+    assert code == 0 and "! does not fit into a GPU with 12 GB; fits with --set " in text
+    code, text = show(tmp_path, small, *options[:2], *text.split("fits with ")[1].splitlines()[0].split())
+    assert code == 0 and "does not fit" not in text and "fits into a GPU with 12 GB" in text
+    code, text = show(tmp_path, small, "--gpu", "rtx-9999")
+    assert code == 2 and "rtx-9999" in text and "rtx-4090" in text and "Traceback" not in text
+
+
+def test_where_nothing_else_helps_a_smaller_model_is_named():
+    (run,) = load_file(LADDER[0].with_name("80gb.yaml"), {}, lambda spec: "").runs
+    assert "--set model.path=Qwen/" in nearest_change(run.spec, machine_named("8GB"))
+    assert nearest_change(run.spec, machine_named("1GB")) is None
+    with pytest.raises(ConfigError, match=r"accepted are a size such as 24GB, and .*h100"):
+        machine_named("0GB")
+
+
+def test_sizes_in_the_table_are_those_of_the_models():
+    assert len(KNOWN) >= 30 and PUBLISHED.keys() <= KNOWN.keys()
+    for name, billions in PUBLISHED.items():
+        assert KNOWN[name].parameters / 1e9 == pytest.approx(billions, rel=0.02), name
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("qwen3", "Qwen/Qwen3-0.6B"), ("qwen2", "Qwen/Qwen2.5-1.5B"), ("llama", "meta-llama/Llama-3.2-1B")],
+)
+def test_the_count_is_that_of_transformers(kind, name):
+    """A model of these sizes on the meta device has exactly as many parameters."""
+    shape = KNOWN[name]
+    config = AutoConfig.for_model(
+        kind, vocab_size=shape.vocabulary, hidden_size=shape.hidden, num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads, num_key_value_heads=shape.kv_heads, head_dim=shape.head_dim,
+        intermediate_size=shape.intermediate, tie_word_embeddings=shape.tied,
+    )  # fmt: skip
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    model.tie_weights()
+    assert sum(p.numel() for p in model.parameters()) == shape.parameters
+
+
+def test_sizes_are_read_from_a_folder_or_the_hub_s_cache_first(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    config = {
+        "model_type": "qwen3", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "vocab_size": 100,
+        "intermediate_size": 96,
+    }  # fmt: skip
+    for folder in (tmp_path / "model", tmp_path / "hub/models--some--model/snapshots/0123"):
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text(json.dumps(config))
+        name = str(folder) if folder.name == "model" else "some/model"
+        shape, source = shape_and_source(name)
+        assert (shape.layers, shape.qk_norm) == (2, True) and source == str(folder / "config.json")
+    assert shape_and_source("nobody/knows") == (None, "")
