@@ -81,15 +81,20 @@ def references(names: Iterable[str]) -> str:
     lines = resources.files("rpg.report").joinpath("references.bib").read_text("utf-8").splitlines()
     entries = {re.match(r"@\w+\{([^,]+)", line)[1]: line for line in lines}  # type: ignore[index]
     catalogue = algorithms()
-    keys = [key for name in names if name in catalogue for key in citation_keys(catalogue[name].citation)]
-    return "\n".join(entries[key] for key in dict.fromkeys(["rpglab", "arxiv:2505.17508", *keys])) + "\n"
+    cited = {key: entries[key] for key in ("rpglab", "arxiv:2505.17508")}
+    for citation in (catalogue[name].citation for name in names if name in catalogue):
+        for key in citation_keys(
+            citation
+        ):  # a paper that references.bib lacks has what the catalogue says of it
+            cited[key] = entries.get(key, f"@misc{{{key}, title = {{{citation}}}}}")
+    return "\n".join(cited.values()) + "\n"
 
 
 def citation_keys(citation: str) -> list[str]:
     """Keys in references.bib: `arxiv:2402.03300`, or the first author and the year, `williams1992`."""
     numbers = re.findall(r"arXiv (\d{4}\.\d{5})", citation)
     author = re.split(r",| et al", citation)[0].lower()
-    return [f"arxiv:{number}" for number in numbers] or [author + citation[-4:]]
+    return [f"arxiv:{number}" for number in numbers] or [author.replace(" ", "-") + citation[-4:]]
 
 
 def appendix(db: duckdb.DuckDBPyConnection, summary: Summary) -> str:

@@ -326,7 +326,7 @@ def test_a_sweep_started_again_keeps_them(layout, tmp_path):
 def test_it_does_not_take_the_place_of_a_run_of_ours(tmp_path):
     write_sweep(tmp_path / "data", "quickstart", ("grpo",))
     with pytest.raises(
-        LogError, match="was trained here and has variant 'grpo' and seed 0; give the imported run"
+        LogError, match="was trained here and has variant 'grpo' and seed 0; give this run another variant"
     ):
         rpg("import", "trl", TRL, "--variant", "grpo", "--sweep", "quickstart", "--home", tmp_path / "data")
 
