@@ -189,7 +189,8 @@ def test_live_wire(preset, third):
         if not third and loud.needs_reference:
             data = data | {"ref_log_prob": data["old_log_prob"]}
         with_kl = rpg.policy_loss(loud, **data).loss
-        without = rpg.policy_loss(rpg.algorithm(algo.name, preset, kl="none", rewarded=True), **data).loss
+        silent = rpg.algorithm(algo.name, preset, kl="none", rewarded=True)  # neither of both is refused
+        without = rpg.policy_loss(silent, **data).loss
         change = oracle.gradient(with_kl, data["log_prob"]) - oracle.gradient(without, data["log_prob"])
         share = (change != 0).double().mean() / data["response_mask"].double().mean()
         # a REINFORCE-style clip silences a token's KL too: most tokens, not all, have to move
