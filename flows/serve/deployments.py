@@ -26,7 +26,6 @@ from flows.nightly import place
 from flows.prefect import ui
 from flows.prefect.flow_runs import FLOW_RUN, WORK, alive, follow
 from flows.serve import forms
-from flows.serve.form_sizes import SEPARATOR
 from rpg.catalogue import algorithms
 from rpg.config.backend import BACKENDS
 from rpg.config.evaluation import ENGINES
@@ -133,7 +132,7 @@ def reasoned(body: Callable[..., Any]) -> Callable[..., Any]:
 def what_it_is() -> str:
     """The name of a sweep's flow run: the sweep, and what the form has changed in it."""
     given = flow_run.parameters
-    name = given.get("name") or str(given.get("config", "")).partition(SEPARATOR)[0]
+    name = given.get("name") or str(given.get("config", ""))
     changed = [*given.get("algorithms", ()), *(f"seed {seed}" for seed in given.get("seeds", ()))]
     changed += [f"{given['steps']} steps"] if given.get("steps") else []
     changed += [line.strip() for line in given.get("overrides", "").splitlines() if line.strip()]

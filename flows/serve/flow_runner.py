@@ -94,8 +94,8 @@ def _refresh() -> None:
         with contextlib.suppress(Exception), get_client(sync_client=True) as client:
             roots = forms.roots(home())
             sweeps = choices(forms.configs(roots), roots.home)
-            for name, field, lines, table in (
-                ("sweep", "config", list(sweeps.lines), sweeps.table),
+            for name, field, names, table in (
+                ("sweep", "config", list(sweeps.names), sweeps.table),
                 ("study", "config", list(forms.studies(roots)), ""),
                 ("nightly", "sweeps", list(forms.nights(roots)), ""),
             ):
@@ -103,8 +103,8 @@ def _refresh() -> None:
                 schema = deployment.parameter_openapi_schema or {}
                 first = (deployment.description or "").partition("\n\n")[0]
                 update: dict[str, Any] = {"description": "\n\n".join(filter(None, [first, table]))}
-                if schema["properties"][field].get("enum") != lines:
-                    schema["properties"][field]["enum"] = lines
+                if schema["properties"][field].get("enum") != names:
+                    schema["properties"][field]["enum"] = names
                     update["parameter_openapi_schema"] = schema
                 if deployment.description != update["description"] or len(update) > 1:
                     client.update_deployment(deployment.id, DeploymentUpdate(**update))

@@ -31,10 +31,8 @@ _CHARACTERS = 200
 AGAIN_SECONDS = 3600.0
 """How long the times that were measured on finished runs are kept."""
 HEAD = "What each sweep takes without changes. Time: one run after another, as in finished runs of that size."
-SEPARATOR = " · "
-"""Between a sweep's name, its question and its time, in the form; forms.sweep reads the name only."""
 MOST = 80
-"""Characters of a question in the form."""
+"""Characters of a question in the table."""
 
 
 class Limits(Section):
@@ -113,9 +111,12 @@ def texts(value: Any, at: str = "") -> Iterator[tuple[str, str]]:
 
 
 class Choices(NamedTuple):
-    """The sweeps of a form: a line for each, the small ones first, and a table (Markdown) with all that is known."""
+    """The sweeps of a form, small ones first and the paper's last, and a table (Markdown) of their questions and times.
 
-    lines: tuple[str, ...]
+    The form sends names and nothing else: schedules and other programs keep what they were given, and times change.
+    """
+
+    names: tuple[str, ...]
     table: str
 
 
@@ -130,25 +131,21 @@ def _choices(files: tuple[tuple[str, Path, float], ...], home: Path, _period: fl
     times, layout = measured(Layout.at(home)), Layout.at(home)
     rows = []
     for name, path, _ in files:
-        question, size, takes = "", math.inf, ""
+        question, size, on_gpus = "", math.inf, False
         with suppress(UserError, OSError, ValueError):  # `cost_line` says so
             sweep = load_sweep(path, {}, lambda _: "")
             specs = [run.spec for run in sweep.runs]
-            takes = _time(specs, times) or f"{len(specs)} run{'s' * (len(specs) > 1)}"
+            on_gpus = "GPU hours" in _time(specs, times)
             size = sum(cost(spec).optimizer_steps for spec in specs)
             question = _question(sweep.spec.description)
-        rows.append(("GPU hours" in takes, size, name, " ".join(question.split()), takes, path))
+        rows.append((on_gpus, size, name, " ".join(question.split()), path))
     rows.sort(key=lambda row: row[:3])
-    lines = tuple(
-        SEPARATOR.join(filter(None, [name, question, takes])) for _, _, name, question, takes, _ in rows
-    )
     body = [
         f"| {name} | {question.replace('|', ' ')} | {cost_line(path, times, layout)} |"
-        for _, _, name, question, _, path in rows
+        for _, _, name, question, path in rows
     ]
-    return Choices(
-        lines, "\n".join([HEAD, "", "| sweep | question | what it takes |", "|---|---|---|", *body])
-    )
+    table = "\n".join([HEAD, "", "| sweep | question | what it takes |", "|---|---|---|", *body])
+    return Choices(tuple(name for _, _, name, _, _ in rows), table)
 
 
 def _question(description: str) -> str:

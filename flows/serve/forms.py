@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flows.serve.form_sizes import FILE, SEPARATOR, check_limits, limits_of, texts
+from flows.serve.form_sizes import FILE, check_limits, limits_of, texts
 from rpg import next_steps
 from rpg.config import shipped
 from rpg.config.capabilities import reached
@@ -127,9 +127,8 @@ def sweep(
     workers: int = 0,
 ) -> tuple[str, list[str]]:
     """(name of the sweep, arguments of `rpg`) for a form; 0 and empty mean: as in the file. ConfigError says what is
-    wrong with which value, and what would be accepted. `config`: a line of the form, or the name alone.
+    wrong with which value, and what would be accepted.
     """
-    config = config.partition(SEPARATOR)[0]
     files = configs(where)
     _check_known(config, files, "config")
     path = where.check(files[config], "config")

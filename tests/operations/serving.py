@@ -102,9 +102,6 @@ class Served:
 
     def begin(self, deployment, **parameters):
         found = self.api.get(f"/deployments/name/{deployment}/{deployment}").json()
-        lines = found["parameter_openapi_schema"]["properties"].get("config", {}).get("enum", [])
-        line = [line for line in lines if line.partition(" · ")[0] == parameters.get("config")]
-        parameters |= {"config": line[0]} if line else {}
         body = {"parameters": parameters, "state": {"type": "SCHEDULED"}}
         return self.api.post(f"/deployments/{found['id']}/create_flow_run", json=body)
 

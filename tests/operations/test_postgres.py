@@ -101,8 +101,8 @@ def test_a_postgres_url_is_honoured_schedules_fire_and_prefect_yaml_deploys_the_
 
 
 def fields(deployment):
-    """The form, without the questions and costs that `rpg serve` adds to it."""
+    """The form, without the order that `rpg serve` gives its choices."""
     schema = deployment["parameter_openapi_schema"]
     for field in schema["properties"].values():
-        field["enum"] = [str(name).partition(" · ")[0] for name in sorted(field.get("enum", []))]
+        field["enum"] = sorted(map(str, field.get("enum", [])))
     return schema
