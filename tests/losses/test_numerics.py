@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import rpg
+from rpg.losses.policy_loss import token_terms
 
 NAN, INF = float("nan"), float("inf")
 SAMPLED = [name for name, algo in rpg.algorithms().items() if algo.kl.type != "distribution"]
@@ -246,3 +247,28 @@ def test_groups_of_one_response_are_said_to_teach_nothing():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert rpg.advantages(make("grpo"), group=torch.tensor([0, 0, 1, 2]), **given).any()
+
+
+def test_the_terms_of_tokens_are_those_of_the_metrics():
+    data = {name: value.double() for name, value in tensors().items()}
+    algo = make("grpo")
+    metrics = rpg.policy_loss(algo, **data).metrics
+    kl = token_terms(algo, **data).kl.mean()
+    assert kl.item() == pytest.approx(metrics["kl_policy_to_ref"], rel=1e-9) and kl > 0.01
+
+
+def test_the_value_of_a_gated_loss_has_the_slope_that_is_followed():
+    """SAPO's gate is given with its derivative: central differences of the one are the other."""
+    data = {name: value.double() for name, value in tensors().items()}
+    del data["ref_log_prob"]
+    data["log_prob"].requires_grad_()
+    algo, step = rpg.algorithm("sapo", kl="none"), 1e-6
+    rpg.policy_loss(algo, **data).loss.backward()
+    for place in ((0, 0), (1, 2), (2, 3)):
+        up, down = (data["log_prob"].detach().clone() for _ in range(2))
+        up[place] += step
+        down[place] -= step
+        higher, lower = (rpg.policy_loss(algo, **{**data, "log_prob": x}).loss for x in (up, down))
+        assert (higher - lower).item() / (2 * step) == pytest.approx(
+            data["log_prob"].grad[place].item(), rel=1e-5
+        )
