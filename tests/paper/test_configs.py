@@ -115,12 +115,19 @@ def test_files_are_overlays_not_copies():
 
 
 def test_known_models_have_their_published_sizes():
-    assert {name: shape.parameters for name, shape in KNOWN.items()} == {
+    published = {
+        "Qwen/Qwen3-0.6B": 596_049_920,
+        "Qwen/Qwen3-1.7B": 1_720_574_976,
         "Qwen/Qwen3-4B": 4_022_468_096,
+        "Qwen/Qwen3-8B": 8_190_735_360,
+        "Qwen/Qwen2.5-0.5B": 494_032_768,
+        "Qwen/Qwen2.5-1.5B": 1_543_714_304,
         "Qwen/Qwen2.5-7B-Instruct": 7_615_616_512,
         "Qwen/Qwen2.5-Math-7B": 7_615_616_512,
+        "meta-llama/Llama-3.2-1B": 1_235_814_400,
         "smollm2-135m": 134_515_008,
     }
+    assert {name: KNOWN[name].parameters for name in published} == published
 
 
 @pytest.mark.parametrize(("kind", "tied"), [("qwen2", False), ("qwen3", True), ("llama", False)])
