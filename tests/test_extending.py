@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "extending.md").read_text()
 BLOCK = re.compile(
     r"^(?:At the end of|In|A new file,) `(?P<path>[^`]+)`(?:, (?P<how>above|instead of) `(?P<anchor>[^`]+)`)?:\n"
-    r"```python\n(?P<code>.*?)^```$",
+    r"```(?:python|yaml)\n(?P<code>.*?)^```$",
     re.S | re.M,
 )
 SWEEP = """\
@@ -101,7 +101,7 @@ def test_each_recipe_touches_as_many_files_as_its_heading_says():
         "A divergence": 2, "An algorithm": 1, "A task type": 3, "A verifier": 3, "A metric": 1, "A back end": 2,
         "A page": 2,
     }  # fmt: skip
-    assert sum(len(blocks) for _, _, blocks in recipes()) == PAGE.count("```python"), "a block nobody applies"
+    assert sum(len(blocks) for _, _, blocks in recipes()) == len(re.findall("```(?:python|yaml)$", PAGE, re.M)), "a block nobody applies"
 
 
 REFUSALS = """
