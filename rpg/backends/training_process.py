@@ -33,7 +33,7 @@ class TrainingFailed(UserError):
 
 
 class TrainingLost(TrainingFailed):
-    """What runs the training ended it (its driver was killed, its Ray did not come up): it can be started again."""
+    """What runs the training ended it (its driver was killed, its Ray did not start): it can be started again."""
 
 
 def run_training(

@@ -25,7 +25,7 @@ losses = folder.path / "losses"
 left = int(losses.read_text())
 losses.write_text(str(left - 1))
 if left > 0:
-    write_failed(folder, "Ray did not come up", log="driver.txt")
+    write_failed(folder, "Ray did not start", log="driver.txt")
 sys.exit(71 if left > 0 else 0)
 """
 
@@ -48,9 +48,9 @@ def test_a_lost_training_is_started_again_until_its_attempts_are_used_up(tmp_pat
         training.train_run(folder, context)
         assert folder.read_failed() is None, "what happened on the way is no failure"
     else:
-        with pytest.raises(RunFailed, match=r"one: lost 3 times .*backend.attempts.* Ray did not come up"):
+        with pytest.raises(RunFailed, match=r"one: lost 3 times .*backend.attempts.* Ray did not start"):
             training.train_run(folder, context)
         assert folder.read_failed()["log"] == "driver.txt"
     claims.close()
-    assert said == ["one: Ray did not come up; it is restarted and continues from its last checkpoint"] * 2
-    assert json.loads((folder.path / "FAILED-0.json").read_text())["error"] == "Ray did not come up"
+    assert said == ["one: Ray did not start; it is restarted and continues from its last checkpoint"] * 2
+    assert json.loads((folder.path / "FAILED-0.json").read_text())["error"] == "Ray did not start"

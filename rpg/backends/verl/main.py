@@ -2,7 +2,7 @@
 
 The overrides are Hydra's, on verl's configuration `ppo_trainer`; ours are below `+rpg` (rpg/backends/verl/job_settings.py).
 `rpg render FILE` prints them for a run. The exit code is 0 when all steps are done; otherwise it is 1, and the last line on
-stderr is `error: <one line>`. It is 71 instead where Ray did not come up, which is worth another attempt.
+stderr is `error: <one line>`. It is 71 instead where Ray did not start, which is worth another attempt.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def run(config: Any) -> None:
     except Exception as error:  # Ray has no class of its own for this
         if ray.is_initialized() or isinstance(error, (TypeError, ValueError)):
             raise
-        raise RayNotUp(f"Ray did not come up: {first_line(error)}") from None
+        raise RayNotUp(f"Ray did not start: {first_line(error)}") from None
     finally:
         ray.shutdown()
 
