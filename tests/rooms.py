@@ -37,7 +37,7 @@ ROOMS = (
     _room(
         "rpg.fork_server", "programs forked from a process that has imported their modules", "rpg.processes rpg.provenance"
     ),
-    _room("rpg.catalogue", "what an algorithm is, as data", "rpg.errors", "pydantic rich"),
+    _room("rpg.catalogue", "what an algorithm is, as data", "rpg.errors", "pydantic rich yaml"),
     _room("rpg.losses", "pure torch functions: losses, divergences, advantages, aggregation", "rpg.catalogue", "torch"),
     _room(
         "rpg.auditing", "exact bias and variance of a loss on enumerable policies",
