@@ -8,6 +8,7 @@ import ast
 import itertools
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import NamedTuple
 
 OURS = ("rpg", "flows", "dashboard", "verl_cpu")
@@ -30,9 +31,12 @@ class Arrows(NamedTuple):
     strings: set[str]
 
 
+parsed = cache(ast.parse)
+
+
 def arrows(name: str, source: str, known: Known, is_package: bool = False) -> Arrows:
     """What the module `name` names; `known` are the modules that exist."""
-    tree = ast.parse(source)
+    tree = parsed(source)
     package = name if is_package else name.rpartition(".")[0]
     imports = {target for node in ast.walk(tree) for target in _imported(node, package, known)}
     strings = {target for text in _texts(tree) for target in _modules(text, known)}

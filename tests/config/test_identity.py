@@ -231,18 +231,16 @@ class PlantedRun(RunSpec):
     planted: str = "new"
 
 
-def _planted(spec: RunSpec, **changes) -> PlantedRun:
-    data = {name: getattr(spec, name) for name in type(spec).model_fields}
-    data |= {
-        "training": PlantedTraining.model_construct(**dict(spec.training), **changes.get("training", {})),
-        "task": PlantedTask.model_construct(**dict(spec.task)),
-        "algorithm": PlantedAlgorithm.model_construct(**dict(spec.algorithm)),
-        "planted": changes.get("planted", "new"),
-    }
-    for model in (data["training"], data["task"], data["algorithm"]):
-        if "planted" not in model.__dict__:
-            model.__dict__["planted"] = type(model).model_fields["planted"].default
-    return PlantedRun.model_construct(**data)
+def _planted(spec: RunSpec, training=0.5, run="new") -> PlantedRun:
+    return PlantedRun.model_construct(
+        **{
+            **dict(spec),
+            "training": PlantedTraining.model_construct(**dict(spec.training), planted=training),
+            "task": PlantedTask.model_construct(**dict(spec.task)),
+            "algorithm": PlantedAlgorithm.model_construct(**dict(spec.algorithm)),
+            "planted": run,
+        }
+    )
 
 
 def test_a_planted_field_with_a_default_keeps_every_identity_of_the_quickstart():
@@ -253,8 +251,8 @@ def test_a_planted_field_with_a_default_keeps_every_identity_of_the_quickstart()
     assert former_identity(_planted(run.spec), "d") == former_identity(run.spec, "d")
     dumped = frozen_dump(_planted(run.spec).task, "task.chain")
     assert dumped == frozen_dump(run.spec.task, "task.chain") and "planted" not in dumped
-    assert identity(_planted(run.spec, training={"planted": 0.6}), "d") != run.run_id
-    assert identity(_planted(run.spec, planted="other"), "d") != run.run_id
+    assert identity(_planted(run.spec, training=0.6), "d") != run.run_id
+    assert identity(_planted(run.spec, run="other"), "d") != run.run_id
 
 
 def test_the_number_of_steps_is_no_part_of_the_root():

@@ -48,25 +48,34 @@ def test_a_machine_that_tells_pip_nothing_tells_uv_nothing():
 
 @pytest.fixture
 def shelf(tmp_path):
-    """A folder with one small wheel, as a machine without network has it."""
+    """A folder with two small wheels, as a machine without network has it."""
     folder = tmp_path / "shelf"
     folder.mkdir()
-    with zipfile.ZipFile(folder / "small_thing-1.0-py3-none-any.whl", "w") as wheel:
-        wheel.writestr("small_thing.py", "HERE = True\n")
-        place = "small_thing-1.0.dist-info"
-        wheel.writestr(f"{place}/METADATA", "Metadata-Version: 2.1\nName: small-thing\nVersion: 1.0\n")
-        wheel.writestr(f"{place}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        names = ("small_thing.py", f"{place}/METADATA", f"{place}/WHEEL", f"{place}/RECORD")
-        wheel.writestr(f"{place}/RECORD", "".join(f"{name},,\n" for name in names))
+    for name in ("by_uv", "by_pip"):
+        with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as wheel:
+            wheel.writestr(f"{name}.py", "HERE = True\n")
+            place = f"{name}-1.0.dist-info"
+            wheel.writestr(f"{place}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+            wheel.writestr(f"{place}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+            names = (f"{name}.py", f"{place}/METADATA", f"{place}/WHEEL", f"{place}/RECORD")
+            wheel.writestr(f"{place}/RECORD", "".join(f"{name},,\n" for name in names))
     return folder
 
 
+@pytest.fixture(scope="module")
+def python(tmp_path_factory):
+    """Of an environment with pip, in which nothing is installed."""
+    place = tmp_path_factory.mktemp("environment")
+    venv.create(place, with_pip=True)
+    return place / "bin" / "python"
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("with_uv", [True, False], ids=["uv", "pip"])
-def test_what_pip_would_find_is_installed(shelf, tmp_path, with_uv):
+@pytest.mark.parametrize("package", ["by_uv", "by_pip"])
+def test_what_pip_would_find_is_installed(shelf, python, tmp_path, package):
+    with_uv = package == "by_uv"
     if with_uv and UV is None:
         pytest.skip("no uv here (pip install uv)")
-    venv.create(tmp_path / "venv", with_pip=True)
     programs = tmp_path / "programs"
     programs.mkdir()
     if with_uv:
@@ -81,13 +90,12 @@ def test_what_pip_would_find_is_installed(shelf, tmp_path, with_uv):
         "PIP_FIND_LINKS": str(shelf),
         "PATH": f"{programs}:/usr/bin:/bin",
     }
-    python = tmp_path / "venv" / "bin" / "python"
     done = subprocess.run(
-        [python, INSTALL, "small-thing"], env=kept | told, cwd=tmp_path, capture_output=True, text=True
+        [python, INSTALL, package], env=kept | told, cwd=tmp_path, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     assert ("without uv" in done.stderr) != with_uv
-    assert subprocess.run([python, "-c", "import small_thing"]).returncode == 0
+    assert subprocess.run([python, "-c", f"import {package}"]).returncode == 0
 
 
 @pytest.mark.parametrize("place", ["/home/me", "/home/me/tests/testing"])

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import time
 import urllib.request
 import venv
 import zipfile
@@ -16,8 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.operations.serving import Served, free_port
-from tests.waiting import until
+from tests.operations.serving import Served
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("rpg", "flows", "dashboard")
@@ -33,20 +31,7 @@ def wheel(tmp_path_factory):
         shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=without)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    build = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "-q",
-        "--no-deps",
-        "--no-build-isolation",
-        "-w",
-        target,
-        source,
-    ]
-    done = subprocess.run(build, capture_output=True, text=True, env=environment())
-    assert done.returncode == 0, done.stdout + done.stderr
+    pip("wheel", "-q", "--no-deps", "--no-build-isolation", "-w", target, source)
     return next(target.glob("rpg_lab-*.whl"))
 
 
@@ -56,22 +41,16 @@ def environment(**more):
     return kept | more
 
 
+def pip(*words):
+    command = [sys.executable, "-m", "pip", *words]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment())
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def installed(wheel, place, lend_packages):
     """`bin/` of a new environment with the wheel; others' packages are lent from here, but nothing of ours is."""
     venv.create(place, with_pip=False, symlinks=True)
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        place / "bin" / "python",
-        "install",
-        "-q",
-        "--no-deps",
-        "--no-index",
-    ]
-    done = subprocess.run([*command, wheel], capture_output=True, text=True, env=environment())
-    assert done.returncode == 0, done.stdout + done.stderr
+    pip("--python", place / "bin" / "python", "install", "-q", "--no-deps", "--no-index", wheel)
     if lend_packages:
         site = next(place.glob("lib/python*/site-packages"))
         (site / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
@@ -102,13 +81,8 @@ def lab(bin_, tmp_path_factory):
 
 
 def rpg(bin_, folder, *words):
-    return subprocess.run(
-        [bin_ / "rpg", *words],
-        cwd=folder,
-        env=environment(OMP_NUM_THREADS="1"),
-        capture_output=True,
-        text=True,
-    )
+    alone = environment(OMP_NUM_THREADS="1")
+    return subprocess.run([bin_ / "rpg", *words], cwd=folder, env=alone, capture_output=True, text=True)
 
 
 def test_every_file_of_the_packages_is_in_the_wheel(wheel):
@@ -134,8 +108,6 @@ def test_a_bare_install_says_in_one_sentence_what_is_missing(wheel, tmp_path):
 
 
 def test_shipped_configurations_are_known_by_name_anywhere(bin_, tmp_path):
-    assert "rpg-reinforce-urkl" in rpg(bin_, tmp_path, "show", "quickstart").stdout
-    assert "grpo-s0-" in rpg(bin_, tmp_path, "show", "configs/runs/chain.yaml").stdout
     wrong = rpg(bin_, tmp_path, "sweep", "quickstrat")
     assert wrong.returncode == 2 and "did you mean 'quickstart'" in wrong.stderr
     (tmp_path / "mine.yaml").write_text("name: mine\nbase: chain\naxes: {seed: [0, 1]}\n")
@@ -156,19 +128,7 @@ def test_a_new_lab_trains_as_it_is(bin_, lab):
 
 @pytest.mark.long
 def test_the_dashboard_shows_it(bin_, lab):
-    """The server comes up, and its first page, in Streamlit's test driver, has the sweep."""
-    port = free_port()
-    command = [bin_ / "rpg", "dashboard", "--port", str(port)]
-    server = subprocess.Popen(
-        command, cwd=lab, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        until(lambda: server.poll() is not None or _answers(f"http://127.0.0.1:{port}/_stcore/health"))
-        assert server.poll() is None
-    finally:
-        server.terminate()
-        server.wait(30)
-    until(lambda: not _answers(f"http://127.0.0.1:{port}/_stcore/health"), "the end of Streamlit")
+    """Its first page, in Streamlit's test driver, has the sweep."""
     page = (
         "from streamlit.testing.v1 import AppTest\n"
         "code = 'from dashboard import overview_page, view; view.with_results(overview_page.page)()'\n"
@@ -183,16 +143,8 @@ def test_the_dashboard_shows_it(bin_, lab):
     assert done.returncode == 0 and "first" in done.stdout, done.stdout + done.stderr
 
 
-def _answers(url):
-    try:
-        return urllib.request.urlopen(url, timeout=5).status == 200
-    except OSError:
-        time.sleep(0.2)
-        return False
-
-
 @pytest.mark.long
-def test_rpg_serve_runs_what_is_started_from_its_forms(bin_, tmp_path):
+def test_rpg_serve_has_a_dashboard_and_runs_what_is_started_from_its_forms(bin_, tmp_path):
     class Installed(Served):
         def command(self):
             self.environment = environment()
@@ -201,6 +153,7 @@ def test_rpg_serve_runs_what_is_started_from_its_forms(bin_, tmp_path):
     served = Installed(unkind(tmp_path / "work"))
     try:
         run = served.run_id("aggregate")
+        assert urllib.request.urlopen(f"{served.dashboard}/_stcore/health").status == 200
         assert served.finished(run)[0] == "COMPLETED", served.state(run)
     finally:
         served.stop()
