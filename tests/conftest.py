@@ -1,6 +1,6 @@
 """What all tests share: an environment that does not depend on who started them, and groups of files for its workers.
 
-`make test` gives each worker whole groups: the tests of a file, or of the files in GROUPS.
+`make test` gives each worker whole groups: the tests of a file, or of a group in groups.yaml.
 """
 
 import atexit
@@ -10,8 +10,10 @@ import shutil
 import signal
 import socket
 import tempfile
+from pathlib import Path
 
 import pytest
+import yaml
 
 # `nohup`, and the `&` of a shell without job control, leave signals ignored, and children inherit that.
 for _number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
@@ -33,50 +35,9 @@ os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported: workers share t
 from rpg.processes import collect_seldom  # noqa: E402
 from tests.real_sweep import ROOT, SMALL, rpg  # noqa: E402
 
-GROUPS = {
-    "jobs of verl": ["verl/test_launch_sweep"],
-    "a job of verl": ["verl/test_inside_job"],
-    "night": ["operations/test_night"],
-    "served": [
-        f"operations/test_{name}"
-        for name in (
-            "prefect_pages",
-            "notifications",
-            "reconcile",
-            "schedule",
-            "serve",
-            "schedule_checks",
-            "access",
-            "machines",
-        )
-    ],
-    "sweep": [
-        "flows/test_sweep",
-        "flows/test_renewal",
-        "dashboard/test_browser",
-        "operations/test_sharing",
-        "operations/test_places",
-        "test_extending",
-    ],
-    "on ray": ["flows/test_on_ray"],
-    "chaos": ["operations/test_chaos"],
-    "fresh": ["flows/test_fresh"],
-    "memory": ["flows/test_out_of_memory"],
-    "fuzz": ["config/test_fuzz"],
-    "wheel": ["package/test_wheel"],
-    "postgres": ["operations/test_postgres"],
-    "ray": ["evaluation/test_ray", "verl/test_launch_cluster"],
-    "verl": [
-        *(f"verl/test_inside_{name}" for name in ("adapters", "ahead", "driver", "update")),
-        *(f"verl/test_gpu_{name}" for name in ("doctor", "hatch", "reference", "resharding", "resources")),
-        "verl/test_launch_overrides",
-        "paper/test_verl_accepts",
-    ],
-}
-"""Files whose tests share what takes seconds to make (one `rpg serve`, one finished sweep, the import of verl), and
-those that take longest. These first, so that no worker has one left when the others are done.
-"""
-_GROUP_OF = {f"tests/{file}.py": group for group, files in GROUPS.items() for file in files}
+GROUPS = yaml.safe_load(Path(__file__).with_name("groups.yaml").read_text("utf-8"))
+"""Group -> its files below tests/, without `.py`."""
+_GROUP_OF = {f"tests/{file}.py": group for group, files in GROUPS.items() for file in files.split()}
 
 
 def _group(nodeid):

@@ -166,64 +166,62 @@ def test_a_forgotten_registration_is_an_error_that_says_where(tree, tmp_path):
     assert "task type 'sort' is in only one of rpg/config and rpg/tasks/__init__.py" in done.stderr
 
 
-def test_the_verifier_grades_and_is_accepted_by_a_file_task(tree):
-    grades = result(
-        tree,
-        "from rpg.config.run_spec import RunSpec\nfrom rpg.rewards import grader_for\nfrom rpg.tasks import verifier_of\n"
-        "task = {'type': 'file', 'train': 'a', 'benchmarks': {'b': 'c'}, 'verifier': {'type': 'word'}}\n"
-        "with grader_for(verifier_of(RunSpec.model_validate({'task': task}).task)) as grader:\n"
-        "    items = [('so it is Paris', 'paris'), ('Lyon', 'paris'), ('Paris', 'paris', True)]\n"
-        "    print(json.dumps([one.correct for one in grader.grade(items)]))",
-    )
-    assert grades == [True, False, False]
+CONFIGURED = """
+from rpg.config.errors import ConfigError
+from rpg.config.load import resolve
+from rpg.config.reference_page import page
+from rpg.rewards import grader_for
+from rpg.tasks import verifier_of
+task = {"type": "file", "train": "a", "benchmarks": {"b": "c"}, "verifier": {"type": "word"}}
+with grader_for(verifier_of(resolve({"task": task}, "x").task)) as grader:
+    items = [("so it is Paris", "paris"), ("Lyon", "paris"), ("Paris", "paris", True)]
+    grades = [graded.correct for graded in grader.grade(items)]
+try:
+    resolve({"task": {"type": "sorting"}}, "x")
+except ConfigError as error:
+    refused = str(error)
+print(json.dumps([grades, page(), refused]))
+"""
 
 
-@pytest.fixture(scope="module")
-def swept(tree, prefect):
-    run(tree, "-m", "rpg", "sweep", "extended.yaml", "--workers", "2", **prefect)
-    return tree
-
-
-def test_show_and_the_configuration_page_know_the_new_types(tree):
-    shown = run(tree, "-m", "rpg", "show", "extended.yaml").stdout
-    assert "sort-2" in shown or "digits: 2" in shown
-    page = run(tree, "-m", "rpg.config.reference_page").stdout
+def test_the_configuration_its_page_and_its_messages_know_the_new_types(tree):
+    grades, page, refused = result(tree, CONFIGURED)
+    assert grades == [True, False, False], "a file task accepts the verifier, and its grader grades"
     for kind in ("sort", "frozen"):
         assert f"**`type: {kind}`**" in page
-    assert "WordVerifier" in page
-    wrong = run(tree, "-m", "rpg", "show", "extended.yaml", "--set", "task.type=sorting", check=False)
-    assert wrong.returncode == 2 and "did you mean 'sort'?" in wrong.stdout + wrong.stderr
+    assert "WordVerifier" in page and "did you mean 'sort'?" in refused
+
+
+FOUND = """
+from streamlit.testing.v1 import AppTest
+from rpg.store import Layout
+from rpg.store.database import build, connect
+from rpg.store.schema import documentation
+build(Layout.at())
+with connect(Layout.at()) as db:
+    runs = db.execute("SELECT spec->>'$.backend.type' AS b, state, step FROM runs ORDER BY b").fetchall()
+    shares = db.execute("SELECT count(kept_share) FROM metrics").fetchall()
+code = "from dashboard import seeds_page, view; view.with_results(seeds_page.page)()"
+page = AppTest.from_string(code, default_timeout=60).run()
+assert not page.exception, page.exception[0].message
+listed = AppTest.from_file("dashboard/app.py", default_timeout=60).run()
+assert not listed.exception, listed.exception[0].message
+seeds = page.dataframe[0].value["seeds"].tolist()
+print(json.dumps({"runs": runs, "shares": shares, "schema": documentation(), "seeds": seeds}))
+"""
 
 
 @pytest.mark.long
-def test_a_sweep_trains_on_the_task_with_divergence_algorithm_and_back_end(swept):
-    done = run(
-        swept, "-m", "rpg", "sql", "SELECT spec->>'$.backend.type' AS b, state, step FROM runs ORDER BY b"
-    ).stdout
-    assert re.search(r"frozen.*done.*2", done) and re.search(r"local.*done.*2", done)
-    shares = run(swept, "-m", "rpg", "sql", "SELECT count(kept_share) AS n FROM metrics").stdout
-    assert re.search(r"\b2\b", shares), "both steps of the run that trains"
-
-
-@pytest.mark.long
-def test_the_report_draws_the_metric_and_names_the_algorithms(swept):
-    page = next((swept / "data").rglob("report.html")).read_text()
-    assert "Groups trained on (share)" in page and "IS-REINFORCE" in page
-    schema = run(swept, "-c", "from rpg.store.schema import documentation; print(documentation())").stdout
-    assert "| `kept_share` | DOUBLE | share of the sampled prompt groups that are trained on |" in schema
-
-
-@pytest.mark.long
-def test_the_page_is_there(swept):
-    shown = result(
-        swept,
-        "from streamlit.testing.v1 import AppTest\n"
-        "code = 'from dashboard import seeds_page, view\\nview.with_results(seeds_page.page)()'\n"
-        "app = AppTest.from_string(code, default_timeout=60)\n"
-        "app.run()\n"
-        "assert not app.exception, app.exception[0].message\n"
-        "listed = AppTest.from_file('dashboard/app.py', default_timeout=60).run()\n"
-        "assert not listed.exception, listed.exception[0].message\n"
-        "print(json.dumps(app.dataframe[0].value['seeds'].tolist()))",
+def test_a_sweep_trains_and_reports_and_the_page_shows_what_was_added(tree, prefect):
+    """On the task, with divergence, algorithm and back end; the database and the report have the metric."""
+    run(tree, "-m", "rpg", "sweep", "extended.yaml", "--workers", "2", **prefect)
+    found = result(tree, FOUND)
+    assert found["runs"] == [["frozen", "done", 2], ["local", "done", 2]]
+    assert found["shares"] == [[2]], "both steps of the run that trains"
+    assert (
+        "| `kept_share` | DOUBLE | share of the sampled prompt groups that are trained on |"
+        in found["schema"]
     )
-    assert shown == [1, 1]
+    page = next((tree / "data").rglob("report.html")).read_text()
+    assert "Groups trained on (share)" in page and "IS-REINFORCE" in page
+    assert found["seeds"] == [1, 1], "on the new page of the dashboard"

@@ -11,6 +11,8 @@ from rich.markup import escape
 from rpg.cli.app import Home, Json, Preset, app, complain, console, error_console, layout_at, refuse
 
 if TYPE_CHECKING:
+    from rich.status import Status
+
     from rpg.backends.local.checkpoint_fidelity import Fidelity
 
 
@@ -41,30 +43,26 @@ def _tasks(name: str | None) -> None:
     """Every task type, or the data sets of Reasoning Gym whose names contain `name`, with an example each."""
     from rich.table import Table
 
-    from rpg.config.task import TASKS
+    from rpg.config.task import TASKS, GeneratedTask
     from rpg.tasks import load_problems
     from rpg.tasks.gym_problems import examples
 
     columns = ("task.type", "problem", "answer")
     table = Table(*columns, show_lines=True, caption="docs/tasks.md says more")
     for kind, section in TASKS.items() if name is None else ():
+        prompt, answer = "your own", ""
+        if kind == "reasoning_gym":
+            prompt = "the data sets below"
+        elif issubclass(section, GeneratedTask):
+            problem = load_problems(section(type=kind, train_problems=6, benchmark_problems=2)).train[0]
+            prompt, answer = problem.prompt, problem.answer
         about = escape((section.__doc__ or "").partition("\n")[0])
-        made = (
-            {"train_problems": 6, "benchmark_problems": 2}
-            if "train_problems" in section.model_fields
-            else None
-        )
-        if made and kind != "reasoning_gym":
-            problem = load_problems(section.model_validate({"type": kind, **made})).train[0]
-            table.add_row(f"{kind}\n{about}", escape(problem.prompt), escape(problem.answer))
-        else:
-            table.add_row(f"{kind}\n{about}", "the data sets below" if made else "your own", "")
+        table.add_row(f"{kind}\n{about}", escape(prompt), escape(answer))
     for row in examples():
         if name is None or name in row["name"]:
             levels = f"levels 0 to {row['levels'] - 1}" if row["levels"] else "no levels"
-            table.add_row(
-                f"reasoning_gym\n{row['name']}\n{levels}", escape(row["text"]), escape(row["answer"])
-            )
+            heading = f"reasoning_gym\n{row['name']}\n{levels}"
+            table.add_row(heading, escape(row["text"]), escape(row["answer"]))
     if not table.row_count:
         refuse(f"no data set of Reasoning Gym has {name!r} in its name; rpg list --tasks lists them all")
     console.print(table)
@@ -132,7 +130,7 @@ def audit(
     if figure is not None and figure.suffix not in (".png", ".svg", ".html"):
         refuse(f"--figure {figure}: the name must end in .png, .svg or .html")
     chosen = algorithm(name, preset) if name else None
-    with error_console.status("auditing by enumeration ..."):
+    with _auditing():
         report = audit_one(chosen) if chosen else audit_catalogue()
     text = report.to_json()
     if as_json:
@@ -151,18 +149,8 @@ def audit(
         complain(f"wrote {figure}")
 
 
-def _on_config(config: Path, as_json: bool) -> None:
-    import json
-
-    from rpg.auditing.linter import lint
-
-    with error_console.status("auditing by enumeration ..."):
-        sentences = lint(config)
-    if as_json:
-        print(json.dumps(sentences, ensure_ascii=False))
-    else:
-        for sentence in sentences:
-            console.print(f"- {sentence}", markup=False, highlight=False)
+def _auditing() -> Status:
+    return error_console.status("auditing by enumeration ...")
 
 
 def _on_other_losses(config: Path | None, turns: bool, output: Path | None, as_json: bool) -> None:
@@ -174,13 +162,27 @@ def _on_other_losses(config: Path | None, turns: bool, output: Path | None, as_j
         _on_field(output, as_json)
 
 
+def _on_config(config: Path, as_json: bool) -> None:
+    import json
+
+    from rpg.auditing.linter import lint
+
+    with _auditing():
+        sentences = lint(config)
+    if as_json:
+        print(json.dumps(sentences, ensure_ascii=False))
+    else:
+        for sentence in sentences:
+            console.print(f"- {sentence}", markup=False, highlight=False)
+
+
 def _on_turns(as_json: bool) -> None:
     from rich.markdown import Markdown
 
     from rpg.auditing.turn_audit import as_json as json_of
     from rpg.auditing.turn_audit import as_markdown, audit_turns
 
-    with error_console.status("auditing by enumeration ..."):
+    with _auditing():
         rows = audit_turns()
     if as_json:
         print(json_of(rows))
@@ -197,7 +199,7 @@ def _on_field(output: Path | None, as_json: bool) -> None:
 
     if output is not None and output.suffix not in (".html", ".md"):
         refuse(f"--output {output}: the name must end in .html or .md")
-    with error_console.status("auditing by enumeration ..."):
+    with _auditing():
         measured = audit_field()
     for peer, reason in measured.absent.items():
         complain(f"! left out: {peer} ({reason})", "yellow")

@@ -38,7 +38,7 @@ error_console = Console(stderr=True)
 
 
 class Command(TyperCommand):
-    """A command whose arguments and options are explained in its docstring, below `Args:`."""
+    """A command whose arguments and options are explained in its docstring, below `Args:`, or by their types below."""
 
     def __init__(self, name: str | None, *, help: str, params: list[Any], **settings: Any) -> None:
         about, _, entries = help.partition("\n\nArgs:\n")
@@ -47,9 +47,9 @@ class Command(TyperCommand):
             for argument, text in re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", entries, re.M)
         }
         for parameter in params:
-            parameter.help = parameter.help or explained.pop(parameter.name)
-        if explained:
-            raise ValueError(f"rpg {name}: explains what it does not take: {', '.join(explained)}")
+            parameter.help = explained.pop(parameter.name, parameter.help)
+        if explained or not all(parameter.help for parameter in params):
+            raise ValueError(f"rpg {name}: the docstring explains other arguments than it has: {explained}")
         super().__init__(name, help=about, params=params, **settings)
 
 
@@ -88,13 +88,6 @@ def _find(file: Path) -> Path:
 
 File = Annotated[
     Path, typer.Argument(help="Run or sweep file (YAML), or the name of a shipped one.", callback=_find)
-]
-RunFile = Annotated[
-    Path, typer.Argument(help="Run file (YAML), or the name of a shipped one, e.g. chain.", callback=_find)
-]
-SweepFile = Annotated[
-    Path,
-    typer.Argument(help="Sweep file (YAML), or the name of a shipped one, e.g. quickstart.", callback=_find),
 ]
 Home = Annotated[
     Path | None,

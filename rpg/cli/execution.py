@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rpg.cli.app import Home, RunFile, Set, SweepFile, app, complain, console, layout_at, refuse, say
+from rpg.cli.app import File, Home, Set, app, complain, console, layout_at, refuse, say
 
 if TYPE_CHECKING:
     from rpg.config.run_spec import RunSpec
@@ -46,7 +46,7 @@ Fresh = Annotated[
     epilog="Examples: rpg sweep quickstart · rpg sweep stress --set training.steps=10 --axis seed=[0,1]"
 )
 def sweep(
-    file: SweepFile,
+    file: File,
     set_: Set = [],
     axis: Annotated[list[str], typer.Option("--axis", "-a")] = [],
     name: Name = None,
@@ -57,6 +57,7 @@ def sweep(
     """Run a sweep: train, evaluate, report. Run it again and it does only what is missing.
 
     Args:
+        file: Sweep file (YAML), or the name of a shipped one, e.g. quickstart.
         axis: Replace or add an axis, e.g. seed=[0,1,2]. Repeatable.
     """
     from rpg.config.load import parse_assignments, parse_axes
@@ -69,8 +70,12 @@ def sweep(
 
 
 @app.command(epilog="Example: rpg train chain --set algorithm=rpg-reinforce-urkl --set seed=3")
-def train(file: RunFile, set_: Set = [], name: Name = None, home: Home = None, fresh: Fresh = False) -> int:
-    """Train one run. It is evaluated and reported like a sweep of one run."""
+def train(file: File, set_: Set = [], name: Name = None, home: Home = None, fresh: Fresh = False) -> int:
+    """Train one run. It is evaluated and reported like a sweep of one run.
+
+    Args:
+        file: Run file (YAML), or the name of a shipped one, e.g. chain.
+    """
     from rpg.config.load import parse_assignments
     from rpg.config.sweep_spec import single_run
     from rpg.tasks.preparation import data_digest

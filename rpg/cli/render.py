@@ -56,18 +56,18 @@ def render(
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before anything of the hub's is imported
     from rpg.backends.verl.overrides import Paths, plan
     from rpg.config.load import parse_assignments, read_mapping
-    from rpg.config.sweep_spec import load_sweep, single_run
+    from rpg.config.sweep_spec import load_file
     from rpg.config.verl_keys import unknown
     from rpg.tasks.preparation import data_files
 
-    load = load_sweep if "name" in read_mapping(file) else single_run
     digest = DigestIfPresent()
-    sweep = load(file, parse_assignments(set_), digest)
+    sweep = load_file(file, parse_assignments(set_), digest)
     if slurm or kuberay or skypilot:
         from rpg.planning.manifests import Job
 
+        command = "sweep" if "name" in read_mapping(file) else "train"
         job = Job(
-            sweep.spec.name, "sweep" if load is load_sweep else "train", str(file.resolve()), _complete(file), tuple(set_),
+            sweep.spec.name, command, str(file.resolve()), _complete(file), tuple(set_),
             sweep.runs[0].spec.backend, str(layout_at(home).home), image, volume, nodes, gpu, memory,
         )  # fmt: skip
         print(_manifest(job, slurm, kuberay), end="")
@@ -104,6 +104,7 @@ def render(
 
 def _manifest(job: Job, slurm: bool, kuberay: bool) -> str:
     """The file for the cluster, as text."""
+    from importlib import metadata
     from importlib.util import find_spec
 
     import yaml
@@ -129,11 +130,7 @@ def _manifest(job: Job, slurm: bool, kuberay: bool) -> str:
         return manifests.slurm_script(job)
     if not kuberay:
         return str(yaml.dump(manifests.skypilot(job), Dumper=Readable, sort_keys=False))
-    version = None
-    if find_spec("ray"):
-        from importlib.metadata import version as installed
-
-        version = installed("ray")
+    version = metadata.version("ray") if find_spec("ray") else None
     return str(yaml.dump_all(manifests.kuberay(job, version), Dumper=Readable, sort_keys=False))
 
 
@@ -156,15 +153,15 @@ def _choose(runs: tuple[PlannedRun, ...], name: str | None, file: Path) -> Plann
     from rpg.config.errors import nearest
 
     folders = [planned.folder for planned in runs]
-    matching = [planned for planned in runs if name is None or planned.folder == name] or [
-        planned for planned in runs if planned.folder.startswith(name or "")
-    ]
-    if len(matching) == 1:
-        return matching[0]
+    matching = [planned for planned in runs if planned.folder.startswith(name or "")]
+    exact = [planned for planned in runs if planned.folder == name]
+    if len(exact or matching) == 1:
+        return (exact or matching)[0]
     if name is None:
         problem = f"has {len(runs)} runs; choose one with --run"
     else:
-        problem = f"--run {name!r} matches {len(matching) or 'none'} of its runs{'' if matching else nearest(name, folders)}"
+        hint = "" if matching else nearest(name, folders)
+        problem = f"--run {name!r} matches {len(matching) or 'none'} of its runs{hint}"
     shown = ", ".join(folders[:10]) + (f" and {len(folders) - 10} more" if len(folders) > 10 else "")
     refuse(f"{file}: {problem}. There are: {shown}")
 

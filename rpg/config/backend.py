@@ -151,7 +151,6 @@ class LocalBackend(BackendSection):
     """The embedded trainer: one process on the CPU or on one GPU (`mps`: the GPU of a Mac)."""
 
     type: Literal["local"] = "local"
-    device: Literal["cpu", "cuda", "mps"] = "cpu"
     threads: Annotated[Positive, OPERATES] = 1
     """Threads per process. On a CPU, several runs with one thread each are faster than one run with several threads."""
     gradient_checkpointing: Annotated[bool, OPERATES] = False
@@ -179,10 +178,8 @@ class LocalBackend(BackendSection):
         if isinstance(self.place, OnThisMachine):
             return self
         if self.device == "mps":
-            kind = self.place.type
-            raise ValueError(
-                f"place.type {kind}: device mps exists on this machine only; accepted: cpu, cuda"
-            )
+            elsewhere = f"place.type {self.place.type}"
+            raise ValueError(f"{elsewhere}: device mps exists on this machine only; accepted: cpu, cuda")
         gpus = self.place.gpus
         if isinstance(self.place, OnNodes) and (self.device == "cuda") != (self.place.gpus > 0):
             raise ValueError(

@@ -134,12 +134,10 @@ def _required(module: str, beside: Path, where: str) -> Path:
     if path is None:
         modules = sorted(path.stem for path in beside.glob("*.py"))
         shown = (
-            f" In {beside} there are: {', '.join(modules)}."
-            if modules
-            else f" {beside} contains no Python file."
+            f"In {beside} there are: {', '.join(modules)}" if modules else f"{beside} contains no Python file"
         )
         raise ConfigError(
-            f"{where}: no module {module!r}{nearest(module, modules)}{shown} "
+            f"{where}: no module {module!r}{nearest(module, modules)} {shown}. "
             "Accepted: a file beside the YAML file, or an installed module, as module:function"
         )
     return path
@@ -148,10 +146,8 @@ def _required(module: str, beside: Path, where: str) -> Path:
 def _file(module: str, beside: Path) -> Path | None:
     """The file of a module below a folder."""
     bare = beside.joinpath(*module.split("."))
-    for path in (bare.with_name(f"{bare.name}.py"), bare / "__init__.py"):
-        if path.is_file():
-            return path
-    return None
+    paths = (bare.with_name(f"{bare.name}.py"), bare / "__init__.py")
+    return next((path for path in paths if path.is_file()), None)
 
 
 def _installed(module: str) -> Path | None:
@@ -195,11 +191,10 @@ def _bound(body: list[ast.stmt]) -> Iterator[str]:
             yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            yield from (
-                name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)
-            )
-        for field in ("body", "orelse", "finalbody"):
-            if isinstance(node, ast.If | ast.Try | ast.With):
+            inner = (name for target in targets for name in ast.walk(target))
+            yield from (name.id for name in inner if isinstance(name, ast.Name))
+        elif isinstance(node, ast.If | ast.Try | ast.With):
+            for field in ("body", "orelse", "finalbody"):
                 yield from _bound(getattr(node, field, []))
 
 

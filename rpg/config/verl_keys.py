@@ -8,6 +8,7 @@ own configuration if verl is installed.
 from __future__ import annotations
 
 import importlib.util
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -44,9 +45,8 @@ def refused(settings: dict[str, Any]) -> str | None:
     for key in settings:
         name = key.removeprefix("+")
         parts = name.split(".")
-        if (
-            not all(part and part.replace("_", "").isalnum() and part.isascii() for part in parts)
-            or len(parts) < 2
+        if len(parts) < 2 or not all(
+            re.fullmatch(r"[A-Za-z0-9_]*[A-Za-z0-9][A-Za-z0-9_]*", part) for part in parts
         ):
             return f"{key!r}: expected a dotted key of verl's configuration, e.g. actor_rollout_ref.rollout.max_num_seqs"
         field = next((fields[at] for at in _above(parts) if at in fields), None)
@@ -72,9 +72,8 @@ def unknown(settings: dict[str, Any]) -> list[str]:
             lines.append(f"backend.verl: verl has no setting {key!r}{nearest(key, schema)}")
         elif isinstance(schema[key], dict):
             if not isinstance(value, dict) or schema[key]:
-                lines.append(
-                    f"backend.verl: {key} is a section of verl's configuration; name single settings of it"
-                )
+                section = f"{key} is a section of verl's configuration"
+                lines.append(f"backend.verl: {section}; name single settings of it")
         elif value is not None and schema[key] is not None and not _fits(value, schema[key]):
             lines.append(f"backend.verl: {key}: {value!r} (verl's default is {schema[key]!r})")
     return lines

@@ -32,14 +32,9 @@ def _no_duplicates(loader: StrictLoader, node: yaml.MappingNode) -> dict[str, An
     seen = set()
     for key_node, _ in node.value:
         key = loader.construct_object(key_node)
-        if not isinstance(key, str):
-            raise yaml.constructor.ConstructorError(
-                None, None, f"key {key!r} is not text", key_node.start_mark
-            )
-        if key in seen:
-            raise yaml.constructor.ConstructorError(
-                None, None, f"key {key!r} is given twice", key_node.start_mark
-            )
+        if not isinstance(key, str) or key in seen:
+            wrong = f"key {key!r} is {'given twice' if isinstance(key, str) else 'not text'}"
+            raise yaml.constructor.ConstructorError(None, None, wrong, key_node.start_mark)
         seen.add(key)
     return {str(key): value for key, value in loader.construct_mapping(node, deep=True).items()}
 

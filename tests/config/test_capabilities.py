@@ -27,38 +27,27 @@ def fields(model, where=""):
         )
 
 
+def reaches(field, value):
+    return [reach for _, reach, _ in reached(RunSpec, field, value)]
+
+
 def test_every_text_of_the_schema_is_declared():
-    undeclared = {
-        dotted
-        for dotted, _ in fields(RunSpec)
-        for _, reach, _ in reached(RunSpec, dotted, "x")
-        if reach is None
-    }
+    undeclared = {dotted for dotted, _ in fields(RunSpec) if None in reaches(dotted, "x")}
     assert undeclared == {".".join(VERL)}, "give it NAME, PATH, ADDRESS or CODE (rpg/config/section.py)"
 
 
 def test_no_text_whose_name_says_that_it_is_opened_or_run_passes_as_a_name():
-    names = {
-        dotted for dotted, _ in fields(RunSpec)
-        for _, reach, _ in reached(RunSpec, dotted, "x")
-        if reach is NAME and REACHES.search(dotted.rpartition(".")[2])
-    }  # fmt: skip
+    suspicious = {dotted for dotted, _ in fields(RunSpec) if REACHES.search(dotted.rpartition(".")[2])}
+    names = {dotted for dotted in suspicious if NAME in reaches(dotted, "x")}
     assert names == {"task.template"}, "the text around a problem: {prompt} is replaced, nothing is evaluated"
 
 
 def test_the_kinds_of_a_section_are_taken_at_their_worst():
-    assert [
-        reach for _, reach, _ in reached(RunSpec, "reward", [{"type": "python", "function": "os:system"}])
-    ] == [
-        CHOICE,
-        CODE,
-    ]
-    assert [reach for _, reach, _ in reached(RunSpec, "track", [{"type": "wandb", "entity": "me"}])] == [
-        ADDRESS
-    ] * 2
+    assert reaches("reward", [{"type": "python", "function": "os:system"}]) == [CHOICE, CODE]
+    assert reaches("track", [{"type": "wandb", "entity": "me"}]) == [ADDRESS, ADDRESS]
     teacher = {"name": "rpg-urkl", "reference": {"type": "model", "path": "/etc"}}
-    assert [reach for _, reach, _ in reached(RunSpec, "algorithm", [teacher])] == [NAME, NAME, PATH]
-    assert next(reached(RunSpec, "no.such.field", "x"))[1] is None
+    assert reaches("algorithm", [teacher]) == [NAME, NAME, PATH]
+    assert reaches("no.such.field", "x") == [None]
     assert capability(dict[str, float]) is NUMBER and capability(str | None) is None
 
 
@@ -67,28 +56,17 @@ def test_no_key_of_verl_takes_a_text_from_a_form(value):
     schema = _schema()
     assert len(schema) > 900
     for key in [*schema, *(f"+{key}" for key in schema), "+anything.at.all"]:
-        for way in (
-            reached(RunSpec, "backend.verl", {key: value}),
-            reached(RunSpec, f"backend.verl.{key}", value),
-        ):
-            assert {reach for _, reach, _ in way}.isdisjoint(TRUSTED), key
+        ways = *reaches("backend.verl", {key: value}), *reaches(f"backend.verl.{key}", value)
+        assert {*ways}.isdisjoint(TRUSTED), key
 
 
 def test_of_verl_s_switches_those_that_let_code_in_are_code():
     """After an upgrade of verl: whoever adds a name to `looked_at` has read what the switch does."""
     switches = {key for key, default in _schema().items() if isinstance(default, bool)}
-    code = {
-        key
-        for key in switches
-        for _, reach, _ in reached(RunSpec, "backend.verl", {key: True})
-        if reach is CODE
-    }
+    code = {key for key in switches if CODE in reaches("backend.verl", {key: True})}
     assert {key.rpartition(".")[2] for key in code} == {"trust_remote_code"}
     suspicious = re.compile(r"remote|_code|code_|exec|eval|plugin|hook|import|unsafe|pickle")
     looked_at = {"finish_hook_all_ranks"}  # on which ranks a command runs; the command itself is a text
     names = {key.rpartition(".")[2] for key in switches - code}
     assert {name for name in names if suspicious.search(name)} == looked_at
-    assert [
-        reach
-        for _, reach, _ in reached(RunSpec, "backend.verl", {"actor_rollout_ref.rollout.max_num_seqs": 4})
-    ] == [NUMBER]
+    assert reaches("backend.verl", {"actor_rollout_ref.rollout.max_num_seqs": 4}) == [NUMBER]

@@ -134,73 +134,17 @@ def test_a_baseline_is_named_as_a_person_would_name_it(tmp_path, baseline):
     assert load_sweep(path, {}, digest).baseline == "grpo beta=0.0001"
 
 
-# every row: text of the file, and the words that its one-line error must contain
-MISTAKES = [
-    ("name: t\naxes: {algoritm: [grpo]}", ["axes.algoritm", "did you mean 'algorithm'"]),
-    ("name: t\naxes: {algorithm: [gropo]}", ["gropo", "grpo", "algorithm"]),
-    ("name: t\naxes: {algorithm: []}", ["axes.algorithm", "empty"]),
-    ("name: t\naxes: {algorithm: grpo}", ["axes.algorithm", "list", "'grpo'"]),
-    ("name: t\naxes: {training.stepps: [1]}", ["training.stepps", "did you mean 'steps'"]),
-    ("name: t\naxes: {algorithm.beta: [-1]}", ["beta", "-1"]),
-    ("name: t\naxes: {algorithm.clip.lo: [0.1]}\nset: {algorithm: rpg-urkl}", ["algorithm.clip.lo", "low"]),
-    ("name: t\nrun: {training: {steps: ten}}", ["training.steps", "'ten'", "integer"]),
-    ("name: t\nrun: {training: {stepz: 3}}", ["training.stepz", "did you mean 'steps'"]),
-    ("name: t\nrun: {model: {type: hugging}}", ["model", "hugging", "pretrained"]),
-    ("name: t\nrun: {backend: {type: slurm}}", ["backend", "slurm", "local"]),
-    (
-        "name: t\nrun: {training: {prompts_per_step: 10, mini_batch_prompts: 3}}",
-        ["mini_batch_prompts 3", "divide"],
-    ),
-    ("name: t\nrun: {evaluation: {benchmarks: [aime]}}", ["evaluation.benchmarks", "aime", "chain-easy"]),
-    ("name: t\nbaseline: dapo\naxes: {algorithm: [grpo]}", ["baseline", "dapo", "grpo"]),
-    (
-        "name: t\nbaseline: grpo\naxes: {algorithm: [grpo, dapo], training.steps: [1, 2]}",
-        ["baseline", "'grpo' matches 2 variants", "grpo training.steps=1, grpo training.steps=2"],
-    ),
-    (
-        "name: t\nbaseline: {algorithm: grpo, training.steps: 3}\naxes: {algorithm: [grpo]}",
-        ["baseline", "not a variant", "Accepted: grpo"],
-    ),
-    ("name: t\nseeds: [1]", ["seeds", "unknown field"]),
-    ("name: T!", ["name", "'T!'"]),
-    ("name: t\nname: u", ["given twice", "line 2"]),
-    ("name: t\naxes: {seed: [0, 0]}", ["axes.seed", "twice"]),
-    (
-        "name: t\naxes: {seed: [0, 1], training.steps: [1]}\nzip: [[seed, training.steps]]",
-        ["zip", "equally long"],
-    ),
-    ("name: t\nbase: missing.yaml", ["missing.yaml", "no such file"]),
-    ("name: t\nset: {training: 3}", ["training", "3"]),
-    ("- a\n- b", ["mapping"]),
-    ("training: {steps: 3}", ["run file", "rpg train"]),
-    ("name: [", ["line", "YAML"]),
-    ("a: &x [1]\nname: *x", ["aliases"]),
-    ("name: !!python/object/apply:os.system ['true']", ["YAML"]),
-    ("name: t\nexclude: [{seed: 0}]\naxes: {seed: [0]}", ["exclude", "no run"]),
-    ("name: t\naxes: {seed: [0], training.seed: [1]}", ["training.seed"]),
-]
+MISTAKES = yaml.safe_load(Path(__file__).with_name("mistakes.yaml").read_text("utf-8"))
 
 
-_VERL = "name: t\nrun: {backend: {type: verl, device: cuda, gpus_per_node: 8, rollout: {type: vllm}, "
-MISTAKES += [
-    (_VERL + "sequence_parallel: 3}}", ["backend", "sequence_parallel 3", "divide the 8 GPUs"]),
-    (
-        _VERL + "nodes: 2, ray: {type: job}}}\nset: {backend.rollout.tensor_parallel: 5}",
-        ["rollout.tensor_parallel 5", "16 GPUs"],
-    ),
-    (_VERL + "nodes: 2}}", ["backend", "nodes 2 need a Ray cluster", "type: job"]),
-    (_VERL + "max_tokens_per_gpu: 100}}", ["max_tokens_per_gpu", "100", "rollout.max_prompt_tokens", "106"]),
-]
-
-
-@pytest.mark.parametrize(("text", "words"), MISTAKES, ids=[m[0].split("\n")[-1][:40] for m in MISTAKES])
-def test_mistakes_are_explained(tmp_path, text, words):
-    path = sweep_file(tmp_path, text)
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake["file"].splitlines()[-1][:40])
+def test_mistakes_are_explained(tmp_path, mistake):
+    path = sweep_file(tmp_path, mistake["file"])
     with pytest.raises(ConfigError) as caught:
         load_sweep(path, {}, digest)
     message = str(caught.value)
     assert str(tmp_path) in message and "Traceback" not in message
-    for word in words:
+    for word in mistake["words"]:
         assert word in message, message
 
 

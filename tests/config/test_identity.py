@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 import pytest
+import yaml
 from pydantic import BaseModel
 
 from rpg.catalogue import Algorithm
@@ -36,53 +37,8 @@ from rpg.config.training import Training
 CONFIGS = Path(__file__).parents[2] / "configs"
 PINNED = Path(__file__).with_name("identities.json")
 
-# A complete run of every kind of every union, so that each field of the schema stands in one of them.
-VERL = {"type": "verl", "device": "cuda", "gpus_per_node": 8, "rollout": {"type": "vllm"}}
-RUNS = {
-    "default": {},
-    "file": {"task": {"type": "file", "train": "a", "benchmarks": {"b": "c"}, "verifier": {"type": "math"}}},
-    "marker": {"task": {"type": "file", "train": "a", "benchmarks": {"b": "c"}}},
-    "math": {"task": {"type": "math", "train": "math-train"}, "model": {"type": "pretrained", "path": "x"}},
-    "gym": {"task": {"type": "reasoning_gym", "datasets": [{"name": "a", "levels": [1]}]}},
-    "operators": {"task": {"type": "operators"}},
-    "words": {"task": {"type": "words"}, "model": {"type": "pretrained", "path": "x", "warm_start": {}}},
-    "schedule-free": {"training": {"optimizer": {"type": "schedule_free"}}},
-    "huggingface": {"evaluation": {"engine": {"type": "huggingface"}, "place": {"type": "ray"}}},
-    "vllm": {"evaluation": {"engine": {"type": "vllm"}}},
-    "on-ray": {"backend": {"place": {"type": "ray"}}},
-    "on-slurm": {"backend": {"place": {"type": "slurm"}}},
-    "verl": {"backend": VERL},
-    "verl-cpu": {"backend": {"type": "verl"}},
-    "verl-job": {"backend": {**VERL, "ray": {"type": "job"}}},
-    "verl-address": {"backend": {**VERL, "ray": {"type": "address", "address": "x:1"}}},
-    "rewards": {"reward": [
-        {"type": "correctness"}, {"type": "format", "pattern": "a"}, {"type": "length", "zero": 9},
-        {"type": "python", "function": "json:dumps"}, {"type": "model", "path": "x"},
-    ]},
-    "rpg": {"algorithm": {"name": "rpg-urkl", "reference": {"type": "every_k", "k": 4}}},
-    "kl-above": {"algorithm": {"name": "rpg-ufkl", "reference": {"type": "kl_above"}}},
-    "teacher": {"algorithm": {"name": "rpg-urkl", "reference": {"type": "model", "path": "x"}}},
-    "dapo": {"algorithm": "dapo"},
-    "reinforce-pp": {"algorithm": "reinforce-pp"},
-    "ppo": {"algorithm": "ppo"},
-    "ema": {"algorithm": {"name": "rpg-urkl", "reference": "ema"}},
-    "sapo": {"algorithm": "sapo"},
-    "critic": {"algorithm": {"name": "ppo", "advantage": "gae"}},
-    "clip-schedule": {"algorithm": {"name": "rpg-urkl", "clip": {"low": {"start": 0.1, "end": 0.2, "steps": 5}}}},
-}  # fmt: skip
-OTHER = {  # values that a field takes beside its own, where they cannot be made by rule
-    "training.mini_batch_prompts": 16, "training.prompts_per_step": 64, "model.heads": 8, "model.kv_heads": 4,
-    "algorithm.surrogate": "policy_gradient", "algorithm.ratio": "sequence", "algorithm.loss_agg_mode": "seq-mean-token-sum",
-    "algorithm.clip.c": 7.0, "algorithm.clip.gradient": "detached", "algorithm.kl.divergence": "ufkl",
-    "algorithm.kl.style": "reinforce", "algorithm.kl.estimator": "k2", "backend.nodes": 1, "backend.gpus_per_node": 16,
-    "backend.sequence_parallel": 2, "backend.rollout.tensor_parallel": 2, "backend.strategy": "fsdp",
-    "backend.device": "cuda", "task.verifier.fallback": "boxed", "task.verifier.match": "number",
-    "training.optimizer.schedule": "linear",
-    "evaluation.benchmarks": ["chain-easy"], "task.tiers": {"easy": 3}, "model.warm_start": None,
-    "model.hidden_size": 128, "rollout.max_prompt_tokens": 65, "model.dtype": "bfloat16", "algorithm.kl.Z": 0.5,
-    "task.template": "Well: {prompt}", "evaluation.place.address": "a:1", "backend.ray.address": "b:2",
-    "backend.place.address": "c:3",
-}  # fmt: skip
+EVERY = yaml.safe_load(Path(__file__).with_name("every_kind.yaml").read_text("utf-8"))
+RUNS, OTHER = EVERY["runs"], EVERY["other"]
 
 
 def _changed(leaf):
