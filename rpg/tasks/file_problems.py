@@ -63,7 +63,8 @@ def read(task: FileTask) -> Splits:
                 if part.rows
                 else f"{source.called()}: the file holds no problem; expected at least one row with prompt and answer"
             )
-        notes += _gold(task, part.problems, source)
+        if not isinstance(task.verifier, RewardVerifier):
+            notes += check_gold(part.problems, task.verifier, source.called())
         if part.dropped:
             notes.append(f"{source.called()}: left out of {part.rows:,} problems: {part.left_out()}")
         dropped += part.dropped
@@ -107,12 +108,6 @@ def _listed(lines: Sequence[str], what: str) -> str:
         return lines[0]
     more = [f"... and {len(lines) - _LISTED} more"] if len(lines) > _LISTED else []
     return "\n".join([f"{len(lines):,} {what}:", *lines[:_LISTED], *more])
-
-
-def _gold(task: FileTask, problems: list[Problem], source: DataSource) -> list[str]:
-    if isinstance(task.verifier, RewardVerifier):
-        return []
-    return check_gold(problems, task.verifier, source.called())
 
 
 def _mixed(parts: list[list[Problem]], weights: list[float]) -> list[Problem]:
