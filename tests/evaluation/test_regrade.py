@@ -1,6 +1,7 @@
 """Stored samples graded again: by hand and in run folders, beside the first grades, and what changed per problem."""
 
 import json
+from functools import cache
 
 import pytest
 from typer.testing import CliRunner
@@ -26,6 +27,7 @@ RESPONSES = [
 CHANGES = [Change("half", 2, 2, 1), Change("five", 2, 1, 2), Change("six", 2, 0, 1)]
 
 
+@cache
 def rows():
     found = []
     with grader_for(MathVerifier()) as grader:

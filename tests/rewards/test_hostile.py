@@ -1,20 +1,22 @@
 """Answers that are meant to hang, crash, fill memory or be executed: each is graded wrong, in bounded time."""
 
 import json
-import os
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from benchmarks.grading.generated import cases, sample_golds
 from rpg.answers.comparison import quick
+from rpg.answers.computer_algebra import forbid_evaluation
 from rpg.answers.extraction import answer_line, boxed_answer, last_box, normalise
 from rpg.config.task import MathVerifier
 from rpg.rewards import Grader, Item
 from rpg.store.samples import unread_form
+from tests.waiting import until
 
 pytest.importorskip("math_verify", reason="math-verify is not installed (pip install 'rpg-lab[math]')")
 
@@ -151,30 +153,20 @@ def test_workers_end_with_their_parent():
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     pid = int(out.stdout)
-    for _ in range(100):
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return
-        stat = Path(f"/proc/{pid}/stat")
-        if not stat.exists() or stat.read_text().split()[2] == "Z":
-            return
-        time.sleep(0.1)
-    pytest.fail("the worker outlived its parent")
+    until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
 
 
-def test_nothing_is_evaluated(grader):
+def test_nothing_is_evaluated(monkeypatch):
     """sympy's reader of Python text ends in eval: in the worker it makes number literals only."""
-    code = (
-        "from rpg.answers.computer_algebra import forbid_evaluation; forbid_evaluation()\n"
-        "import sympy\n"
-        "assert sympy.Number('12') == 12 and sympy.Number('1.5') == sympy.Float('1.5')\n"
-        "for text in ['__import__(\"os\").getpid()', 'x+1', '(1).__class__', 'Integer(1)+Integer(2)', 'exp(1)']:\n"
-        "    try: sympy.sympify(text)\n"
-        "    except Exception: continue\n"
-        "    raise SystemExit(f'evaluated {text}')\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    import sympy
+    from sympy.parsing import sympy_parser
+
+    monkeypatch.setattr(sympy_parser, "eval_expr", sympy_parser.eval_expr)  # so that it is put back
+    forbid_evaluation()
+    assert sympy.Number("12") == 12 and sympy.Number("1.5") == sympy.Float("1.5")
+    for text in ("__import__('os').getpid()", "x+1", "(1).__class__", "Integer(1)+Integer(2)", "exp(1)"):
+        with pytest.raises((sympy.SympifyError, ValueError), match="evaluation of text is not allowed here"):
+            sympy.sympify(text)
 
 
 LONG = ["a" * 2000, "ab " * 660, "m s " * 500, "1" * 2000, "1,111" * 400, "(" * 2000, "\\frac" * 400]
