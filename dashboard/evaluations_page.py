@@ -29,10 +29,7 @@ def page(view: View) -> None:
     shares = {name: st.column_config.NumberColumn(label, format="percent") for name, label in SHARES.items()}
     names = {"standard_error": "± (s.e.)", "rules": "graded by", "draws": "samples/"}
     st.dataframe(
-        table,
-        hide_index=True,
-        column_config={**shares, **names},
-        height=min(38 + 35 * len(table), 700),
+        table, hide_index=True, column_config={**shares, **names}, height=min(38 + 35 * len(table), 700)
     )
     st.text(
         f"{len(table)} evaluations. The error is that of mean@k over problems. The samples of evaluations with the same "

@@ -23,7 +23,7 @@ from dashboard.widgets import (
 from rpg.report import charts, curves, sweep_report, tables
 from rpg.report.conclusion import conclusion
 from rpg.report.summary import MEAN, Summary
-from rpg.store import StoreError, queries
+from rpg.store import StoreError
 from rpg.store.run_folder import RunFolder
 
 ORDER = ["running", "failed", "interrupted", "queued", "pending", "done"]
@@ -79,30 +79,24 @@ def _all_sweeps(view: View, sweeps: pandas.DataFrame) -> None:
 
 def _pictures(view: View, summary: Summary) -> None:
     """What is real, and how it came about: every mark leads to the samples of two variants, or to a run."""
-    labels, sweep = [summary.labels[variant] for variant in summary.variants], summary.sweep
-    series = {queries.Series(sweep, variant): summary.labels[variant] for variant in summary.variants}
+    sweep, name, labels = summary.sweep, summary.headline, list(summary.series.values())
     left, right = st.columns(2)
-    judged = tables.judged(summary)
-    if len(judged):
-        against = tables.baseline_label(summary)
-        links = [
-            address("problems", sweep=sweep, variant=label, against=against) for label in judged["label"]
-        ]
+    against = {"sweep": sweep, "against": summary.baseline_label}
+    links = {label: address("problems", **against, variant=label) for label in labels}
+    if differences := charts.differences(summary, links):
         with left:
             st.text("What is real (filled), and what is within noise (hollow)")
-            chart = charts.differences(judged.assign(link=links), against, labels)
-            show_chart(chart.properties(usermeta=SVG), "differences")
-    with right if len(judged) else st.container():
+            show_chart(differences.properties(usermeta=SVG), "differences")
+    with right if differences else st.container():
         x = choose("Mean accuracy over", ["step", "tokens", "hours"], "x")
-        name = tables.headline(summary)
-        data = view.compute(sweep_report.curve_data, series, [name], [], x, None)
+        data = view.compute(sweep_report.curve_data, summary.series, [name], [], x, None)
         if data.empty:
             st.text("No checkpoint has been evaluated yet.")
             return
         first = view.ask("runs", sweep).drop_duplicates("variant").set_index("variant")["run"]
-        links = [address("run", sweep=sweep, run=first.get(variant, "")) for variant in data["variant"]]
+        runs = [address("run", sweep=sweep, run=first.get(variant, "")) for variant in data["variant"]]
         chart = curves.panel(
-            data.assign(link=links), labels, name=name, x=x, points=True, legend=False, height=300
+            data.assign(link=runs), labels, name=name, x=x, points=True, legend=False, height=300
         )
         chart.title = alt.Undefined
         show_chart(chart.properties(usermeta=SVG), "accuracy")

@@ -6,7 +6,6 @@ import streamlit as st
 from dashboard.view import View, choose_sweep
 from dashboard.view import samples as stored
 from dashboard.widgets import choose, linked, notice, show_mathematics
-from rpg.report import tables
 from rpg.store import StoreError
 
 SHOWN = 8_000  # characters of a response; the page Run has the rest
@@ -22,7 +21,7 @@ def page(view: View) -> None:
     runs = view.ask("runs", sweep)
     scores = view.ask("scores", sweep)
     mine = choose("Variant", list(names), "variant", list(names)[-1] if names else None, column=columns[1])
-    other = choose("Against", list(names), "against", tables.baseline_label(summary), column=columns[2])
+    other = choose("Against", list(names), "against", summary.baseline_label, column=columns[2])
     benchmark = choose("Benchmark", summary.benchmarks, "benchmark", column=columns[3])
     if not (mine and benchmark):
         st.text("Nothing has been evaluated yet.")

@@ -9,15 +9,7 @@ import streamlit as st
 
 from dashboard.run_page import setting_texts
 from dashboard.view import View, choose_sweep
-from dashboard.widgets import (
-    address,
-    choose,
-    choose_many,
-    choose_part,
-    show_chart,
-    show_grid,
-    show_notices,
-)
+from dashboard.widgets import address, choose, choose_many, choose_part, show_chart, show_grid, show_notices
 from rpg.report import charts, tables
 from rpg.report.summary import MEAN
 
@@ -34,7 +26,7 @@ def page(view: View) -> None:
         return
     usual = view.summary(sweep)
     names = {usual.labels[variant]: variant for variant in usual.variants}
-    baseline = choose("Baseline", list(names), "baseline", tables.baseline_label(usual), column=middle)
+    baseline = choose("Baseline", list(names), "baseline", usual.baseline_label, column=middle)
     benchmarks = choose_many("Benchmarks", usual.benchmarks, "benchmarks", column=right)
     same = names.get(baseline) == usual.baseline and benchmarks == usual.benchmarks
     summary = usual if same else view.summary(sweep, names.get(baseline), benchmarks)
@@ -53,11 +45,9 @@ def page(view: View) -> None:
             st.subheader("Accuracy" if grid.title.startswith("Accuracy on ") else grid.title)
             show_grid(grid, links=links)
         st.caption(" ".join(tables.caption(summary)))
-        judged = tables.judged(summary)
-        if len(judged):
+        if chart := charts.differences(summary):
             st.subheader("What is real")
-            labels = [summary.labels[variant] for variant in summary.variants]
-            show_chart(charts.differences(judged, baseline, labels), "differences")
+            show_chart(chart, "differences")
     show_notices(summary.notes, "notes")
     buttons = st.columns([1, 1, 1, 5])
     files = (

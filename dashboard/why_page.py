@@ -4,14 +4,7 @@ import streamlit as st
 
 from dashboard.compare_page import HOW, curve_data
 from dashboard.view import View, choose_sweep, series_labels
-from dashboard.widgets import (
-    choose,
-    choose_many,
-    choose_part,
-    show_chart,
-    show_legend,
-    show_panels,
-)
+from dashboard.widgets import choose, choose_many, choose_part, show_chart, show_legend, show_panels
 from rpg.metrics import groups
 from rpg.next_steps import command
 from rpg.report import charts, curves

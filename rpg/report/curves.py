@@ -255,11 +255,7 @@ def _legend_columns(panels: Sequence[alt.LayerChart], columns: int) -> int:
 
 
 def explanation(
-    data: pandas.DataFrame,
-    bands: str = AUTOMATIC,
-    smooth: int = 1,
-    each: bool = False,
-    still: bool = False,
+    data: pandas.DataFrame, bands: str = AUTOMATIC, smooth: int = 1, each: bool = False, still: bool = False
 ) -> list[str]:
     """The meaning of the lines and bands of these curves, as one line.
 
