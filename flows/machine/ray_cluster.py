@@ -17,10 +17,9 @@ from typing import Any
 from flows.machine.programs import FORKED, RAY_BRIDGE
 from rpg import provenance
 from rpg.errors import UserError
-from rpg.processes import PARENT, birth, here, owner_mark, python_module
+from rpg.processes import LOST, PARENT, birth, here, owner_mark, python_module
 from rpg.store import RunFolder
 
-LOST = -1000
 """In place of an exit code: the training is gone with its node, or with the connection to the cluster."""
 RELEASE_SECONDS = 4.0
 """How long trainings that are told to end may take to give their leases back."""

@@ -62,9 +62,11 @@ def read(task: FileTask) -> Splits:
                 else f"{source.called()}: the file holds no problem; expected at least one row with prompt and answer"
             )
         if not isinstance(task.verifier, RewardVerifier):
-            notes += check_gold(part.problems, task.verifier, source.called())
+            gold = check_gold(part.problems, task.verifier, source.called())
+            # Another sweep's files of the same content share these notes, so they name no file.
+            notes += [note.replace(source.called(), name, 1) for note in gold]
         if part.dropped:
-            notes.append(f"{source.called()}: left out of {part.rows:,} problems: {part.left_out()}")
+            notes.append(f"{name}: left out of {part.rows:,} problems: {part.left_out()}")
         dropped += part.dropped
         summaries.append(part.summary(name, source.called()))
     mixed = _mixed([part.problems for part in parts], [source.weight for source in task.train])
