@@ -17,7 +17,10 @@ BOUND = {"low": 1.0, "high": 2.0, "c": None}  # verl's clip_ratio_c is 3
 
 @pytest.fixture(scope="module")
 def shipped():
-    subjects = {(subject.source.split()[0], subject.name): subject for subject in peers.shipped(0.3)[0]}
+    subjects = {
+        (subject.source.split()[0], subject.name): subject
+        for subject in peers.installed(0.3, all_shipped=True)[0]
+    }
     for trainer in pinned.trainers():
         for name, formula in trainer.losses.items():
             subjects[trainer.name, name] = pinned.subject(name, trainer.name, formula, 0.3)
