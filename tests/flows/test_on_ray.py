@@ -124,9 +124,10 @@ train_here(Order(**json.loads(sys.argv[1])))
 
 
 @pytest.mark.parametrize(
-    "forked", [None, {"main": "sleeper", "title": "rpg-sleeper"}], ids=["started", "forked"]
+    ("forked", "killed"),
+    [(None, signal.SIGTERM), ({"main": "sleeper", "title": "rpg-sleeper"}, signal.SIGKILL)],
+    ids=["started", "forked"],
 )
-@pytest.mark.parametrize("killed", [signal.SIGKILL, signal.SIGTERM])
 def test_a_training_whose_worker_is_killed_gives_its_lease_back(folder, tmp_path, killed, forked):
     """Else other hosts would wait two minutes for it."""
     (tmp_path / "sleeper.py").write_text(TRAINER)
@@ -254,8 +255,8 @@ def test_a_checkpoint_that_does_not_get_here_is_a_failure(folder, tmp_path, monk
 STEPS = 24
 EVALUATED = {"every": STEPS, "samples_per_problem": 2}
 RUN = merged(BASE, {"training": {"steps": STEPS, "checkpoint_every": 6}, "evaluation": EVALUATED})
-AXES = {"algorithm": ["grpo", "rpg-urkl", "rpg-reinforce-urkl"], "seed": [0, 1]}
-SWEEP = {"name": "cluster", "description": "Six runs.", "run": RUN, "axes": AXES, "baseline": "grpo"}
+AXES = {"algorithm": ["grpo", "rpg-urkl", "rpg-reinforce-urkl"], "seed": [0]}
+SWEEP = {"name": "cluster", "description": "Three runs.", "run": RUN, "axes": AXES, "baseline": "grpo"}
 
 
 class Hosts:
@@ -315,7 +316,7 @@ def moving(folders, host):
 
 @pytest.mark.long
 @namespaces
-def test_six_runs_on_three_nodes_survive_the_loss_of_a_node_and_of_the_conductor(
+def test_three_runs_on_three_nodes_survive_the_loss_of_a_node_and_of_the_conductor(
     tmp_path, monkeypatch, prefect
 ):
     """Bit for bit what this machine makes of them undisturbed; nothing is trained beyond the checkpoints twice."""
@@ -349,7 +350,7 @@ def test_six_runs_on_three_nodes_survive_the_loss_of_a_node_and_of_the_conductor
         started = partial(layout.run_folders, "cluster")
         victim = until(lambda: moving(started(), "node-b"), "a training on node-b", partial(is_over, sweep))
         folders = layout.run_folders("cluster")
-        assert len(folders) == 6
+        assert len(folders) == 3
         hosts.kill("node-b")
         # Until its lease is old it may live on behind a broken network: an hour passes, by the clock of the storage.
         os.utime(victim.lease_path, (0, time.time() - 3600))

@@ -1,7 +1,7 @@
 """`rpg serve` for real: server, worker, dashboard, sweeps from the API as the UI uses it, kills and cancellations."""
 
 import json
-import logging
+import os
 import re
 import signal
 import subprocess
@@ -14,8 +14,11 @@ import pytest
 from flows.prefect.flow_runs import ALIVE, alive_path
 from flows.prefect.reconcile import reconcile
 from flows.prefect.service import ServerError, Service, start_in_turn
-from rpg.store import locks
-from tests.operations.serving import FINAL, SMALL, with_these_tests
+from flows.serve.services import Plan
+from flows.serve.supervisor import serve
+from rpg.config.errors import ConfigError
+from rpg.store import Layout, locks
+from tests.operations.serving import FINAL, SMALL
 from tests.waiting import HANG, ended, until
 
 pytestmark = pytest.mark.slow
@@ -84,19 +87,14 @@ def test_a_schedule_that_was_edited_in_the_ui_stays_when_the_worker_starts_again
     until(lambda: served.log.read_text().count("its flow runs only") > told, "the worker's own port")
 
 
-def test_started_twice_the_second_says_where_the_first_is(served):
-    command, how = with_these_tests("rpg", "serve", *served.arguments), {"env": served.environment}
-    second = subprocess.run(command, capture_output=True, text=True, timeout=HANG, **how)
-    assert second.returncode == 0, second.stderr
-    assert served.ui in second.stdout and served.dashboard in second.stdout
-    assert str(served.process.pid) in second.stdout
-
-
-def test_a_port_that_is_taken_is_named(served, tmp_path):
-    command = [sys.executable, "-m", "rpg", "serve", "--home", str(tmp_path), "--port", str(served.port)]
-    other = subprocess.run(command, capture_output=True, text=True, env=served.environment, timeout=HANG)
-    assert other.returncode == 2 and f"--port {served.port}" in other.stderr and "in use" in other.stderr
-    assert "Traceback" not in other.stderr
+def test_a_second_one_says_where_the_first_is_or_whose_port_it_cannot_have(served, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "environ", dict(served.environment))
+    said, plan = [], Plan("rpg.__main__", served.port, served.dashboard_port, None, "")
+    assert serve(served.layout, plan, said.append) == 0
+    for text in (served.ui, served.dashboard, str(served.process.pid)):
+        assert any(text in line for line in said)
+    with pytest.raises(ConfigError, match=f"--port {served.port}: in use"):
+        serve(Layout.at(tmp_path), plan, said.append)
 
 
 @pytest.mark.parametrize(
@@ -115,30 +113,6 @@ def test_a_bad_value_is_refused_with_its_field_before_anything_starts(served, pa
     given = {"config": "own/trivial", **parameters}
     answer = served.begin("sweep", **{name: value for name, value in given.items() if value is not None})
     assert answer.status_code in (409, 422) and reason in answer.text
-
-
-def test_a_bad_override_fails_the_flow_run_with_its_reason(served):
-    run = served.run_id("sweep", config="own/small", overrides="training.stepz=3")
-    kind, message = served.finished(run)
-    assert kind == "FAILED" and "training.stepz" in message and "did you mean 'steps'" in message
-    said = until(lambda: [line for line in served.log_of(run) if line["level"] >= logging.ERROR], "its log")
-    assert [line["message"] for line in said] == [message], (
-        "the reason in red, and no traceback of Prefect's engine"
-    )
-
-
-@pytest.mark.long
-def test_the_limits_of_a_form_hold_where_it_is_served(served):
-    asked = {
-        "model.hidden_size=100000000": "model: parameters",
-        "rollout.group_size=1000000000": "rollout.group_size",
-        "evaluation.place={type: ray, address: 'ray://10.0.0.1:10001'}": "may not be named from here",
-    }
-    runs = {text: served.run_id("sweep", config="quickstart", overrides=text) for text in asked}
-    for text, run in runs.items():
-        kind, message = served.finished(run)
-        assert kind == "FAILED" and asked[text] in message and "limits.yaml" in message, message
-    assert "quickstart" not in served.layout.sweeps(), "nothing was begun"
 
 
 def test_a_sweep_from_the_form_is_the_sweep_of_the_command(served):
