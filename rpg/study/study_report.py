@@ -182,11 +182,8 @@ def fewer_trials(found: Material) -> Part:
 
 def verdicts(summary: Summary) -> Part:
     """The tables of the reported sweep's own report."""
-    judged, drawn = tables.judged(summary), []
-    if len(judged):
-        labels = [summary.labels[variant] for variant in summary.variants]
-        chart = charts.differences(judged, tables.baseline_label(summary), labels)
-        drawn.append(("differences", "What is real", chart))
+    chart = charts.differences(summary)
+    drawn = [("differences", "What is real", chart)] if chart else []
     lines = [summary.spending] if summary.spending else []
     return Part("Verdicts", lines, tables.grids(summary), drawn, tables.caption(summary), summary.notes)
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from flows.serve import forms
-from flows.serve.form_sizes import choices, cost_line
+from flows.serve.form_sizes import choices, described
 from rpg.config.errors import ConfigError
 from rpg.config.shipped import SHIPPED
 from rpg.config.sweep_spec import load_sweep
@@ -57,15 +57,15 @@ def test_the_form_says_how_many_runs_a_file_has_and_what_they_take(where, tmp_pa
     (where.own / "broken.yaml").write_text("name: [")
     nothing = Measured({})
     layout = Layout.at(tmp_path)
-    line = cost_line(SHIPPED / "sweeps" / "quickstart.yaml", nothing, layout)
+    line = described(SHIPPED / "sweeps" / "quickstart.yaml", nothing, layout)[-1]
     assert re.fullmatch(r"21 runs, 1,260 optimizer steps, finds \d+ points", line)
     spec = load_sweep(SHIPPED / "sweeps" / "quickstart.yaml", {}, lambda spec: "").runs[0].spec
     known = Measured({size(spec.model_dump(mode="json")): [1.0, 2.0, 3.0]})
-    line = cost_line(SHIPPED / "sweeps" / "quickstart.yaml", known, layout)
+    line = described(SHIPPED / "sweeps" / "quickstart.yaml", known, layout)[-1]
     assert re.search(r", about 11 min, finds \d+ points$", line), line  # 21 x 15 steps x 2 s
-    assert cost_line(where.own / "mine.yaml", nothing, layout).startswith("1 run, ")
-    assert cost_line(where.own / "broken.yaml", nothing, layout) == "has a mistake"
-    assert "GPU hours, calculated" in cost_line(SHIPPED / "paper" / "table6.yaml", nothing, layout)
+    assert described(where.own / "mine.yaml", nothing, layout)[-1].startswith("1 run, ")
+    assert described(where.own / "broken.yaml", nothing, layout)[-1] == "has a mistake"
+    assert "GPU hours, calculated" in described(SHIPPED / "paper" / "table6.yaml", nothing, layout)[-1]
 
 
 def test_sweeps_are_listed_small_ones_first_and_gpus_last_with_questions_and_times(where, tmp_path):

@@ -125,10 +125,7 @@ def test_evaluations_by_hand(tmp_path):
     )  # one of five files has the column
     assert query(
         layout, "SELECT benchmark, unread, second_reading FROM samples WHERE unread IS NOT NULL ORDER BY ALL"
-    ) == [
-        ("b", "not read: unclear", None),
-        ("c", "not read: unclear", True),
-    ]
+    ) == [("b", "not read: unclear", None), ("c", "not read: unclear", True)]
     [(with_it, without)] = query(layout, "SELECT second_reading, accuracy FROM evals WHERE benchmark = 'c'")
     assert with_it == pytest.approx(without + 1 / 5 / 5)
     run.eval_path("c", 1).unlink()
