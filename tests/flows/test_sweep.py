@@ -145,16 +145,12 @@ def test_whenever_it_is_killed_the_same_command_goes_on(whole, prefect):
     assert numbers(home, "plain") == numbers(whole / "data", "plain")
 
 
-def begun(root, home, **how):
-    """A sweep that will not end, with its children: those of its trainings, and the others."""
-    sweep = start(root, "sweep", "long.yaml", home=home, module=TRIVIAL, **SLOW, **how)
-    until(lambda: home.joinpath("runs").exists() and steps_done(home, "long"), "a step")
-    return sweep, psutil.Process(sweep.pid).children(recursive=True)
-
-
 def test_kill_nine_of_the_conductor_alone_leaves_no_orphan(whole):
     """Neither of its trainings nor of its evaluator nor of its own Prefect server."""
-    sweep, children = begun(whole, whole / "orphans")
+    home = whole / "orphans"
+    sweep = start(whole, "sweep", "long.yaml", home=home, module=TRIVIAL, **SLOW)
+    until(lambda: (home / "runs").exists() and steps_done(home, "long"), "a step")
+    children = psutil.Process(sweep.pid).children(recursive=True)
     assert len(children) >= 3
     sweep.kill()
     sweep.wait()
@@ -162,7 +158,7 @@ def test_kill_nine_of_the_conductor_alone_leaves_no_orphan(whole):
 
 
 def test_ctrl_c_ends_the_children_and_the_command_it_prints_continues_this_sweep(whole, prefect):
-    """Not one of the file's own name, settings and data folder."""
+    """Not one of the file's own name, settings and data folder. A second call meanwhile is told who is running it."""
     home, file = whole / "stopped here", whole / "my sweep.yaml"
     file.write_text(LONG)
     options = (
@@ -171,6 +167,8 @@ def test_ctrl_c_ends_the_children_and_the_command_it_prints_continues_this_sweep
     how = {"home": whole / "interrupted", "module": TRIVIAL, **prefect}
     sweep = start(whole, "sweep", file.name, *options, str(home), **how, **SLOW)
     until(lambda: (home / "runs").exists() and steps_done(home, "mine"), "a step")
+    second = rpg(whole, "sweep", file.name, *options, str(home))
+    assert second.returncode == 2 and "already being run" in second.stderr and str(sweep.pid) in second.stderr
     children = psutil.Process(sweep.pid).children(recursive=True)
     sweep.send_signal(signal.SIGINT)
     assert sweep.wait(HANG) == 130
@@ -187,18 +185,6 @@ def test_ctrl_c_ends_the_children_and_the_command_it_prints_continues_this_sweep
         5,
         30,
     )
-
-
-def test_two_at_once_the_second_is_told_who_is_running_it(whole, prefect):
-    home = whole / "twice"
-    first, _ = begun(whole, home, **prefect)
-    try:
-        second = rpg(whole, "sweep", "long.yaml", "--home", str(home))
-        assert second.returncode == 2
-        assert str(first.pid) in second.stderr and "already being run" in second.stderr
-    finally:
-        first.send_signal(signal.SIGINT)
-        first.wait(HANG)
 
 
 def test_a_run_that_cannot_train_fails_alone(bench, prefect):

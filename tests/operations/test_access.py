@@ -12,15 +12,13 @@ import httpx
 import pytest
 import uvicorn
 
-from benchmarks.browser import CHROMIUM, FLAGS
-from flows.prefect.service import answers
 from flows.serve.services import secret_file, secret_of
 from rpg import web
 from rpg.config.errors import ConfigError
 from rpg.store import StoreError
-from rpg.web import HEALTH, LOGOUT, SESSION_SECONDS, AccessControl, Address
-from tests.operations.serving import ROOT, free_port
-from tests.waiting import HANG, until
+from rpg.web import LOGOUT, SESSION_SECONDS, AccessControl, Address
+from tests.operations.serving import free_port
+from tests.waiting import until
 
 PUBLIC = "https://lab.example/rpg"
 SECRET = "anna:correct horse"
@@ -198,34 +196,3 @@ def test_a_password_of_the_wrong_form_is_a_sentence(tmp_path):
     )  # fmt: skip
     assert done.returncode == 2 and "RPG_AUTH: expected user:password" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here (Debian: apt-get install chromium)")
-def test_in_a_browser_the_dashboard_asks_works_and_cannot_be_rebound(tmp_path):
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    port = free_port()
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "RPG_HOME": str(tmp_path), "RPG_AUTH": SECRET}
-    command = [sys.executable, "-m", "dashboard", "127.0.0.1", str(port)]
-    server = subprocess.Popen(command, env=environment)
-    try:
-        page = f"http://127.0.0.1:{port}{HEALTH}"
-        until(lambda: answers(page), "the dashboard", lambda: server.poll() is not None)
-        with playwright.sync_playwright() as runner:
-            rebinding = [*FLAGS, "--host-resolver-rules=MAP rebound.example 127.0.0.1"]
-            browser = runner.chromium.launch(executable_path=CHROMIUM, args=rebinding)
-            user, password = SECRET.split(":")
-            tab = browser.new_page(http_credentials={"username": user, "password": password})
-            tab.set_default_timeout(1000 * HANG)
-            tab.goto(f"http://127.0.0.1:{port}/")
-            tab.get_by_text("No results in").wait_for()  # it came by the websocket
-            stranger = browser.new_page()
-            with pytest.raises(playwright.Error, match="ERR_INVALID_AUTH_CREDENTIALS"):
-                stranger.goto(f"http://localhost:{port}/")
-            rebound = browser.new_page()
-            rebound.goto(f"http://rebound.example:{port}/")
-            rebound.get_by_text("does not answer to that host name").wait_for()
-            browser.close()
-    finally:
-        server.kill()
-        server.wait()
