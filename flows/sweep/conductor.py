@@ -1,8 +1,4 @@
-"""One conductor for a sweep: it writes down what is to be done, and runs what is missing under Prefect.
-
-Files are the truth and Prefect's states a view of them: every stage derives what is still to do from the run
-folders, so running the same sweep again does exactly what is missing.
-"""
+"""One conductor for a sweep: it writes down what is to be done, and runs what is missing under Prefect."""
 
 from __future__ import annotations
 
