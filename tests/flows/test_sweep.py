@@ -4,13 +4,13 @@ Where it is about who runs what, the trainings are made up (benchmarks/trivial) 
 """
 
 import json
+import os
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import urllib.request
-from pathlib import Path
 
 import psutil
 import pytest
@@ -187,25 +187,18 @@ def test_ctrl_c_ends_the_children_and_the_command_it_prints_continues_this_sweep
     )
 
 
-def test_a_run_that_cannot_train_fails_alone(bench, prefect):
-    root, _ = bench
-    model = root / "broken-model"
-    model.mkdir()
-    for name in ("config.json", "tokenizer.json", "model.safetensors"):
-        (model / name).write_text("{}")
-    settings, _ = SMALL.replace("name: small", "name: partly").split("axes:\n")
-    models = f"{{type: pretrained, path: {model}}}, {{type: tiny, warm_start: null}}"
-    text = f"{settings}axes:\n  model: [{models}]\n  seed: [0]\n"
-    (root / "partly.yaml").write_text(text.replace("steps: 6", "steps: 3"))
-    done = rpg(root, "sweep", "partly.yaml", **prefect)
-    layout = Layout.at(root / "data")
-    states = {f.name: f.state() for f in layout.run_folders("partly")}
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert sorted(states.values()) == ["done", "failed"], states
-    assert str(model) in done.stderr and "Traceback" not in done.stderr
-    failed = next(f for f in layout.run_folders("partly") if f.state() == "failed")
-    record = json.loads(failed.failed_path.read_text())
-    assert str(model) in record["error"] and Path(record["log"]).exists()
+def test_a_run_that_cannot_train_fails_alone(whole, prefect):
+    home = whole / "partly"
+    sweep = start(whole, "sweep", "plain.yaml", home=home, module=TRIVIAL, **prefect, **SLOW)
+    until(lambda: (home / "runs").exists() and steps_done(home, "plain"), "a step")
+    victim = until(
+        lambda: next((f for f in Layout.at(home).run_folders("plain") if f.lease()), None), "a training"
+    )
+    os.kill(victim.lease()["pid"], signal.SIGKILL)
+    assert sweep.wait(HANG) == 1
+    assert sorted(folder.state() for folder in Layout.at(home).run_folders("plain")) == ["done", "failed"]
+    said, reason = (whole / "partly.log").read_text(), victim.read_failed()["error"]
+    assert "killed by signal 9" in reason and reason in said and "Traceback" not in said
 
 
 def test_a_full_disk_pauses_the_sweep_which_says_so_and_goes_on_with_more_space(whole, prefect, tmp_path):
