@@ -31,7 +31,8 @@ def test_the_sentence_is_that_of_the_table(tmp_path):
     table.loc["rpg-urkl", ["difference", "verdict"]] = [0.40, "within noise"]  # larger, but noise
     table.loc["dapo", "tokens"] = 5 * table.loc["grpo", "tokens"]
     changed = found._replace(table=table.reset_index(), equal=())
-    expected = "One of two differs from GRPO; the largest difference is DAPO, +25.0 points [+13.0, +37.0], for 5 times the tokens."
+    largest = "DAPO, +25.0 points [+13.0, +37.0], for 5 times the tokens."
+    expected = f"One of two differs from GRPO; the largest difference is {largest}"
     assert conclusion(changed) == expected
     noise = table.assign(verdict=table["verdict"].replace("better", "within noise")).reset_index()
     assert conclusion(found._replace(table=noise)).startswith("None of two differs from GRPO beyond noise.")
