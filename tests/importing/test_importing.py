@@ -344,7 +344,7 @@ def test_a_damaged_record_of_a_sweep_is_said_and_stays_as_it_is(tmp_path):
 
 def test_the_pages_say_what_was_trained_elsewhere(tmp_path, monkeypatch):
     pytest.importorskip("streamlit")
-    from tests.dashboard.test_pages import show
+    from tests.dashboard.driver import show
 
     monkeypatch.setenv("RPG_HOME", str(tmp_path))
     monkeypatch.setattr("streamlit.components.v2.manifest_scanner.scan_component_manifests", list)
