@@ -63,9 +63,10 @@ def read(task: FileTask) -> Splits:
                 if part.rows
                 else f"{source.called()}: the file holds no problem; expected at least one row with prompt and answer"
             )
-        notes += _gold(task, part.problems, source)
+        # Another sweep's files of the same content share these notes, so they name no file.
+        notes += [note.replace(source.called(), name, 1) for note in _gold(task, part.problems, source)]
         if part.dropped:
-            notes.append(f"{source.called()}: left out of {part.rows:,} problems: {part.left_out()}")
+            notes.append(f"{name}: left out of {part.rows:,} problems: {part.left_out()}")
         dropped += part.dropped
         summaries.append(part.summary(name, source.called()))
     mixed = _mixed([part.problems for part in parts], [source.weight for source in task.train])

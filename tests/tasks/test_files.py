@@ -106,7 +106,8 @@ def test_repeats_overlaps_and_two_answers_are_left_out_and_listed(tmp_path):
     assert ("line 3", "repeated", "the same problem as line 1") in dropped and len(dropped) == 5
     assert ("train-00004", "two answers", "'10' in line 5, '11' in line 6") in dropped
     notes = "; ".join(data_notes(prepared))
-    assert "left out of 7 problems: 2 repeated, 1 two answers, 1 leaked" in notes
+    assert "train: left out of 7 problems: 2 repeated, 1 two answers, 1 leaked" in notes
+    assert str(tmp_path) not in notes, "files of another sweep with the same content share these notes"
 
 
 def test_strict_refuses_what_would_be_left_out(tmp_path):

@@ -84,11 +84,16 @@ def listening(folder):
     return {c.laddr.ip.removeprefix("::ffff:") for c in connections if c.status == psutil.CONN_LISTEN}
 
 
+def why(home):
+    failures = [folder.read_failed() for folder in runs(home).values()]
+    return f"the sweep ended: {(home / 'sweep.log').read_text()[-2000:]}\n{[failed for failed in failures if failed]}"
+
+
 def wait_for(condition, process, seconds=SECONDS):
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         assert time.monotonic() < deadline, "it never happened"
-        assert process.poll() is None, "the sweep ended before it happened"
+        assert process.poll() is None, why(Path(process.args[-1]).parent)
         time.sleep(0.1)
     return value
 
