@@ -3,13 +3,11 @@
 import json
 import shlex
 import subprocess
-import sys
 
 import pytest
 import yaml
 
 from flows.machine.slurm_queue import JOB_SCRIPT
-from rpg.cli import main
 from rpg.config.backend import LocalBackend, VerlBackend
 from rpg.config.load import parse_assignments
 from rpg.config.sweep_spec import load_file
@@ -80,20 +78,12 @@ def test_a_batch_script_brings_a_ray_of_its_own_for_several_nodes():
     assert skypilot(job(VERL))["resources"]["accelerators"] == "H100:8"
 
 
-def rendered(capsys, monkeypatch, *words):
-    monkeypatch.setattr(sys, "argv", ["rpg", "render", *map(str, words)])
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert end.value.code == 0
-    return capsys.readouterr().out
-
-
-def test_the_file_in_a_manifest_needs_no_other_file_and_gives_the_same_runs(capsys, monkeypatch, tmp_path):
+def test_the_file_in_a_manifest_needs_no_other_file_and_gives_the_same_runs(command_line, tmp_path):
     file = CONFIGS / "sweeps/quickstart.yaml"
     assert "base:" in file.read_text()
-    config, manifest = yaml.safe_load_all(
-        rendered(capsys, monkeypatch, file, "--kuberay", "--home", tmp_path)
-    )
+    code, out, _ = command_line("render", file, "--kuberay", "--home", tmp_path)
+    assert code == 0
+    config, manifest = yaml.safe_load_all(out)
     (tmp_path / "sweep.yaml").write_text(config["data"]["sweep.yaml"])
     overrides = parse_assignments(shlex.split(manifest["spec"]["entrypoint"])[6::2])
     one, other = (load_file(path, extra, lambda spec: "d") for path, extra in
@@ -102,8 +92,7 @@ def test_the_file_in_a_manifest_needs_no_other_file_and_gives_the_same_runs(caps
     assert other.runs[0].spec.backend.place.type == "ray"
 
 
-def test_for_runs_that_are_jobs_themselves_the_script_of_a_job_is_printed(capsys, monkeypatch, tmp_path):
-    out = rendered(
-        capsys, monkeypatch, "quickstart", "--slurm", "--home", tmp_path, "--set", "backend.place.type=slurm"
-    )
-    assert out == JOB_SCRIPT.read_text()
+def test_for_runs_that_are_jobs_themselves_the_script_of_a_job_is_printed(command_line, tmp_path):
+    place = ("--set", "backend.place.type=slurm")
+    code, out, _ = command_line("render", "quickstart", "--slurm", "--home", tmp_path, *place)
+    assert code == 0 and out == JOB_SCRIPT.read_text()

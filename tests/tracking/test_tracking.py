@@ -179,7 +179,7 @@ class Flaky:
     working, logged = False, []
 
     def __init__(self, tracker, run, folder):
-        self.run = run.run
+        self.run = run.name
 
     def log(self, records):
         if not Flaky.working:

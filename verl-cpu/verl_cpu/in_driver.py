@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 from verl.checkpoint_engine import CheckpointEngineManager
 from verl.experimental.reward_loop.reward_loop import RewardLoopManager, RewardLoopWorker
@@ -25,7 +26,6 @@ from verl.workers.rollout.router import GlobalRequestLoadBalancer
 
 from rpg.backends.verl.agent_loops import SeededManager, SeededWorker
 from rpg.backends.verl.overrides import HUGGINGFACE
-from verl_cpu.patching import replaced
 from verl_cpu.rollout_server import Replica, Server
 
 _STOP_SECONDS = 10.0
@@ -55,8 +55,9 @@ def in_driver(config: Any) -> Iterator[None]:
         return
     rollout = config.actor_rollout_ref.rollout
     rollout.agent.agent_loop_manager_class = f"{__name__}.{AgentLoops.__name__}"
-    classes = {"RewardLoopManager": Graders, "LLMServerManager": Servers, "CheckpointEngineManager": Weights}
-    with replaced(trainer_base, **classes):
+    with patch.multiple(
+        trainer_base, RewardLoopManager=Graders, LLMServerManager=Servers, CheckpointEngineManager=Weights
+    ):
         yield
 
 
