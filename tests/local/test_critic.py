@@ -44,7 +44,7 @@ def test_advantages_targets_and_loss_are_verls(gamma, lam):
 
 def test_the_critic_learns_the_returns_of_a_batch(home):
     """And its values are those of transformers' last hidden states, each response by itself."""
-    spec = make_spec(algorithm=GAE, training={"optimizer": {"learning_rate": 3e-3}})
+    spec = make_spec(algorithm=GAE, training={"optimizer": {"learning_rate": 1e-2}})
     trainer = make_trainer(spec, home)
     critic, limits = trainer.critic, Limits(rows=5, tokens=200, tokens_of_long=200)
     batch = trainer.roller.roll(trainer.policy, 1).kept.samples.batch
@@ -52,9 +52,9 @@ def test_the_critic_learns_the_returns_of_a_batch(home):
     first = critic.score(batch, limits)
     assert not first.any(), "a head of zeros"
     losses = [
-        critic.update(batch, critic.score(batch, limits), targets, limits)["value_loss"] for _ in range(60)
+        critic.update(batch, critic.score(batch, limits), targets, limits)["value_loss"] for _ in range(20)
     ]
-    assert losses[-1] < 0.2 * losses[0]
+    assert losses[-1] < 0.2 * losses[0], losses
     values = critic.score(batch, limits)
     for row in (0, 9):
         prompt, length = batch.prompts[int(batch.prompt_of[row])], int(batch.lengths[row])

@@ -128,14 +128,6 @@ def test_entropy_by_answer_adds_up(home):
     assert whole == pytest.approx(row["entropy"], rel=1e-5)
 
 
-def test_the_first_update_of_a_rollout_is_on_policy(home):
-    """Rollout log-probabilities are those of the training pass, so the first ratio is one."""
-    row = trained(home, steps=1, training={"mini_batch_prompts": 8})[1][0]
-    for name in ("kl_old_to_policy", "kl_policy_to_old"):
-        assert abs(row[name]) < 1e-9
-    assert row["ratio_max"] == pytest.approx(1, abs=1e-4) and row["ess"] == pytest.approx(1, abs=1e-6)
-
-
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_a_truncated_rollout_is_on_policy_too(home, dynamic):
     """Also where groups are dropped and rounds joined; a reference beside it is a policy over the same tokens."""
@@ -263,12 +255,6 @@ def test_dynamic_sampling_refills_with_useful_groups(home):
     # What was joined from several rounds still belongs together.
     again = score(trainer.policy, batch, 1.0, LIMITS)
     assert torch.allclose(again, rollout.kept.samples.log_prob, atol=1e-5)
-
-
-def test_refills_stop_after_max_refills(home):
-    trainer = make(home, algorithm={"name": "grpo", "dynamic_sampling": True}, rollout={"max_refills": 0})
-    rollout = trainer.roller.roll(trainer.policy, 1)
-    assert rollout.groups_sampled == 8 and 0 < len(rollout.kept) < 64
 
 
 def test_a_step_without_a_useful_group_is_recorded_without_an_update(home):

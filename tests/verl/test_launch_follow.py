@@ -2,9 +2,7 @@
 
 import importlib.util
 import json
-import os
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -20,9 +18,10 @@ from rpg.config.run_spec import RunSpec
 from rpg.store import Layout
 from rpg.store.checkpoints import damaged, damaged_training, model_digest
 from rpg.store.run_writer import write_manifest
+from tests.forked_commands import Child
 from tests.tiny import make_run, make_spec
-from tests.verl import marked, start_launcher
-from tests.waiting import HANG, until
+from tests.verl import marked
+from tests.waiting import until
 
 HERE = Path(__file__).parent
 
@@ -103,19 +102,16 @@ def test_a_hang_is_ended_and_said(home, monkeypatch):
     assert "continuing after step 1 of 3" in train(folder, home)[0]
 
 
-def start(folder, what):
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    return start_launcher(folder, env={**os.environ, "STAND_IN": what}, **pipes)
-
-
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
-def test_an_end_from_outside_ends_everything_and_loses_nothing(home, number, code):
+def test_an_end_from_outside_ends_everything_and_loses_nothing(home, monkeypatch, number, code):
     folder = make_run(home, f"ends-{number}", spec(4))
-    process = start(folder, "child:2")
+    monkeypatch.setenv("STAND_IN", "child:2")
+    process = Child("launch", folder)
     until(lambda: folder.checkpoint(2).exists())
     assert folder.state() == "running" and len(marked(folder)) == 2
-    process.send_signal(number)
-    assert process.wait(HANG) == code
+    process.send(number)
+    assert process.wait() == code
+    monkeypatch.delenv("STAND_IN")
     if number == signal.SIGTERM:
         assert marked(folder) == [] and folder.state() == "interrupted"
     said = train(folder, home)  # what kill -9 left is ended first
