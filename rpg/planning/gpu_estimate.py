@@ -83,9 +83,8 @@ def hours(spec: RunSpec, machine: Machine) -> float | None:
     t, r = spec.training, spec.rollout
     parts = -(-spec.rollout_rows() // need.rows_at_once)
     response = a.response_share * (r.max_response_tokens + r.min_response_tokens)
-    read = 2 * shape.parameters + need.rows_at_once * shape.cache_bytes_per_token * (
-        a.prompt_tokens + response / 2
-    )
+    half_way = a.prompt_tokens + response / 2  # tokens of a sequence, on average
+    read = 2 * shape.parameters + need.rows_at_once * shape.cache_bytes_per_token * half_way
     token = max(read / (machine.bandwidth * a.decoding_efficiency), KERNELS * shape.layers * KERNEL_SECONDS)
     sampled = parts / (a.useful_groups if spec.algorithm.dynamic_sampling else 1)
     length = a.prompt_tokens + response

@@ -45,11 +45,8 @@ def teacher(home, student):
 def save_gpt2(folder, tokenizer, seed=3):
     torch.manual_seed(seed)
     sizes = {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 64, "initializer_range": 0.5}
-    ends = {
-        "eos_token_id": tokenizer.eos_token_id,
-        "pad_token_id": tokenizer.pad_token_id,
-        "bos_token_id": None,
-    }
+    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    ends["bos_token_id"] = None
     GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), **sizes, **ends)).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
@@ -80,9 +77,8 @@ def sequence_log_probs(model, batch):
 
 
 def gradient(value, model):
-    return torch.cat(
-        [g.flatten() for g in torch.autograd.grad(value, list(model.parameters()), retain_graph=True)]
-    )
+    gradients = torch.autograd.grad(value, list(model.parameters()), retain_graph=True)
+    return torch.cat([part.flatten() for part in gradients])
 
 
 def perturbed(policy, size):
@@ -153,9 +149,7 @@ def test_a_killed_distillation_goes_on_to_the_same_bits_and_refuses_another_teac
     with pytest.raises(Killed):
         train(parts, home, killed_in(2))
     save_gpt2(own, student.tokenizer, seed=4)
-    with pytest.raises(
-        ModelError, match=r"algorithm.reference.path: the weights of the teacher .* began with"
-    ):
+    with pytest.raises(ModelError, match=r"reference.path: the weights of the teacher .* began with"):
         train(parts, home, quiet)
     shutil.rmtree(own)
     shutil.copytree(teacher, own)
@@ -224,9 +218,8 @@ def test_no_matrix_of_tokens_and_vocabulary_is_kept_for_the_backward_pass(monkey
 def by_definition(kl, p, q):
     if kl.top_k:
         top = q.topk(kl.top_k).indices
-        p, q = (
-            torch.cat([x.gather(-1, top), 1 - x.gather(-1, top).sum(-1, keepdim=True)], -1) for x in (p, q)
-        )
+        p, q = p.gather(-1, top), q.gather(-1, top)
+        p, q = (torch.cat([x, 1 - x.sum(-1, keepdim=True)], -1) for x in (p, q))
     m = kl.mix * q + (1 - kl.mix) * p
     of = lambda a, b: (a * (a / b).log()).sum()  # noqa: E731
     values = {"rkl": of(p, q), "fkl": of(q, p), "jsd": kl.mix * of(q, m) + (1 - kl.mix) * of(p, m)}
@@ -242,9 +235,8 @@ def test_gkd_mixes_demonstrations_and_goes_on_to_the_same_bits(home, teacher):
     texts, size = trainer.policy.text(mixed.samples.batch), len(sampled)
     assert len(mixed) == size and mixed.correct[size // 2 :].all(), "half of the groups are demonstrations"
     assert set(texts[: size // 2]) <= set(trainer.policy.text(sampled.samples.batch))
-    prompts = [
-        trainer.policy.tokenizer.decode(mixed.samples.batch.prompts[i]) for i in mixed.samples.batch.prompt_of
-    ]
+    batch = mixed.samples.batch
+    prompts = [trainer.policy.tokenizer.decode(batch.prompts[i]) for i in batch.prompt_of]
     assert len(set(prompts[size // 2 :])) > size // 4
     whole_and_resumed(home, "gkd", spec, 1)
 
@@ -273,9 +265,7 @@ def test_a_teacher_with_other_tokens_is_refused_by_both_names(home, student):
 
 
 def test_verl_refuses_a_teacher_before_anything_starts(teacher):
-    with pytest.raises(
-        ValidationError, match=r"algorithm.reference model: backend verl .* cannot load a teacher"
-    ):
+    with pytest.raises(ValidationError, match=r"reference model: backend verl .* cannot load a teacher"):
         distilled(teacher, backend={"type": "verl"})
     with pytest.raises(ValidationError, match=r"algorithm.kl distribution: backend verl .* not of the whole"):
         make_spec(algorithm={"name": "opd-rkl", "reference": "fixed"}, backend={"type": "verl"})

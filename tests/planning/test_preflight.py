@@ -63,9 +63,8 @@ def test_a_model_that_cannot_be_is_found_and_one_that_may_be_on_the_hub_is_not(t
 
 def test_a_folder_that_is_no_model_says_what_it_lacks(tmp_path):
     (tmp_path / "config.json").write_text("{}")
-    [line] = wrong_paths(
-        [resolve({"model": {"type": "pretrained", "path": str(tmp_path)}}, "x")], Layout(tmp_path)
-    )
+    spec = resolve({"model": {"type": "pretrained", "path": str(tmp_path)}}, "x")
+    [line] = wrong_paths([spec], Layout(tmp_path))
     assert "lacks *.safetensors, a tokenizer" in line
 
 
@@ -100,10 +99,8 @@ def test_doctor_counts_the_longest_prompt_with_the_runs_tokenizer(tmp_path):
 
     long = [("a", "1"), ("b" * 63, "1"), ("c" * 64, "1"), ("d" * 70, "1")]
     lines = _of_file(file_task(tmp_path, long), {}, Layout(tmp_path))
-    assert lines == [
-        "rollout.max_prompt_tokens: 64, but 2 prompts are longer, the longest has 71 tokens: "
-        + repr("d" * 70)
-    ]
+    begin = "rollout.max_prompt_tokens: 64, but 2 prompts are longer, the longest has 71 tokens: "
+    assert lines == [begin + repr("d" * 70)]
     assert _of_file(file_task(tmp_path, long), {"rollout.max_prompt_tokens": 71}, Layout(tmp_path)) == []
 
 
@@ -154,14 +151,8 @@ def test_rpg_data_says_which_gold_answers_no_response_can_equal(tmp_path, comman
 
 
 def test_too_little_disk_is_foretold(tmp_path):
-    huge = {
-        "hidden_size": 262_144,
-        "layers": 900,
-        "heads": 4096,
-        "kv_heads": 4096,
-        "intermediate_size": 1_048_576,
-    }
-    lines = preflight([resolve({"model": {"type": "tiny", **huge}}, "x")], Layout(tmp_path))
+    sizes = {"hidden_size": 2**18, "layers": 900, "heads": 4096, "kv_heads": 4096, "intermediate_size": 2**20}
+    lines = preflight([resolve({"model": {"type": "tiny", **sizes}}, "x")], Layout(tmp_path))
     assert any("MB are free" in line and "keep_checkpoints: last" in line for line in lines), lines
 
 

@@ -111,9 +111,7 @@ for ask in (lambda: task_runner.require_resources(config), lambda: ray.get(Worke
 
 
 @pytest.mark.long
-def test_a_real_ray_with_too_little_is_refused_within_seconds_and_one_whose_memory_is_full_says_what_helps(
-    tmp_path,
-):
+def test_a_real_ray_that_is_too_small_is_refused_and_one_that_is_full_says_what_helps(tmp_path):
     """Two CPUs, and Ray's own guard of the memory, told that the machine is full at 1 %."""
     pytest.importorskip("verl")
     full = {

@@ -75,15 +75,10 @@ def test_the_actor_loss_is_policy_loss(name):
         "rollout_is_weights": draw().exp(),
     }
     leaf = log_prob.clone().requires_grad_()
-    ours = {
-        "ref_log_prob": "ref_log_prob",
-        "rollout_weights": "rollout_is_weights",
-        "advantages": "advantages",
-    }
-    given = {name: fields[theirs] for name, theirs in ours.items()} | {"counts": Counts.of(mask, horizon)}
-    whole = rpg.policy_loss(
-        algorithm, log_prob=leaf, old_log_prob=old, response_mask=mask, optimizer_step=7, **given
-    )
+    given = {name: fields[name] for name in ("ref_log_prob", "advantages")}
+    given |= {"rollout_weights": fields["rollout_is_weights"], "old_log_prob": old, "response_mask": mask}
+    counts = Counts.of(mask, horizon)
+    whole = rpg.policy_loss(algorithm, log_prob=leaf, counts=counts, optimizer_step=7, **given)
     whole.loss.backward()
 
     prompt = 2

@@ -117,9 +117,8 @@ class AgentLoops(SeededManager):
     """Runs the agent loops in an event loop on a thread of their own."""
 
     async def _init_agent_loop_workers(self) -> None:
-        self.worker = SeededWorker(
-            self.config, self.llm_client, self.teacher_client, self.reward_loop_worker_handles
-        )
+        graders = self.reward_loop_worker_handles
+        self.worker = SeededWorker(self.config, self.llm_client, self.teacher_client, graders)
         self.ended = asyncio.Event()
         ready = threading.Event()
 
@@ -128,9 +127,7 @@ class AgentLoops(SeededManager):
             ready.set()
             await self.ended.wait()
 
-        self.thread = threading.Thread(
-            target=asyncio.run, args=[until_ended()], daemon=True, name="agent loops"
-        )
+        self.thread = threading.Thread(target=asyncio.run, args=[until_ended()], daemon=True)
         self.thread.start()
         ready.wait()
 

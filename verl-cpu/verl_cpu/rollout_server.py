@@ -91,11 +91,9 @@ class Server:
 
     def _decode_together(self, requests: list[_Request]) -> list[TokenOutput]:
         first = requests[0]
-        uniforms = (
-            None
-            if first.uniforms is None
-            else torch.tensor([(r.uniforms or [])[: r.limit] for r in requests])
-        )
+        uniforms = None
+        if first.uniforms is not None:
+            uniforms = torch.tensor([(r.uniforms or [])[: r.limit] for r in requests])
         samples = self.policy.sample(
             [r.prompt for r in requests],
             group_size=1,

@@ -54,9 +54,8 @@ class VerifierManager(RewardManagerBase):
         row = data[-1]
         response = row.batch["responses"]
         length = int(row.batch["attention_mask"][-response.shape[-1] :].sum())
-        return await self.gathering.ask(
-            VerlResponse(response[:length].tolist(), _problem(row.non_tensor_batch))
-        )
+        tokens, problem = response[:length].tolist(), _problem(row.non_tensor_batch)
+        return await self.gathering.ask(VerlResponse(tokens, problem))
 
     def _score_or_tell(self, batch: Sequence[VerlResponse]) -> list[dict[str, Any]]:
         try:
