@@ -14,7 +14,7 @@ from rpg.catalogue import algorithms
 from rpg.config.sweep_spec import load_sweep
 
 ROOT = Path(__file__).resolve().parents[1]
-RENAMED = {"README.md": "index.md", "docs/README.md": "contents.md"}
+RENAMED = {"README.md": "index.md", "docs/README.md": "contents.md", "examples/README.md": "examples.md"}
 """File of the repository -> page, where it is not that of docs/ or of the root."""
 LINK = re.compile(r"(!?\[[^\]]*\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
 API = {
@@ -31,9 +31,9 @@ API = {
 def on_files(files: Files, config: Any) -> Files:
     """Add pages and linked files; rewrite links between them."""
     docs = {f"docs/{file.src_uri}": file for file in files.documentation_pages()}
-    pages = {
-        name: ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", *docs)
-    }
+    examples = [str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("examples/**/README.md"))]
+    names = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", *examples, *docs)
+    pages = {name: ROOT / name for name in names}
     for name, path in pages.items():
         text = path.read_text("utf-8")
         text = LINK.sub(lambda link, name=name: _resolved(link, name, pages, files, config), text)

@@ -1,15 +1,15 @@
 """Curves of any variants, benchmarks and metrics of one or several sweeps, like the paper's figure."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-import altair as alt
 import pandas
 import streamlit as st
 import vl_convert
 
 from dashboard.view import View, series_labels
-from dashboard.widgets import choose, choose_many, notice, show_panels
+from dashboard.widgets import Nothing, choose, choose_many, notice, show_panels
 from rpg.metrics import shown as shown_metrics
 from rpg.report import curves, sweep_report, theme
 from rpg.report.shared_page import Choice
@@ -43,8 +43,7 @@ def page(view: View) -> None:
         data = curve_data(view, shown_labels, panels, x)
         bands = choose("Bands", [curves.AUTOMATIC, curves.RANGE, curves.SEEDS, curves.NONE], "bands")
     if data.empty:
-        st.text("Nothing to show: select sweeps, variants and panels on the left.")
-        return
+        raise Nothing("Nothing to show: select sweeps, variants and panels on the left.")
     for sweep in sweeps:
         for line in view.ask("differences", sweep):
             notice(f"! {sweep}: {line}")
@@ -52,40 +51,20 @@ def page(view: View) -> None:
     shown = curves.panels_of(data, panels)
     constants = curves.constant(data, [name for name in shown if name not in benchmarks])
     shown = [name for name in shown if name not in constants] or shown
-    seeds = int(data["seeds"].max())
-
-    two = bands == curves.AUTOMATIC and seeds == 2
-    by_seed = (
-        curve_data(view, shown_labels, panels, x, each_seed=True) if bands == curves.SEEDS or two else None
+    two = bands == curves.AUTOMATIC and int(data["seeds"].max()) == 2
+    apart = two or bands == curves.SEEDS
+    by_seed = curve_data(view, shown_labels, panels, x, each_seed=True) if apart else None
+    draw = partial(
+        curves.panels, data, labels, shown, benchmarks, x, by_seed, bands=bands, smooth=smooth, legend=chosen
     )
-
-    def panel(name: str, **options: Any) -> alt.LayerChart:
-        scores = name in benchmarks  # few checkpoints: shown as points, never smoothed
-        only = two and not scores  # a mean of two seeds says nothing that the two do not say
-        each = by_seed if only or bands == curves.SEEDS else None
-        kinds = {curves.RANGE: "range", curves.NONE: None, curves.SEEDS: None}
-        return curves.panel(
-            data[data["name"] == name],
-            labels,
-            name=name,
-            x=x,
-            band=kinds.get(bands, curves.band_for(seeds, scores)),
-            points=scores,
-            smooth=1 if scores else smooth,
-            each=None if each is None else each[each["name"] == name],
-            mean=not only,
-            **options,
-        )
-
-    show_panels([panel(name, legend=chosen, height=210, linked=True) for name in shown], chosen, "curves")
+    show_panels(draw(height=210, linked=True), chosen, "curves")
     explanation = curves.explanation(data, bands, smooth, each=two)
     if imported := _imported(view, shown_labels):
         explanation = [*explanation, f"Trained elsewhere: {', '.join(imported)}."]
     st.text(" ".join(filter(None, [*explanation, curves.folded(constants), HOW])))
 
     def figure(across: int) -> str:
-        panels = [panel(name, legend=chosen) for name in shown]
-        chart = curves.figure(panels, ", ".join(sweeps), explanation, columns=across)
+        chart = curves.figure(draw(), ", ".join(sweeps), explanation, columns=across)
         return vl_convert.vegalite_to_svg(curves.still(theme.specification(chart)))
 
     with st.container(horizontal=True):
@@ -150,6 +129,5 @@ def curve_data(
     metrics = view.ask("metric_names")
     scores = [name for name in panels if name not in metrics]
     data = view.compute(sweep_report.curve_data, labels, scores, panels, x, points, each_seed)
-    return curves.by_reference(
-        data, view.ask("references", tuple(dict.fromkeys(key.sweep for key in labels)))
-    )
+    sweeps = tuple(dict.fromkeys(key.sweep for key in labels))
+    return curves.by_reference(data, view.ask("references", sweeps))

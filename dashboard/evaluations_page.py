@@ -3,7 +3,7 @@
 import streamlit as st
 
 from dashboard.view import View
-from dashboard.widgets import choose_many
+from dashboard.widgets import Nothing, choose_many, show_table
 from rpg.next_steps import command
 
 SHARES = {
@@ -14,26 +14,18 @@ SHARES = {
 def page(view: View) -> None:
     table = view.ask("evaluations")
     if table.empty:
-        st.text(
-            f"Nothing has been evaluated yet. By hand: {command('evaluate', 'MODEL', layout=view.layout)}"
-        )
-        return
+        by_hand = command("evaluate", "MODEL", layout=view.layout)
+        raise Nothing(f"Nothing has been evaluated yet. By hand: {by_hand}")
     left, right = st.columns(2)
     origins = sorted(table["origin"].unique())
-    chosen = choose_many(
-        "Origin", origins, "origin", [o for o in origins if o != "sweep"] or origins, column=left
-    )
+    others = [origin for origin in origins if origin != "sweep"]
+    chosen = choose_many("Origin", origins, "origin", others or origins, column=left)
     benchmarks = sorted(table["benchmark"].unique())
     on = choose_many("Benchmarks", benchmarks, "benchmarks", benchmarks, column=right)
     table = table[table["origin"].isin(chosen) & table["benchmark"].isin(on)]
     shares = {name: st.column_config.NumberColumn(label, format="percent") for name, label in SHARES.items()}
     names = {"standard_error": "± (s.e.)", "rules": "graded by", "draws": "samples/"}
-    st.dataframe(
-        table,
-        hide_index=True,
-        column_config={**shares, **names},
-        height=min(38 + 35 * len(table), 700),
-    )
+    show_table(table, 700, {**shares, **names})
     st.text(
         f"{len(table)} evaluations. The error is that of mean@k over problems. The samples of evaluations with the same "
         "folder under samples/ are the same. Unread answers count as wrong; a second reader, a computer algebra "

@@ -4,7 +4,9 @@ import streamlit as st
 
 from dashboard.view import View, choose_sweep, series_labels
 from dashboard.widgets import (
+    Nothing,
     choose,
+    choose_axis,
     choose_many,
     choose_part,
     rows_of,
@@ -14,7 +16,6 @@ from dashboard.widgets import (
     show_notices,
 )
 from rpg.report import charts, compute_curves, frontier
-from rpg.report.curves import X_TITLES
 from rpg.store.queries import Series
 
 KL, OVER_K, COMPUTE = "Accuracy against KL", "pass@k and maj@k", "Accuracy over compute"
@@ -24,8 +25,6 @@ PER = {"response": "per_response", "token": "per_token"}
 def page(view: View) -> None:
     columns = st.columns([2, 2, 1])
     sweep = choose_sweep(view, column=columns[0])
-    if not sweep:
-        return
     names = {key.variant: label for key, label in series_labels(view, [sweep]).items()}
     part = choose_part([KL, OVER_K, COMPUTE], "part")
     if part == KL:
@@ -38,8 +37,7 @@ def page(view: View) -> None:
     elif part == OVER_K:
         _over_k(view, sweep, names)
     else:
-        axis = choose("Compute", list(X_TITLES.values()), "axis", X_TITLES["tokens"], column=columns[1])
-        _over_compute(view, sweep, names, next(x for x, title in X_TITLES.items() if title == axis))
+        _over_compute(view, sweep, names, choose_axis(columns[1]))
 
 
 def _paths(view: View, sweep: str, names: dict[str, str], along: frontier.Along | None, per: str) -> None:
@@ -50,11 +48,10 @@ def _paths(view: View, sweep: str, names: dict[str, str], along: frontier.Along 
     data = frontier.paths(view.ask("frontier", sweep), paths, along, per)
     data = data[data["label"].isin(chosen)]
     if data.empty:
-        st.text(
+        raise Nothing(
             "Nothing to draw: no checkpoint of these variants has both an accuracy and a KL to the initial model. "
             "Evaluations by the embedded trainer measure this KL."
         )
-        return
     show_legend(labels, chosen)
     unit = f"nats {per.replace('_', ' ')}"
     for (direction, heading), column in zip(frontier.DIRECTIONS.items(), rows_of(2, 2), strict=True):
@@ -66,9 +63,8 @@ def _paths(view: View, sweep: str, names: dict[str, str], along: frontier.Along 
             chart = charts.frontier(part, labels, name=name, x=f"{heading}, {unit}")
             show_chart(chart, f"frontier {direction}")
     seeds = int(data["seeds"].max())
-    means = (
-        f"Means over {seeds} seeds, bars from the lowest to the highest seed." if seeds > 1 else "One seed."
-    )
+    bars = "bars from the lowest to the highest seed."
+    means = f"Means over {seeds} seeds, {bars}" if seeds > 1 else "One seed."
     st.text(
         f"Vertical: mean accuracy. Numbers at the points: {name}. {means} Higher is more accurate; further left is closer "
         "to the initial model."
@@ -81,8 +77,7 @@ def _over_k(view: View, sweep: str, names: dict[str, str]) -> None:
     shown = {variant: label for variant, label in names.items() if label in chosen}
     data = view.compute(frontier.over_k, sweep, shown)
     if data.empty:
-        st.text("No checkpoint has been evaluated on all benchmarks yet.")
-        return
+        raise Nothing("No checkpoint has been evaluated on all benchmarks yet.")
     show_legend(labels, chosen)
     headings = {
         "pass": "pass@k: at least one of k samples is right",
@@ -103,13 +98,9 @@ def _over_compute(view: View, sweep: str, names: dict[str, str], x: str) -> None
     chosen = choose_many("Variants", labels, "variants")
     series = {Series(sweep, variant): label for variant, label in names.items() if label in chosen}
     benchmarks = view.ask("benchmarks", (sweep,))
-    if (
-        not benchmarks
-        or not series
-        or (data := view.compute(compute_curves.measured, series, benchmarks, x)).empty
-    ):
-        st.text("No checkpoint of these variants has both an accuracy and a known compute.")
-        return
+    data = view.compute(compute_curves.measured, series, benchmarks, x) if benchmarks and series else ()
+    if not len(data):
+        raise Nothing("No checkpoint of these variants has both an accuracy and a known compute.")
     made = compute_curves.fits(data, chosen)
     show_chart(compute_curves.chart(data, made, labels, x), "over compute")
     show_grid(compute_curves.grid(made, x))

@@ -10,7 +10,7 @@ import pandas
 import streamlit as st
 
 from dashboard.view import View
-from dashboard.widgets import choose, notice, show_chart
+from dashboard.widgets import Nothing, choose, notice, show_chart, show_table
 from rpg.next_steps import command
 from rpg.report.nightly_bands import Number, comparable, judge, read_nights
 from rpg.report.run_digests import is_settled
@@ -21,8 +21,7 @@ SHIPPED = "shipped sweeps (configs/nightly)"
 def page(view: View) -> None:
     sets = night_folders(view.layout.home / "nightly")
     if not sets:
-        notice(f"No nights yet. Run one with: {command('nightly', layout=view.layout)}")
-        return
+        raise Nothing(f"No nights yet. Run one with: {command('nightly', layout=view.layout)}")
     nights = read_nights(sets[choose("Set of sweeps", list(sets), "set")], "")
     newest, before = nights[-1], nights[:-1]
     judged = judge(newest, before)[0] if "digests" in newest else []
@@ -36,12 +35,11 @@ def page(view: View) -> None:
     if tried := share_seen(nights):
         st.text(tried)
     st.subheader("Nights")
-    st.dataframe(table(nights), hide_index=True, height=min(38 + 35 * len(nights), 380))
+    show_table(table(nights), 380)
     st.subheader("Numbers")
     if name := choose("Number", sorted(newest["values"]), "number"):
         show_chart(chart(name, nights, judged), key="nightly")
-    numbers = pandas.DataFrame([row(number) for number in judged])
-    st.dataframe(numbers, hide_index=True, height=min(38 + 35 * len(judged), 460))
+    show_table(pandas.DataFrame([row(number) for number in judged]), 460)
 
 
 def night_folders(folder: Path) -> dict[str, Path]:
@@ -64,11 +62,8 @@ def share_seen(nights: list[dict[str, Any]], days: float = 30) -> str:
     tried = [fault for night in recent for fault in night.get("planted", {}).items()]
     unseen = [name for name, seen in tried if not seen]
     missed = f"; not seen: {', '.join(unseen)}" if unseen else ""
-    return (
-        f"Planted faults of the last {days:.0f} days: {len(tried) - len(unseen)} of {len(tried)} seen{missed}"
-        if tried
-        else ""
-    )
+    seen = f"{len(tried) - len(unseen)} of {len(tried)} seen{missed}"
+    return f"Planted faults of the last {days:.0f} days: {seen}" if tried else ""
 
 
 def state(night: Mapping[str, Any]) -> str:
@@ -76,9 +71,8 @@ def state(night: Mapping[str, Any]) -> str:
         return "failed"
     if night.get("accepted"):
         return "accepted"
-    return (
-        "as before" if is_settled(night) else str(night.get("said") or "bits changed").partition(" since ")[0]
-    )
+    said = str(night.get("said") or "bits changed")
+    return "as before" if is_settled(night) else said.partition(" since ")[0]
 
 
 def table(nights: list[dict[str, Any]]) -> pandas.DataFrame:

@@ -9,21 +9,24 @@ import streamlit as st
 
 from dashboard.view import View, choose_sweep
 from dashboard.widgets import (
+    RUN_LINK,
     SVG,
     address,
     choose,
     fragment,
     notice,
-    show_answer,
+    share_column,
     show_chart,
+    show_element,
     show_grid,
     show_legend,
     show_notices,
+    show_table,
 )
 from rpg.report import charts, curves, sweep_report, tables
 from rpg.report.conclusion import conclusion
 from rpg.report.summary import MEAN, Summary
-from rpg.store import StoreError, queries
+from rpg.store import StoreError
 from rpg.store.run_folder import RunFolder
 
 ORDER = ["running", "failed", "interrupted", "queued", "pending", "done"]
@@ -31,15 +34,12 @@ ORDER = ["running", "failed", "interrupted", "queued", "pending", "done"]
 
 def page(view: View) -> None:
     sweeps = view.ask("sweeps")
-    if sweeps.empty:
-        st.text("No sweeps yet.")
-        return
     left, right = st.columns([4, 1], vertical_alignment="bottom")
     sweep = choose_sweep(view, left)
     with right.popover(f"All {len(sweeps)} sweeps", width="stretch"):
         _all_sweeps(view, sweeps)
     summary = view.summary(sweep)
-    show_answer(summary.question, conclusion(summary))
+    show_element("answer", question=summary.question, answer=conclusion(summary))
     _pictures(view, summary)
     if grid := tables.spending_table(summary):
         with st.expander(summary.spending or grid.title):
@@ -65,44 +65,34 @@ def _all_sweeps(view: View, sweeps: pandas.DataFrame) -> None:
         words = st.text_input("Search", key="words", placeholder=hint).casefold().split()
         texts = (shown["sweep"] + " " + shown["tags"] + " " + shown["notes"]).str.casefold()
         shown = shown[[all(word in text for word in words) for text in texts]]
-    st.dataframe(
-        shown[columns],
-        hide_index=True,
-        column_config={
-            "open": st.column_config.LinkColumn("sweep", display_text="sweep=(.*)$"),
-            "share": st.column_config.ProgressColumn("finished", format="percent", min_value=0, max_value=1),
-            "created": st.column_config.DatetimeColumn("started", format="YYYY-MM-DD HH:mm"),
-        },
-        height=min(38 + 35 * len(shown), 400),
-    )
+    named = {
+        "open": st.column_config.LinkColumn("sweep", display_text="sweep=(.*)$"),
+        "share": share_column("finished"),
+        "created": st.column_config.DatetimeColumn("started", format="YYYY-MM-DD HH:mm"),
+    }
+    show_table(shown[columns], 400, named)
 
 
 def _pictures(view: View, summary: Summary) -> None:
     """What is real, and how it came about: every mark leads to the samples of two variants, or to a run."""
-    labels, sweep = [summary.labels[variant] for variant in summary.variants], summary.sweep
-    series = {queries.Series(sweep, variant): summary.labels[variant] for variant in summary.variants}
+    sweep, name, labels = summary.sweep, summary.headline, list(summary.series.values())
     left, right = st.columns(2)
-    judged = tables.judged(summary)
-    if len(judged):
-        against = tables.baseline_label(summary)
-        links = [
-            address("problems", sweep=sweep, variant=label, against=against) for label in judged["label"]
-        ]
+    against = {"sweep": sweep, "against": summary.baseline_label}
+    links = {label: address("problems", **against, variant=label) for label in labels}
+    if differences := charts.differences(summary, links):
         with left:
             st.text("What is real (filled), and what is within noise (hollow)")
-            chart = charts.differences(judged.assign(link=links), against, labels)
-            show_chart(chart.properties(usermeta=SVG), "differences")
-    with right if len(judged) else st.container():
+            show_chart(differences.properties(usermeta=SVG), "differences")
+    with right if differences else st.container():
         x = choose("Mean accuracy over", ["step", "tokens", "hours"], "x")
-        name = tables.headline(summary)
-        data = view.compute(sweep_report.curve_data, series, [name], [], x, None)
+        data = view.compute(sweep_report.curve_data, summary.series, [name], [], x, None)
         if data.empty:
             st.text("No checkpoint has been evaluated yet.")
             return
         first = view.ask("runs", sweep).drop_duplicates("variant").set_index("variant")["run"]
-        links = [address("run", sweep=sweep, run=first.get(variant, "")) for variant in data["variant"]]
+        runs = [address("run", sweep=sweep, run=first.get(variant, "")) for variant in data["variant"]]
         chart = curves.panel(
-            data.assign(link=links), labels, name=name, x=x, points=True, legend=False, height=300
+            data.assign(link=runs), labels, name=name, x=x, points=True, legend=False, height=300
         )
         chart.title = alt.Undefined
         show_chart(chart.properties(usermeta=SVG), "accuracy")
@@ -135,21 +125,15 @@ def _live(view: View, sweep: str) -> None:
     if "queued" not in counts:
         table = table.drop(columns="waits")
     table["run"] = [address("run", sweep=sweep, run=name) for name in table["run"]]
-    st.dataframe(
-        table.drop(columns="error"),
-        hide_index=True,
-        column_config={
-            "run": st.column_config.LinkColumn("run", display_text="run=(.*)$", width="medium"),
-            "progress": st.column_config.ProgressColumn(
-                "progress", format="percent", min_value=0, max_value=1
-            ),
-            "accuracy": st.column_config.NumberColumn("last mean accuracy", format="%.3f"),
-            "reward": st.column_config.NumberColumn("reward", format="%.3f"),
-            "where": st.column_config.TextColumn("running", width="medium"),
-            "waits": st.column_config.TextColumn("waits for", width="large"),
-        },
-        height=min(38 + 35 * len(table), 460),
-    )
+    columns = {
+        "run": RUN_LINK,
+        "progress": share_column("progress"),
+        "accuracy": st.column_config.NumberColumn("last mean accuracy", format="%.3f"),
+        "reward": st.column_config.NumberColumn("reward", format="%.3f"),
+        "where": st.column_config.TextColumn("running", width="medium"),
+        "waits": st.column_config.TextColumn("waits for", width="large"),
+    }
+    show_table(table.drop(columns="error"), 460, columns)
 
 
 def _row(view: View, record: dict[str, Any], accuracy: dict[str, float]) -> dict[str, Any]:

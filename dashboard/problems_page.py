@@ -5,8 +5,7 @@ import streamlit as st
 
 from dashboard.view import View, choose_sweep
 from dashboard.view import samples as stored
-from dashboard.widgets import choose, linked, notice, show_mathematics
-from rpg.report import tables
+from dashboard.widgets import Nothing, choose, choose_row, notice, share_column, show_mathematics
 from rpg.store import StoreError
 
 SHOWN = 8_000  # characters of a response; the page Run has the rest
@@ -15,31 +14,26 @@ SHOWN = 8_000  # characters of a response; the page Run has the rest
 def page(view: View) -> None:
     columns = st.columns([2, 2, 2, 1, 1])
     sweep = choose_sweep(view, column=columns[0])
-    if not sweep:
-        return
     summary = view.summary(sweep)
     names = {summary.labels[variant]: variant for variant in summary.variants}
     runs = view.ask("runs", sweep)
     scores = view.ask("scores", sweep)
     mine = choose("Variant", list(names), "variant", list(names)[-1] if names else None, column=columns[1])
-    other = choose("Against", list(names), "against", tables.baseline_label(summary), column=columns[2])
+    other = choose("Against", list(names), "against", summary.baseline_label, column=columns[2])
     benchmark = choose("Benchmark", summary.benchmarks, "benchmark", column=columns[3])
     if not (mine and benchmark):
-        st.text("Nothing has been evaluated yet.")
-        return
+        raise Nothing("Nothing has been evaluated yet.")
     pair = [names[mine], names[other]]
     of_pair = scores[(scores["benchmark"] == benchmark) & scores["variant"].isin(pair)]
     steps = [str(step) for step, part in of_pair.groupby("step") if set(part["variant"]) == set(pair)]
     if not steps:
-        st.text("These two variants have no evaluated step in common.")
-        return
+        raise Nothing("These two variants have no evaluated step in common.")
     step = int(choose("Step", steps, "step", steps[-1], column=columns[4]))
     variants = runs[runs["variant"].isin(pair)].set_index("run")["variant"].to_dict()
     problems = view.ask("problem_scores", sweep, tuple((run, step) for run in variants))
     table = compared(problems, variants, pair, benchmark)
     if table.empty:
-        st.text("These two variants have no problem in common.")
-        return
+        raise Nothing("These two variants have no problem in common.")
     won, lost = int((table["difference"] > 0).sum()), int((table["difference"] < 0).sum())
     st.text(
         f"{mine} does better on {won} of {len(table)} problems, worse on {lost}, and the same on "
@@ -47,29 +41,10 @@ def page(view: View) -> None:
     )
     if mine == other:
         notice("Both are the same variant: select another one to compare with.")
-    shares = {
-        name: st.column_config.ProgressColumn(label, format="percent", min_value=0, max_value=1)
-        for name, label in (("mine", mine), ("other", other))
-    }
-    event = st.dataframe(
-        table,
-        hide_index=True,
-        height=min(38 + 35 * len(table), 330),
-        column_config={
-            "problem_id": "problem",
-            **shares,
-            "difference": st.column_config.NumberColumn("difference", format="%+.3f"),
-            "samples": "samples each",
-        },
-        on_select="rerun",
-        selection_mode="single-row",
-        key="problems",
-    )
+    shown = {"problem_id": "problem", "mine": share_column(mine), "other": share_column(other)}
+    shown["difference"] = st.column_config.NumberColumn("difference", format="%+.3f")
     ids = table["problem_id"].tolist()
-    rows = event["selection"]["rows"] if event else []
-    requested = st.query_params.get("problem")
-    problem = ids[rows[0]] if rows and rows[0] < len(ids) else requested if requested in ids else ids[0]
-    linked("problem", problem)
+    problem = ids[choose_row(table, ids, "problem", shown | {"samples": "samples each"})]
     _responses(view, sweep, {mine: pair[0], other: pair[1]}, variants, benchmark, step, problem)
 
 

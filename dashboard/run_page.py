@@ -8,10 +8,9 @@ import streamlit as st
 
 from dashboard.view import View, choose_sweep
 from dashboard.view import samples as stored
-from dashboard.widgets import choose, choose_part, linked, notice, rows_of, show_chart
+from dashboard.widgets import Nothing, choose, choose_part, choose_row, notice, rows_of, show_chart
 from rpg.metrics import shown as shown_metrics
 from rpg.report import curves
-from rpg.store import StoreError
 from rpg.store.current import flat, how_it_came
 from rpg.store.run_folder import RunFolder
 from rpg.store.samples import GRADE_COLUMNS, SECOND, graded_by, gradings, read_grades, unread_form
@@ -25,14 +24,11 @@ PARTS = ("Curves", "Settings", "Samples")
 def page(view: View) -> None:
     left, middle, right = st.columns(3)
     sweep = choose_sweep(view, column=left)
-    if not sweep:
-        return
     names = view.ask("runs", sweep, True)["run"].tolist()  # superseded runs last
     name = choose("Run", names, "run", column=middle)
     other = choose("Compare settings with", ["", *names], "other", "", column=right)
     if not name:
-        st.text("This sweep has no runs yet.")
-        return
+        raise Nothing("This sweep has no runs yet.")
     record = view.ask("run", sweep, name)
     folder = view.layout.run(sweep, name)
     _show_facts(record, folder)
@@ -129,57 +125,33 @@ def differences(mine: dict[str, str], other: dict[str, str]) -> pandas.DataFrame
 def _samples(folder: RunFolder) -> None:
     benchmarks = [name for name in folder.benchmarks() if folder.eval_steps(name)]
     if not benchmarks:
-        st.text("Nothing has been evaluated yet.")
-        return
+        raise Nothing("Nothing has been evaluated yet.")
     first, second, third, fourth, fifth = st.columns([2, 1, 2, 1, 2])
     benchmark = choose("Benchmark", benchmarks, "benchmark", column=first)
     steps = [str(step) for step in folder.eval_steps(benchmark)]
     step = choose("Step", steps, "step", steps[-1], column=second)
     path = folder.eval_path(benchmark, int(step))
-    try:
-        drawn, again = graded_by(path) or UNRECORDED, gradings(path)
-    except StoreError as error:
-        notice(str(error))
-        return
+    drawn, again = graded_by(path) or UNRECORDED, gradings(path)
     rules = choose("Graded by", list(dict.fromkeys([drawn, *again])), "rules", drawn, column=third)
     other = again.get(rules) if rules != drawn else None
     kinds = ["all", "right", "wrong", "unread", "truncated", *(["changed"] if other else [])]
     kind = choose("Show", kinds, "show", "all", column=fourth)
     words = fifth.text_input("Search in problem, response and answer", key="search", bind="query-params")
-    try:
-        samples = stored(folder, benchmark, int(step))
-        if other is not None:
-            samples = regraded(samples, read_grades(other))
-            _changes(samples, drawn, rules)
-    except StoreError as error:
-        notice(str(error))
-        return
+    samples = stored(folder, benchmark, int(step))
+    if other is not None:
+        samples = regraded(samples, read_grades(other))
+        _changes(samples, drawn, rules)
     matches = matching(samples, kind, words or "")
     st.text(
         f"{len(matches)} of {len(samples)} samples"
         + (f", the first {ROWS} are shown" if len(matches) > ROWS else "")
     )
     shown = matches.head(ROWS)
-    preview = shown.assign(
-        problem=shown["problem"].str.slice(0, 300), response=shown["response"].str.slice(0, 300)
-    )
+    preview = shown.assign(**{name: shown[name].str.slice(0, 300) for name in ("problem", "response")})
     columns = "problem_id sample correct extracted answer reason tokens problem response".split()
-    event = st.dataframe(
-        preview[columns],
-        hide_index=True,
-        height=330,
-        on_select="rerun",
-        selection_mode="single-row",
-        key="samples",
-    )
-    rows = event["selection"]["rows"] if event else []
-    if len(shown):
-        names = [f"{row.problem_id}/{row.sample}" for row in shown.itertuples()]
-        linked_name = st.query_params.get("sample")
-        place = names.index(linked_name) if linked_name in names else 0
-        if rows and rows[0] < len(shown):
-            place = rows[0]
-        linked("sample", names[place])
+    names = [f"{row.problem_id}/{row.sample}" for row in shown.itertuples()]
+    place = choose_row(preview[columns], names, "sample")
+    if names:
         _sample(shown.iloc[place])
 
 

@@ -4,19 +4,20 @@ import streamlit as st
 
 from dashboard.view import REFRESH, View
 from dashboard.widgets import (
+    RUN_LINK,
     SVG,
+    Nothing,
     address,
     choose,
+    choose_axis,
     choose_part,
     fragment,
-    notice,
     rows_of,
     show_chart,
     show_grid,
     show_notices,
 )
 from rpg.next_steps import command
-from rpg.report.curves import X_TITLES
 from rpg.store import Layout, StoreError
 from rpg.study import study_report
 from rpg.study.registration import registration
@@ -30,8 +31,7 @@ ACCURACY = "accuracy"
 def page(view: View) -> None:
     names = studies(view.layout)
     if not names:
-        notice(f"No studies yet. Start with: {command('study', 'FILE', layout=view.layout)}")
-        return
+        raise Nothing(f"No studies yet. Start with: {command('study', 'FILE', layout=view.layout)}")
     columns = st.columns(3)
     name = choose("Study", names, "study", column=columns[0])
     _rerun_when_changed(view.layout, name, _state(view.layout, name))
@@ -53,9 +53,7 @@ def page(view: View) -> None:
             _show(part)
         _show(view.compute(study_report.cost, found))
     elif plan:
-        axis = choose("Compute", list(X_TITLES.values()), "axis", X_TITLES["tokens"], column=columns[1])
-        x = next(key for key, title in X_TITLES.items() if title == axis)
-        _show(view.compute(study_report.compute, plan, x))
+        _show(view.compute(study_report.compute, plan, choose_axis(columns[1])))
     else:
         _show(study_report.registered(found))
 
@@ -71,13 +69,8 @@ def _search(found: Material, columns: list[st.delta_generator.DeltaGenerator]) -
     with st.expander(f"{len(found.trials)} trials"):
         sweep = tuning_sweep(found.study)
         links = [_link(sweep, runs[0]) if len(runs) else None for runs in found.trials["run_ids"]]
-        st.dataframe(
-            found.trials.drop(columns=["run_ids", "pruned"]).assign(run=links),
-            hide_index=True,
-            column_config={
-                "run": st.column_config.LinkColumn("run", display_text="run=(.*)$", width="medium")
-            },
-        )
+        trials = found.trials.drop(columns=["run_ids", "pruned"]).assign(run=links)
+        st.dataframe(trials, hide_index=True, column_config={"run": RUN_LINK})
 
 
 def _link(sweep: str, run: str) -> str:

@@ -10,6 +10,8 @@ import streamlit as st
 from dashboard.run_page import setting_texts
 from dashboard.view import View, choose_sweep
 from dashboard.widgets import (
+    RUN_LINK,
+    Nothing,
     address,
     choose,
     choose_many,
@@ -17,6 +19,7 @@ from dashboard.widgets import (
     show_chart,
     show_grid,
     show_notices,
+    show_table,
 )
 from rpg.report import charts, tables
 from rpg.report.summary import MEAN
@@ -27,14 +30,12 @@ JUDGED, BY_SETTING = "Judged", "By setting"
 def page(view: View) -> None:
     left, middle, right = st.columns([2, 2, 3])
     sweep = choose_sweep(view, column=left)
-    if not sweep:
-        return
     if choose_part([JUDGED, BY_SETTING], "part") == BY_SETTING:
         by_setting(view, sweep)
         return
     usual = view.summary(sweep)
     names = {usual.labels[variant]: variant for variant in usual.variants}
-    baseline = choose("Baseline", list(names), "baseline", tables.baseline_label(usual), column=middle)
+    baseline = choose("Baseline", list(names), "baseline", usual.baseline_label, column=middle)
     benchmarks = choose_many("Benchmarks", usual.benchmarks, "benchmarks", column=right)
     same = names.get(baseline) == usual.baseline and benchmarks == usual.benchmarks
     summary = usual if same else view.summary(sweep, names.get(baseline), benchmarks)
@@ -53,11 +54,9 @@ def page(view: View) -> None:
             st.subheader("Accuracy" if grid.title.startswith("Accuracy on ") else grid.title)
             show_grid(grid, links=links)
         st.caption(" ".join(tables.caption(summary)))
-        judged = tables.judged(summary)
-        if len(judged):
+        if chart := charts.differences(summary):
             st.subheader("What is real")
-            labels = [summary.labels[variant] for variant in summary.variants]
-            show_chart(charts.differences(judged, baseline, labels), "differences")
+            show_chart(chart, "differences")
     show_notices(summary.notes, "notes")
     buttons = st.columns([1, 1, 1, 5])
     files = (
@@ -81,8 +80,7 @@ def by_setting(view: View, sweep: str) -> None:
     table = table.join(last[["step", *MEASURED]], how="left").reset_index()
     names = [name for name in table.columns if name not in ("run", "step", *MEASURED)]
     if not names:
-        st.text("The runs of this sweep do not differ in any setting.")
-        return
+        raise Nothing("The runs of this sweep do not differ in any setting.")
     left, middle, right = st.columns([3, 2, 1])
     pairs = [f"{name} = {value}" for name in names for value in dict.fromkeys(table[name])]
     filters = choose_many("Only runs with any of these settings", pairs, "only", [], column=left)
@@ -94,18 +92,8 @@ def by_setting(view: View, sweep: str) -> None:
         kept = kept.sort_values(order, ascending=order not in MEASURED, key=_numbers, kind="stable")
     if "run" in kept:
         kept = kept.assign(run=[address("run", sweep=sweep, run=name) for name in kept["run"]])
-    st.dataframe(
-        kept,
-        hide_index=True,
-        column_config={
-            "run": st.column_config.LinkColumn("run", display_text="run=(.*)$", width="medium"),
-            **{
-                name: st.column_config.NumberColumn(format="%.3f")
-                for name in (*MEASURED, "lowest", "highest")
-            },
-        },
-        height=min(38 + 35 * len(kept), 700),
-    )
+    digits = st.column_config.NumberColumn(format="%.3f")
+    show_table(kept, 700, {"run": RUN_LINK, **dict.fromkeys((*MEASURED, "lowest", "highest"), digits)})
     st.text(
         f"{len(kept)} {'groups' if by else 'runs'} of {len(table)} runs, at the last evaluation of each. Means over the "
         "runs of a group do not compare variants; the other part of this page does. Click a heading to sort."

@@ -7,7 +7,7 @@ from typing import Any
 import streamlit as st
 
 from dashboard.view import View, choose_sweep, series_labels
-from dashboard.widgets import HTML, choose, rows_of, show_chart, show_legend
+from dashboard.widgets import Nothing, choose, rows_of, show_chart, show_element, show_legend
 from rpg.report import charts
 from rpg.store.token_records import CLIPPED, VALUES, read_records, recorded_steps
 
@@ -17,21 +17,15 @@ COLOURS = {
     "log-probability, sampler": "sampler", "log-probability, reference": "reference",
     "policy minus sampler": "drift",
 }  # fmt: skip
-NOTHING = (
+NO_RECORDS = (
     "No records of tokens. Set training.token_records.every in a run or sweep file (how many steps from one record to the "
     "next); runs of the embedded trainer keep them from then on."
 )
-_RESPONSE = HTML.from_string("""<div style="font-family: monospace; line-height: 1.9; overflow-wrap: anywhere">
-{%- for text, colour, title, clipped in tokens -%}
-<span title="{{ title }}" style="white-space: pre-wrap; border-radius: 3px; padding: 2px 0; background: {{ colour }};
-{{ 'text-decoration: underline wavy;' if clipped }}">{{ text }}</span>{%- endfor %}</div>""")
 
 
 def page(view: View) -> None:
     first, second, third, fourth = st.columns([2, 2, 2, 2])
     sweep = choose_sweep(view, first)
-    if not sweep:
-        return
     names = {key.variant: label for key, label in series_labels(view, [sweep]).items()}
     folders = {
         (names[row.variant], str(row.seed)): view.layout.run(sweep, row.run)
@@ -39,12 +33,10 @@ def page(view: View) -> None:
         if row.variant in names
     }
     steps = {key: recorded_steps(folder) for key, folder in folders.items()}
-    recorded = list(
-        dict.fromkeys(label for label in names.values() if any(steps[k] for k in steps if k[0] == label))
-    )
+    with_records = {label for (label, _), found in steps.items() if found}
+    recorded = [label for label in dict.fromkeys(names.values()) if label in with_records]
     if not recorded:
-        st.text(NOTHING)
-        return
+        raise Nothing(NO_RECORDS)
     mine = choose("Variant", recorded, "variant", column=second)
     other = choose("Beside", ["none", *recorded], "beside", (recorded[1:] or ["none"])[0], column=third)
     pair = [mine] if other in ("none", mine) else [mine, other]
@@ -54,21 +46,17 @@ def page(view: View) -> None:
     first, second, third, fourth = st.columns([1, 3, 1, 3])
     step = choose("Step", [str(step) for step in common], "step", str(common[-1]) if common else None, first)
     if not step:
-        st.text("These variants have no recorded step of one seed in common.")
-        return
+        raise Nothing("These variants have no recorded step of one seed in common.")
     rows = {label: read_records(folders[label, seed], int(step)) for label in pair}
     prompts = {row["prompt"]: None for row in rows[mine]}
-    shared = [
-        text for text in prompts if all(any(row["prompt"] == text for row in part) for part in rows.values())
-    ]
+    of_both = set.intersection(*({row["prompt"] for row in part} for part in rows.values()))
+    shared = [text for text in prompts if text in of_both]
     prompt = choose("Prompt", shared or list(prompts), "prompt", column=second)
     chosen = {label: [row for row in part if row["prompt"] == prompt] for label, part in rows.items()}
     sample = choose("Response", [str(row["sample"]) for row in chosen[mine]], "sample", column=third)
     by = choose("Colour", list(COLOURS), "colour", column=fourth)
-    shown = {
-        label: next((r for r in part if str(r["sample"]) == sample), None) for label, part in chosen.items()
-    }
-    _show_responses({label: row for label, row in shown.items() if row}, COLOURS[by], by)
+    shown = {label: row for label, part in chosen.items() for row in part if str(row["sample"]) == sample}
+    _show_responses(shown, COLOURS[by], by)
     st.text(f"All recorded tokens of step {step}:")
     show_legend(list(names.values()), pair)
     for name, column in zip(("ratio", "advantage"), rows_of(2, 2), strict=True):
@@ -90,7 +78,7 @@ def _show_responses(shown: Mapping[str, Mapping[str, Any]], field: str, heading:
             st.text(
                 f"{label}: reward {row['reward']:g}, {len(tokens)} tokens, optimizer step {row['optimizer_step']}"
             )
-            st.html(_RESPONSE.render(tokens=tokens))
+            show_element("response", tokens=tokens)
     st.text(
         f"Colour: {heading}, from blue (−{most:.3g}) over none (0) to orange ({most:.3g}). Wavy: clipped, without a "
         "gradient from the advantage. Point at a token for its numbers."

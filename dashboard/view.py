@@ -11,7 +11,7 @@ import duckdb
 import pandas
 import streamlit as st
 
-from dashboard.widgets import choose, fragment, notice, show_notices
+from dashboard.widgets import Nothing, choose, fragment, notice, show_notices
 from rpg.next_steps import command
 from rpg.report import labels, summary
 from rpg.report.shared_page import Choice, shared_page
@@ -97,10 +97,8 @@ def with_results(page: Callable[[View], None]) -> Callable[[], None]:
         view = newest_view()
         if view is not None:
             try:
-                page(view)
-                show_notices(view.ask("warnings"), "files or lines could not be read")
-            except StoreError as error:
-                notice(str(error))
+                for part in (page, _show_unreadable):
+                    _show(part, view)
             except duckdb.Error as error:
                 if isinstance(error, duckdb.ProgrammingError | duckdb.DataError):  # a mistake in our query
                     raise
@@ -108,6 +106,20 @@ def with_results(page: Callable[[View], None]) -> Callable[[], None]:
         _rerun_when_newer(view.version if view else "")
 
     return run
+
+
+def _show(part: Callable[[View], None], view: View) -> None:
+    """A part of a page, or in one line why it is missing."""
+    try:
+        part(view)
+    except Nothing as why:
+        st.text(str(why))
+    except StoreError as error:
+        notice(str(error))
+
+
+def _show_unreadable(view: View) -> None:
+    show_notices(view.ask("warnings"), "files or lines could not be read")
 
 
 def service_problems(home: Path) -> list[str]:
@@ -132,10 +144,10 @@ def freeze_imports() -> None:
 
 
 def choose_sweep(view: View, column: Any = None) -> str:
-    """Select a sweep; "", with a line on the page, if there is none."""
+    """Select a sweep. Raises Nothing: there is none."""
     sweeps = view.ask("sweeps")["sweep"].tolist()
     if not sweeps:
-        (column or st).text("No sweeps yet.")
+        raise Nothing("No sweeps yet.")
     return choose("Sweep", sweeps, "sweep", column=column)
 
 

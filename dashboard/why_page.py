@@ -4,14 +4,7 @@ import streamlit as st
 
 from dashboard.compare_page import HOW, curve_data
 from dashboard.view import View, choose_sweep, series_labels
-from dashboard.widgets import (
-    choose,
-    choose_many,
-    choose_part,
-    show_chart,
-    show_legend,
-    show_panels,
-)
+from dashboard.widgets import Nothing, choose, choose_many, choose_part, show_chart, show_legend, show_panels
 from rpg.metrics import groups
 from rpg.next_steps import command
 from rpg.report import charts, curves
@@ -26,8 +19,6 @@ Labels = dict[queries.Series, str]
 def page(view: View) -> None:
     with st.sidebar:
         sweep = choose_sweep(view)
-        if not sweep:
-            return
         names = series_labels(view, [sweep])
         chosen = choose_many("Variants", list(names.values()), "variants")
     shown = {key: label for key, label in names.items() if label in chosen}
@@ -44,14 +35,13 @@ def _curves(view: View, shown: Labels, labels: list[str], metrics: tuple[str, ..
     metrics = tuple(name for name in metrics if name in measured)
     data = curve_data(view, shown, metrics, "step")
     if data.empty:
-        st.text("Nothing measured yet.")
-        return
+        raise Nothing("Nothing measured yet.")
     two = int(data["seeds"].max()) == 2
     each = curve_data(view, shown, metrics, "step", each_seed=True) if two else None
     constants = curves.constant(data, curves.panels_of(data, metrics))
     drawn = data[~data["name"].isin(list(constants))]
     if len(drawn):
-        panels = curves.panels(drawn, labels, metrics, each=each, mean=each is None, height=190, linked=True)
+        panels = curves.panels(drawn, labels, metrics, each=each, height=190, linked=True)
         show_panels(panels, [label for label in labels if label in set(data["label"])], "curves")
     lines = [*curves.explanation(data, each=each is not None), curves.folded(constants), HOW]
     st.text(" ".join(filter(None, lines)))
@@ -60,8 +50,7 @@ def _curves(view: View, shown: Labels, labels: list[str], metrics: tuple[str, ..
 def _audit(view: View, shown: Labels, names: Labels) -> None:
     reports = view.ask("audits")
     if not reports:
-        st.text(f"No audits yet. Make one with: {command('audit', layout=view.layout)}")
-        return
+        raise Nothing(f"No audits yet. Make one with: {command('audit', layout=view.layout)}")
     left, right = st.columns(2)
     audit = choose("Audit", list(reports), "audit", column=left)
     reference = REFERENCES[choose("Reference of the KL", list(REFERENCES), "reference", column=right)]
@@ -72,8 +61,7 @@ def _audit(view: View, shown: Labels, names: Labels) -> None:
         labels.setdefault(algorithm[key], label)
     rows = charts.audited(reports[audit], list(labels))
     if rows.empty:
-        st.text("This audit covers none of the selected variants' algorithms.")
-        return
+        raise Nothing("This audit covers none of the selected variants' algorithms.")
     rows = rows[rows["reference"] == reference]
     show_chart(charts.audit(rows.assign(label=rows["loss"].map(labels)), list(names.values())), "audit")
     st.text(

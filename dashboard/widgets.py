@@ -8,15 +8,18 @@ import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any, TypeVar, cast
 from urllib.parse import quote, urlencode
 
 import altair as alt
 import jinja2
+import pandas
 import streamlit as st
 from altair.utils.schemapi import disable_debug_mode
 
 from rpg.report import theme
+from rpg.report.curves import X_TITLES
 from rpg.report.linked_panels import PICKED, linked_panels, picked
 from rpg.report.tables import Grid
 
@@ -24,13 +27,14 @@ disable_debug_mode()  # Altair would validate every part of every chart: a quart
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
-HTML = jinja2.Environment(autoescape=True)
-_LEGEND = HTML.from_string("""
-<div style="display: flex; flex-wrap: wrap; gap: .2rem 1.4rem; font-size: .88rem">
-{% for label, colour, stops in entries %}<span><span style="display: inline-block; width: 34px; height: 3px;
- margin-right: 7px; vertical-align: middle;
- background: repeating-linear-gradient(90deg, {% for kind, start, end in stops %}{{ ', ' if not loop.first }}{{
- colour if kind else 'transparent' }} {{ start }}px {{ end }}px{% endfor %})"></span>{{ label }}</span>{% endfor %}</div>""")
+_ELEMENTS = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(Path(__file__).with_name("elements")), autoescape=True
+)
+
+
+def show_element(name: str, **values: Any) -> None:
+    """A piece of HTML from `elements/`, in which all values are escaped."""
+    st.html(_ELEMENTS.get_template(f"{name}.html").render(values))
 
 
 def show_legend(labels: Sequence[str], shown: Sequence[str]) -> None:
@@ -41,13 +45,17 @@ def show_legend(labels: Sequence[str], shown: Sequence[str]) -> None:
         for label, (colour, dash) in theme.line_styles(labels).items()
         if label in shown
     ]
-    st.html(_LEGEND.render(entries=entries))
+    show_element("legend", entries=entries)
 
 
 def _stops(dash: Sequence[int]) -> list[tuple[bool, int, int]]:
     """A dash pattern as CSS draws it: (drawn, from, to) in pixels."""
     ends = itertools.accumulate(dash)
     return [(i % 2 == 0, end - length, end) for i, (length, end) in enumerate(zip(dash, ends, strict=True))]
+
+
+class Nothing(Exception):
+    """Ends a page that has nothing more to show; its text says why."""
 
 
 def rows_of(count: int, across: int = 3) -> Iterator[Any]:
@@ -120,6 +128,13 @@ def choose_many(
         return linked(key, list(st.multiselect(label, options, key=key, persist_state="session")))
 
 
+def choose_axis(column: Any) -> str:
+    """Select what stands for compute, among the axes of curves."""
+    titles = list(X_TITLES.values())
+    title = choose("Compute", titles, "axis", X_TITLES["tokens"], column=column)
+    return list(X_TITLES)[titles.index(title)]
+
+
 def choose_part(options: Sequence[str], key: str, default: str | None = None) -> str:
     """A row of buttons that selects the part of the page to show; in the URL under `key`."""
     _initialise("Part", key, options, [default or options[0]], many=False)
@@ -159,40 +174,8 @@ def address(page: str, **selection: str) -> str:
     return f"./{page}?{urlencode(selection, quote_via=quote)}"
 
 
-_TABLE = HTML.from_string("""
-<style>
-  .rpg { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 0.92rem; }
-  .rpg th, .rpg td { padding: .28rem .8rem; text-align: right; white-space: nowrap; border: none; }
-  .rpg th:first-child, .rpg td:first-child { text-align: left; white-space: normal; overflow-wrap: anywhere;
-    min-width: 12rem; }
-  .rpg thead th { border-top: 2px solid currentColor; border-bottom: 1px solid currentColor; font-weight: 600; }
-  .rpg tbody tr:last-child td { border-bottom: 2px solid currentColor; }
-  .rpg a { color: inherit; text-decoration: underline dotted; text-underline-offset: 3px; } .rpg .bold { font-weight: 700; }
-  .rpg .better { color: {{ '#3fc79a' if dark else '#007a58' }}; font-weight: 600; }
-  .rpg .worse { color: {{ '#ff9a5c' if dark else '#b34a00' }}; font-weight: 600; }
-  .rpg .noise { opacity: .7; } .rpgscroll { overflow-x: auto; }
-  .rpg.prose th, .rpg.prose td { text-align: left; } .rpg.prose td:last-child { white-space: normal; min-width: 16rem; }
-</style>
-<div class="rpgscroll"><table class="rpg {{ 'prose' if prose }}">
-<thead><tr>{% for name in grid.header %}<th>{{ name }}</th>{% endfor %}</tr></thead>
-<tbody>{% for row in grid.rows %}<tr>{% for cell in row %}
-<td class="{{ 'bold' if cell.bold }} {{ kinds.get(cell.text, '') if not loop.first }}">
-{%- if loop.first and cell.text in links -%}
-<a href="{{ links[cell.text] }}" target="_self">{{ cell.text }}</a>{% else %}{{ cell.text }}{% endif %}</td>
-{% endfor %}</tr>{% endfor %}</tbody></table></div>""")
-
-
 SVG = {"embedOptions": {"renderer": "svg", "loader": {"target": "_self"}}}
 """Marks that are links need to be elements: a keyboard reaches them, and a screen reader names them."""
-_ANSWER = HTML.from_string("""<div style="max-width: 62rem">
-{% if question %}<div style="opacity: .75; overflow-wrap: anywhere">{{ question }}</div>{% endif %}
-<div style="font-size: 1.45rem; line-height: 1.35; font-weight: 600; margin: .3rem 0; overflow-wrap: anywhere">
-{{- answer }}</div>
-</div>""")
-
-
-def show_answer(question: str, answer: str) -> None:
-    st.html(_ANSWER.render(question=question, answer=answer))
 
 
 def notice(text: str) -> None:
@@ -206,6 +189,36 @@ def show_notices(lines: Sequence[str], what: str) -> None:
     with st.expander(f"{len(lines)} {what}") if len(lines) > 3 else st.container():
         for line in lines:
             notice(line)
+
+
+RUN_LINK = st.column_config.LinkColumn("run", display_text="run=(.*)$", width="medium")
+
+
+def share_column(label: str) -> Any:
+    """A column of shares, as bars."""
+    return st.column_config.ProgressColumn(label, format="percent", min_value=0, max_value=1)
+
+
+def show_table(
+    frame: pandas.DataFrame, most: int, columns: Mapping[str, Any] | None = None, **options: Any
+) -> Any:
+    """A data frame without its index, as high as its rows are, but at most `most` pixels."""
+    height = min(38 + 35 * len(frame), most)
+    return st.dataframe(frame, hide_index=True, height=height, column_config=columns, **options)
+
+
+def choose_row(
+    frame: pandas.DataFrame, names: Sequence[str], key: str, columns: Mapping[str, Any] | None = None
+) -> int:
+    """A table, and the number of its selected row: the one that was clicked, else that of the URL, else the first. Its name
+    is in the URL under `key`."""
+    event = show_table(frame, 330, columns, on_select="rerun", selection_mode="single-row", key=f"{key}s")
+    clicked = [row for row in (event["selection"]["rows"] if event else []) if row < len(names)]
+    requested = st.query_params.get(key)
+    place = clicked[0] if clicked else names.index(requested) if requested in names else 0
+    if names:
+        linked(key, names[place])
+    return place
 
 
 def show_mathematics(text: str) -> None:
@@ -239,7 +252,7 @@ _FORMULA = re.compile(
 def show_grid(grid: Grid, prose: bool = False, links: Mapping[str, str] | None = None) -> None:
     """A table with all text escaped. `prose`: a table without numbers. `links`: targets of first cells."""
     kinds = {"better": "better", "worse": "worse", "within noise": "noise"}
-    st.html(_TABLE.render(grid=grid, kinds=kinds, prose=prose, dark=dark(), links=links or {}))
+    show_element("grid", grid=grid, kinds=kinds, prose=prose, dark=dark(), links=links or {})
 
 
 def dark() -> bool:

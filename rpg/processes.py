@@ -21,6 +21,8 @@ _PR_SET_PDEATHSIG = 1
 _OWNER = "RPG_OWNED_BY"  # not RPG_OWNER, by which older versions end what they cannot read
 BUSY = 75
 """Exit code of a process when another one is already doing the same work."""
+LOST = 71
+"""Exit code of a training that was ended by what runs it, not by a fault of its own: it is worth starting again."""
 PARENT = "RPG_PARENT"
 """Environment variable with the id of the process that started this one, until it calls `die_with_parent`."""
 

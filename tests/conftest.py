@@ -44,7 +44,6 @@ GROUPS = {
             "prefect_pages",
             "notifications",
             "reconcile",
-            "schedule",
             "serve",
             "schedule_checks",
             "access",
@@ -65,7 +64,7 @@ GROUPS = {
     "memory": ["flows/test_out_of_memory"],
     "fuzz": ["config/test_fuzz"],
     "wheel": ["package/test_wheel"],
-    "postgres": ["operations/test_postgres"],
+    "guarded": ["operations/test_guarded"],
     "ray": ["evaluation/test_ray", "verl/test_launch_cluster"],
     "verl": [
         *(f"verl/test_inside_{name}" for name in ("adapters", "driver", "prefetch", "registry", "update")),

@@ -32,12 +32,12 @@ ROOMS = (
     _room("rpg.processes", "processes on this machine, and children that end with their parent"),
     _room("rpg.web", "access control of a port: host names, origins, the password"),
     _room("rpg.stats", "estimates, intervals, tests of differences, power", outside="numpy scipy"),
-    _room("rpg.metrics", "every metric of a training step, declared once"),
+    _room("rpg.metrics", "every metric of a training step, declared once", outside="yaml"),
     _room("rpg.provenance", "the source files, packages and machine that computed a training"),
     _room(
         "rpg.fork_server", "programs forked from a process that has imported their modules", "rpg.processes rpg.provenance"
     ),
-    _room("rpg.catalogue", "what an algorithm is, as data", "rpg.errors", "pydantic rich"),
+    _room("rpg.catalogue", "what an algorithm is, as data", "rpg.errors", "pydantic rich yaml"),
     _room("rpg.losses", "pure torch functions: losses, divergences, advantages, aggregation", "rpg.catalogue", "torch"),
     _room(
         "rpg.auditing", "exact bias and variance of a loss on enumerable policies",

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "extending.md").read_text()
 BLOCK = re.compile(
     r"^(?:At the end of|In|A new file,) `(?P<path>[^`]+)`(?:, (?P<how>above|instead of) `(?P<anchor>[^`]+)`)?:\n"
-    r"```python\n(?P<code>.*?)^```$",
+    r"```(?:python|yaml)\n(?P<code>.*?)^```$",
     re.S | re.M,
 )
 SWEEP = """\
@@ -101,7 +101,9 @@ def test_each_recipe_touches_as_many_files_as_its_heading_says():
         "A divergence": 2, "An algorithm": 1, "A task type": 3, "A verifier": 3, "A metric": 1, "A back end": 2,
         "A page": 2,
     }  # fmt: skip
-    assert sum(len(blocks) for _, _, blocks in recipes()) == PAGE.count("```python"), "a block nobody applies"
+    assert sum(len(blocks) for _, _, blocks in recipes()) == len(re.findall("```[py]", PAGE)), (
+        "a block nobody applies"
+    )
 
 
 REFUSALS = """
@@ -153,7 +155,7 @@ def test_the_audit_proves_a_right_divergence_and_exposes_a_wrong_one(audited):
 def test_what_is_not_declared_is_refused(audited):
     prefix, half = audited["said"]
     assert "divergence jeffreys does not declare; accepted: token, sequence" in prefix
-    assert "'jeffreys' is missing in rpg/catalogue/divergences.py" in half
+    assert "'jeffreys' is missing in rpg/catalogue/divergences.yaml" in half
 
 
 def test_a_forgotten_registration_is_an_error_that_says_where(tree, tmp_path):

@@ -47,7 +47,7 @@ ROOMS: dict[str, tuple[list[str], list[str]]] = {
     "stats": (
         ["rpg/stats/*.py"],
         [
-            "tests/test_stats.py",
+            "tests/stats",
             "tests/study/test_saturating_curves.py",
             "tests/study/test_search_and_problems.py",
         ],

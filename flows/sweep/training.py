@@ -11,14 +11,14 @@ from pydantic import TypeAdapter, ValidationError
 from flows.machine import programs
 from flows.machine.children import Child, Stopped
 from flows.machine.disk_space import WaitingNote
-from flows.machine.ray_cluster import LOST, Remote
+from flows.machine.ray_cluster import Remote
 from flows.machine.slots import Held, need_of
 from flows.machine.slurm_queue import submission
 from flows.sweep.context import Context, RunFailed
 from flows.sweep.sharing import take_over
 from rpg.config.backend import BACKENDS, Backend, BackendSection, OnNodes, OnSlurm
 from rpg.errors import UserError
-from rpg.processes import BUSY
+from rpg.processes import BUSY, LOST
 from rpg.store import RunFolder
 from rpg.store.live_status import TRAINING, read_progress
 from rpg.store.run_folder import pending_evaluations
@@ -57,15 +57,16 @@ def train_run(folder: RunFolder, context: Context) -> None:
         space = context.disk.reserve(folder, context.children.stopping)
         with space, slot(folder, backend, context) as held:
             clear_waiting(folder)
-            if folder.failed_path.exists():  # kept, for those who look back
-                folder.failed_path.replace(folder.path / f"FAILED-{max(folder.next_attempt() - 1, 0)}.json")
+            _put_failure_aside(folder)
             began = time.time()
             child = _start(folder, backend, context, held)
             code = context.children.wait(child)
+        before, newest = newest, (folder.checkpoint_steps() or [-1])[-1]
+        losses = (0 if newest > before else losses) + (code == LOST)
         if isinstance(child, Remote):
-            before, newest = newest, (folder.checkpoint_steps() or [-1])[-1]
-            losses = (0 if newest > before else losses) + (code == LOST)
-            code = _settle(folder, child, losses, backend.attempts, context)
+            _settle(folder, child, context)
+        if code == LOST:
+            _note_loss(folder, child, losses, backend.attempts, context)
         wait = min(LEASE_SECONDS * BACKOFF ** max(losses - 1, 0), LONGEST)
         if code in (BUSY, LOST) and context.children.stopping.wait(wait):
             raise Stopped
@@ -112,17 +113,19 @@ def _is_queued(folder: RunFolder, backend: BackendSection, context: Context) -> 
     return is_slurm and context.children.slurm(folder.path.parent).has(folder)
 
 
-def _settle(folder: RunFolder, child: Remote, losses: int, attempts: int, context: Context) -> int:
-    """The exit code of a training on a cluster, after what its end means for the run's folder; RunFailed when the cluster
-    cannot run it, has lost it too often, or its files do not get here.
+def _put_failure_aside(folder: RunFolder) -> None:
+    """FAILED.json of an earlier attempt is kept, for those who look back."""
+    if folder.failed_path.exists():
+        folder.failed_path.replace(folder.path / f"FAILED-{max(folder.next_attempt() - 1, 0)}.json")
+
+
+def _settle(folder: RunFolder, child: Remote, context: Context) -> None:
+    """What the end of a training on a cluster means for its folder; RunFailed when the cluster cannot run it, or its files
+    do not get here.
     """
     clear_waiting(folder)
-    refused, lost, code = child.answer.get("refused"), child.answer.get("lost"), child.returncode or 0
-    if lost and losses >= attempts:
-        refused = f"lost {losses} times in a row without a new checkpoint (backend.attempts), the last time because {lost}"
-    elif lost:
-        context.owner.log(f"{folder.name}: {lost}; it is restarted and continues from its last checkpoint")
-    if code == 0 and not refused and not _arrived(folder, child.answer["newest"], context):
+    refused = child.answer.get("refused")
+    if child.returncode == 0 and not _arrived(folder, child.answer["newest"], context):
         refused = (
             f"the node {child.answer['node']} wrote checkpoint {child.answer['newest']}, which this machine "
             f"does not see after {SHARED_SECONDS:.0f} s: the data folder must be on storage that both share"
@@ -130,7 +133,19 @@ def _settle(folder: RunFolder, child: Remote, losses: int, attempts: int, contex
     if refused:
         write_failed(folder, refused)
         raise RunFailed(f"{folder.name}: {refused}")
-    return code
+
+
+def _note_loss(folder: RunFolder, child: Child, losses: int, attempts: int, context: Context) -> None:
+    """Say that a training was lost and starts again; RunFailed when that happened too often without a new checkpoint."""
+    failed = folder.read_failed() or {}
+    lost = child.answer.get("lost") if isinstance(child, Remote) else None
+    lost = lost or failed.get("error") or "what runs it ended it"
+    if losses >= attempts:
+        why = f"lost {losses} times in a row without a new checkpoint (backend.attempts), the last time because {lost}"
+        write_failed(folder, why, **{name: failed.get(name) for name in ("step", "log", "tail")})
+        raise RunFailed(f"{folder.name}: {why}")
+    _put_failure_aside(folder)
+    context.owner.log(f"{folder.name}: {lost}; it is restarted and continues from its last checkpoint")
 
 
 def _arrived(folder: RunFolder, step: int, context: Context) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,28 +16,10 @@ DATA = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 HUB = re.compile(r"([\w.-]+/[\w.-]+)(?::([\w.-]*))?(?::(.+))?")
 """An id on the hub, with a configuration and a split where they are given: `openai/gsm8k:main:test`."""
 _HELD_OUT = re.compile(r"test|valid|dev|eval|held", re.IGNORECASE)
-_TRL = {
-    "max_steps": "training.steps", "learning_rate": "training.optimizer.learning_rate",
-    "lr_scheduler_type": "training.optimizer.schedule", "warmup_steps": "training.optimizer.warmup_steps",
-    "weight_decay": "training.optimizer.weight_decay", "num_iterations": "training.epochs",
-    "num_generations": "rollout.group_size", "max_completion_length": "rollout.max_response_tokens",
-    "max_prompt_length": "rollout.max_prompt_tokens", "temperature": "rollout.temperature", "top_p": "rollout.top_p",
-    "top_k": "rollout.top_k", "min_p": "rollout.min_p", "beta": "algorithm.beta", "epsilon": "algorithm.clip.low",
-    "epsilon_high": "algorithm.clip.high",
-}  # fmt: skip
-_VERL = {
-    "actor_rollout_ref.model.path": "model.path", "actor_rollout_ref.rollout.n": "rollout.group_size",
-    "actor_rollout_ref.rollout.temperature": "rollout.temperature", "data.max_prompt_length": "rollout.max_prompt_tokens",
-    "data.max_response_length": "rollout.max_response_tokens", "data.train_batch_size": "training.prompts_per_step",
-    "actor_rollout_ref.actor.ppo_mini_batch_size": "training.mini_batch_prompts",
-    "actor_rollout_ref.actor.optim.lr": "training.optimizer.learning_rate",
-    "actor_rollout_ref.actor.kl_loss_coef": "algorithm.beta", "trainer.total_training_steps": "training.steps",
-}  # fmt: skip
-_ADVANTAGES = {"grpo": "grpo", "rloo": "rloo", "reinforce_plus_plus": "reinforce-pp"}
-_LOSSES = {
-    "grpo": "seq-mean-token-mean", "bnpo": "token-mean", "dapo": "token-mean", "dr_grpo": "seq-mean-token-sum-norm",
-}  # fmt: skip
-"""TRL's loss types differ in how they average; dynamic sampling and the rest of DAPO are not among TRL's."""
+_KNOWN: dict[str, dict[str, str]] = tomllib.loads(
+    Path(__file__).with_name("settings.toml").read_text("utf-8")
+)
+"""What is taken over, by trainer, and the advantages and losses that have a counterpart."""
 
 
 @dataclass
@@ -97,16 +80,17 @@ def _verl(path: Path) -> Source:
             f"{path}: starts {given.trainer}; accepted are commands of verl (overrides a.b=value)"
         )
     kl, estimator = "actor_rollout_ref.actor.use_kl_loss", "algorithm.adv_estimator"
-    source = _taken(given, path.stem, _VERL, f"data.train_files data.val_files {estimator} {kl}")
+    source = _taken(given, path.stem, _KNOWN["verl"], f"data.train_files data.val_files {estimator} {kl}")
     for key, files in (("train", source.train), ("val", source.held_out)):
         value = given.values.get(f"data.{key}_files", [])
         files += [value] if isinstance(value, str) else map(str, value)
     name = str(given.values.get(estimator, "gae"))
-    if name not in _ADVANTAGES:
+    advantages = _KNOWN["advantages"]
+    if name not in advantages:
         source.remarks.append(f"{estimator}={name} has no counterpart that is taken over: GRPO is taken")
     if not given.values.get(kl):
         source.settings["algorithm.beta"] = 0.0
-    source.settings["algorithm.name"] = _ADVANTAGES.get(name, "grpo")
+    source.settings["algorithm.name"] = advantages.get(name, "grpo")
     return source
 
 
@@ -152,9 +136,9 @@ class _Script:
             del self.given.unresolved[name]
         values = self.given.values
         others = "loss_type per_device_train_batch_size gradient_accumulation_steps reward_weights"
-        source = _taken(self.given, self.path.stem, _TRL, others)
+        source = _taken(self.given, self.path.stem, _KNOWN["trl"], others)
         loss = str(values.get("loss_type", "dapo"))  # TRL 1.16's default, as that of beta
-        if loss not in _LOSSES:
+        if loss not in _KNOWN["losses"]:
             source.remarks.append(
                 f"loss_type {loss!r} is not taken over: GRPO with averages over all tokens is taken"
             )
@@ -164,8 +148,8 @@ class _Script:
         prompts = max(1, rows * int(values.get("gradient_accumulation_steps", 1)) // group)
         source.settings = {
             "algorithm.name": "dr-grpo" if loss == "dr_grpo" else "grpo", "algorithm.beta": 0.0,
-            "algorithm.loss_agg_mode": _LOSSES.get(loss, "token-mean"), **source.settings, "rollout.group_size": group,
-            "training.prompts_per_step": prompts, "training.mini_batch_prompts": prompts,
+            "algorithm.loss_agg_mode": _KNOWN["losses"].get(loss, "token-mean"), **source.settings,
+            "rollout.group_size": group, "training.prompts_per_step": prompts, "training.mini_batch_prompts": prompts,
         }  # fmt: skip
         if source.settings["algorithm.beta"] > 0:
             source.settings["algorithm.reference"] = "fixed"

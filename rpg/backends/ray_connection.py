@@ -14,6 +14,10 @@ class ClusterError(UserError):
     """A Ray cluster that cannot be used; `str(error)` is one line."""
 
 
+class RayNotUp(ClusterError):
+    """A Ray that was to be started here, or was there a moment ago, and is not: worth another attempt."""
+
+
 def use_token() -> None:
     """Make Ray use the authentication token, if there is one: it must be told to. Call before ray is imported."""
     token = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or "~/.ray/auth_token").expanduser()

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 
 from rpg.errors import UserError
-from rpg.processes import BUSY, die_with_parent
+from rpg.processes import BUSY, LOST, die_with_parent
 from rpg.store.atomic_files import StoreError
 from rpg.store.run_folder import RunFolder
 from rpg.store.run_writer import claim_run, release_run, renew_lease, write_failed
@@ -30,6 +30,10 @@ class TrainingFailed(UserError):
     def __init__(self, message: str, log: Path | None = None, tail: list[str] | None = None):
         super().__init__(message)
         self.log, self.tail = log, tail
+
+
+class TrainingLost(TrainingFailed):
+    """What runs the training ended it (its driver was killed, its Ray did not start): it can be started again."""
 
 
 def run_training(
@@ -108,7 +112,7 @@ def _failed(folder: RunFolder, error: Exception) -> int:
     except (OSError, UserError) as unwritten:  # a full disk may not even take this
         with contextlib.suppress(OSError):
             print(f"FAILED.json cannot be written: {unwritten}", file=sys.stderr, flush=True)
-    return 1
+    return LOST if isinstance(error, TrainingLost) else 1
 
 
 def _beat(folder: RunFolder, stop: threading.Event, end: Callable[[], None], parent: int | None) -> None:

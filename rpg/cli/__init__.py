@@ -28,7 +28,8 @@ _COMMANDS = {
 
 def load() -> typer.Typer:
     """The application with all its commands."""
-    app: typer.Typer = import_module("rpg.cli.app").app
+    from rpg.cli.app import Command, app
+
     for module in _MODULES:
         import_module(f"rpg.cli.{module}")
     titles = {name: title for title, names in _COMMANDS.items() for name in names.split()}
@@ -36,7 +37,7 @@ def load() -> typer.Typer:
         entry.name or getattr(entry.callback, "__name__", ""): entry for entry in app.registered_commands
     }
     for name, entry in commands.items():
-        entry.rich_help_panel = titles[name]
+        entry.rich_help_panel, entry.cls = titles[name], Command
     app.registered_commands = [commands[name] for name in titles]
     return app
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from rpg.cli.app import Home, app, complain, layout_at, refuse, say
 
@@ -17,25 +14,18 @@ _SHOWN = 8
     epilog="Examples: rpg adopt problems.jsonl · rpg adopt data --into lab --model Qwen/Qwen3-0.6B · rpg adopt grpo.py"
 )
 def adopt(
-    source: Annotated[
-        str,
-        typer.Argument(
-            help="JSON lines, CSV, Parquet; a folder of these; a hub id; a TRL script (.py); a verl command (.sh)."
-        ),
-    ],
-    into: Annotated[Path | None, typer.Option(help="Folder to create (default: the source's name).")] = None,
-    model: Annotated[
-        str | None, typer.Option(help="Folder or hub id; default: the script's, or a tiny one.")
-    ] = None,
-    samples: Annotated[
-        bool, typer.Option(help="Sample the model on eight problems before anything is trained.")
-    ] = True,
-    home: Home = None,
+    source: str, into: Path | None = None, model: str | None = None, samples: bool = True, home: Home = None
 ) -> None:
     """Propose task, columns, template, verifier, split and settings for data or a script of yours, as commented YAML.
 
     Scripts are read as text: the functions that give rewards are copied out of them, with what they name, for training to
     run; nothing else of them ever is. left-out.txt lists the rows that cannot be used, repeats and overlaps.
+
+    Args:
+        source: JSON lines, CSV, Parquet; a folder of these; a hub id; a TRL script (.py); a verl command (.sh).
+        into: Folder to create (default: the source's name).
+        model: Folder or hub id; default: the script's, or a tiny one.
+        samples: Sample the model on eight problems before anything is trained.
     """
     from rpg.adopting import propose, read_source
     from rpg.config.sweep_spec import load_file

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.markup import escape
 
-from rpg.cli.app import Home, Preset, app, complain, console, error_console, layout_at, refuse
+from rpg.cli.app import Home, Json, Preset, app, complain, console, error_console, layout_at, refuse
 
 if TYPE_CHECKING:
     from rpg.backends.local.checkpoint_fidelity import Fidelity
@@ -19,18 +19,16 @@ if TYPE_CHECKING:
     epilog="Examples: rpg list · rpg list rpg-reinforce-urkl · rpg list --tasks · rpg list --tasks chain_sum",
 )
 def list_(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            help="Show all settings of this algorithm; with --tasks: part of the name of a data set."
-        ),
-    ] = None,
+    name: Annotated[str | None, typer.Argument()] = None,
     preset: Preset = "paper",
-    tasks: Annotated[
-        bool, typer.Option("--tasks", help="List the task types instead, each with an example.")
-    ] = False,
+    tasks: Annotated[bool, typer.Option("--tasks")] = False,
 ) -> None:
-    """List the algorithms with formula, objective and citation, or show one with all its settings."""
+    """List the algorithms with formula, objective and citation, or show one with all its settings.
+
+    Args:
+        name: Show all settings of this algorithm; with --tasks: part of the name of a data set.
+        tasks: List the task types instead, each with an example.
+    """
     from rpg.catalogue.listing import algorithm_table, catalogue_table
 
     if tasks:
@@ -77,62 +75,40 @@ def _tasks(name: str | None) -> None:
     "rpg audit --turns · rpg audit --checkpoint rpg-data/runs/quickstart/RUN/15 --staleness 2"
 )
 def audit(
-    name: Annotated[str | None, typer.Argument(help="Algorithm; the whole catalogue if omitted.")] = None,
+    name: Annotated[str | None, typer.Argument()] = None,
     preset: Preset = "paper",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the full report as JSON.")] = False,
-    figure: Annotated[
-        Path | None,
-        typer.Option(help="Save a figure of bias and variance against drift (.png, .svg or .html)."),
-    ] = None,
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option(
-            help="Measure on a real policy instead: a checkpoint of the embedded trainer, RUN/STEP."
-        ),
-    ] = None,
-    staleness: Annotated[
-        int,
-        typer.Option(
-            help="With --checkpoint: how many rollouts old its samples are; training continues for that many.",
-            min=0,
-        ),
-    ] = 1,
-    beta: Annotated[
-        float | None,
-        typer.Option(help="With --checkpoint: strength of every KL. Default: the run's, or 0.3.", min=0),
-    ] = None,
-    blocks: Annotated[
-        int, typer.Option(help="With --checkpoint: the number of independent blocks of samples.", min=4)
-    ] = 16,
-    prompts: Annotated[
-        int, typer.Option(help="With --checkpoint: groups of responses per block.", min=1)
-    ] = 16,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            help="Say what the loss of a configuration of verl, TRL, prime-rl or open-instruct follows."
-        ),
-    ] = None,
-    field: Annotated[
-        bool, typer.Option("--field", help="Measure every loss as other trainers ship it, in one table.")
-    ] = False,
-    turns: Annotated[
-        bool,
-        typer.Option(
-            "--turns",
-            help="Say which losses stay exact where an environment has turns (docs/losses/turns.md).",
-        ),
-    ] = False,
-    output: Annotated[
-        Path | None, typer.Option(help="With --field: write a page (.html) or a table (.md) instead.")
-    ] = None,
-    save: Annotated[bool, typer.Option(help="Save the result for the database and the dashboard.")] = True,
+    as_json: Json = False,
+    figure: Path | None = None,
+    checkpoint: Path | None = None,
+    staleness: Annotated[int, typer.Option(min=0)] = 1,
+    beta: Annotated[float | None, typer.Option(min=0)] = None,
+    blocks: Annotated[int, typer.Option(min=4)] = 16,
+    prompts: Annotated[int, typer.Option(min=1)] = 16,
+    config: Path | None = None,
+    field: Annotated[bool, typer.Option("--field")] = False,
+    turns: Annotated[bool, typer.Option("--turns")] = False,
+    output: Path | None = None,
+    save: bool = True,
     home: Home = None,
 ) -> None:
     """Compute by exact enumeration what each loss optimises: its bias for every objective, and its variance.
 
     With --checkpoint, estimate on a real policy instead: compare each loss's gradient, from samples that are some rollouts
     old, with the on-policy gradient of the same objective.
+
+    Args:
+        name: Algorithm; the whole catalogue if omitted.
+        figure: Save a figure of bias and variance against drift (.png, .svg or .html).
+        checkpoint: Measure on a real policy instead: a checkpoint of the embedded trainer, RUN/STEP.
+        staleness: With --checkpoint: how many rollouts old its samples are; training continues for that many.
+        beta: With --checkpoint: strength of every KL. Default: the run's, or 0.3.
+        blocks: With --checkpoint: the number of independent blocks of samples.
+        prompts: With --checkpoint: groups of responses per block.
+        config: Say what the loss of a configuration of verl, TRL, prime-rl or open-instruct follows.
+        field: Measure every loss as other trainers ship it, in one table.
+        turns: Say which losses stay exact where an environment has turns (docs/losses/turns.md).
+        output: With --field: write a page (.html) or a table (.md) instead.
+        save: Save the result for the database and the dashboard.
     """
     from rpg.auditing import audit as audit_one
     from rpg.auditing import audit_catalogue
@@ -303,12 +279,12 @@ def _estimate(value: tuple[float, float, float]) -> str:
 
 
 @app.command(epilog="Examples: rpg paper · rpg paper lint")
-def paper(
-    what: Annotated[
-        Literal["tables", "lint"], typer.Argument(help="lint lists published values that cannot be correct.")
-    ] = "tables",
-) -> None:
-    """Show the published tables of the RPG paper, or check them for impossible values."""
+def paper(what: Annotated[Literal["tables", "lint"], typer.Argument()] = "tables") -> None:
+    """Show the published tables of the RPG paper, or check them for impossible values.
+
+    Args:
+        what: lint lists published values that cannot be correct.
+    """
     from rpg.paper import lint
     from rpg.paper.lint import in_terminal
     from rpg.paper.published import tables

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
 from rich.table import Table
+from typer.core import TyperCommand
 
 from rpg.errors import visible
 
@@ -33,6 +35,22 @@ app = typer.Typer(
 _WIDTH = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 150
 console = Console(width=_WIDTH)
 error_console = Console(stderr=True)
+
+
+class Command(TyperCommand):
+    """A command whose arguments and options are explained in its docstring, below `Args:`."""
+
+    def __init__(self, name: str | None, *, help: str, params: list[Any], **settings: Any) -> None:
+        about, _, entries = help.partition("\n\nArgs:\n")
+        explained = {
+            argument: " ".join(text.split())
+            for argument, text in re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", entries, re.M)
+        }
+        for parameter in params:
+            parameter.help = parameter.help or explained.pop(parameter.name)
+        if explained:
+            raise ValueError(f"rpg {name}: explains what it does not take: {', '.join(explained)}")
+        super().__init__(name, help=about, params=params, **settings)
 
 
 def say(text: str, style: str | None = None) -> None:
@@ -86,6 +104,7 @@ Set = Annotated[
     list[str],
     typer.Option("--set", "-s", help="Override a field or an axis, e.g. training.steps=20. Repeatable."),
 ]
+Json = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 Preset = Annotated[
     str, typer.Option("--preset", help="Settings of the paper or of its released code: paper, released.")
 ]

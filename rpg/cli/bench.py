@@ -15,25 +15,26 @@ from rpg.cli.app import Home, Set, app, columns, complain, console, layout_at, r
     epilog="Examples: rpg bench · rpg bench --model smollm2-135m --shape 4x4x24 --peer trl/bin/python · rpg bench --list"
 )
 def bench(
-    model: Annotated[str, typer.Option(help="tiny, or what model.path accepts.")] = "tiny",
-    shape: Annotated[str, typer.Option(help="Prompts x responses to each x tokens.")] = "8x8x42",
-    steps: Annotated[int, typer.Option(min=1, help="Steps of each side; their mean counts.")] = 2,
-    peer: Annotated[
-        str | None, typer.Option(help="A Python with TRL: its GRPOTrainer does the same steps.")
-    ] = None,
-    rows: Annotated[
-        list[int],
-        typer.Option(help="Rows per pass of TRL (repeatable). Default: as many as our peak memory allows."),
-    ] = [],
+    model: str = "tiny",
+    shape: str = "8x8x42",
+    steps: Annotated[int, typer.Option(min=1)] = 2,
+    peer: str | None = None,
+    rows: list[int] = [],
     set_: Set = [],
-    list_: Annotated[
-        bool, typer.Option("--list", help="Print the measurements of this data folder.")
-    ] = False,
+    list_: Annotated[bool, typer.Option("--list")] = False,
     home: Home = None,
 ) -> None:
     """Measure this machine (bare matrix products, memory), a training step by phase as a share of that, and other trainers.
 
     All in processor seconds. The table can be pasted; every measurement is kept in the folder bench/ of the data folder.
+
+    Args:
+        model: tiny, or what model.path accepts.
+        shape: Prompts x responses to each x tokens.
+        steps: Steps of each side; their mean counts.
+        peer: A Python with TRL: its GRPOTrainer does the same steps.
+        rows: Rows per pass of TRL (repeatable). Default: as many as our peak memory allows.
+        list_: Print the measurements of this data folder.
     """
     layout = layout_at(home)
     if list_:

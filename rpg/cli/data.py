@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rpg.cli.app import File, Home, Set, app, columns, console, error_console, layout_at, say
+from rpg.cli.app import File, Home, Json, Set, app, columns, console, error_console, layout_at, say
 
 if TYPE_CHECKING:
     from rpg.config.run_spec import RunSpec
@@ -22,16 +22,14 @@ def data(
     file: File,
     set_: Set = [],
     home: Home = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
-    look: Annotated[
-        bool,
-        typer.Option(
-            "--look",
-            help="Preview five problems: prompts as the model sees them, their lengths, gold answers as they are read.",
-        ),
-    ] = False,
+    as_json: Json = False,
+    look: Annotated[bool, typer.Option("--look")] = False,
 ) -> None:
-    """Prepare the problems of a run or sweep, and report what was left out and why: repeats, leaks into benchmarks."""
+    """Prepare the problems of a run or sweep, and report what was left out and why: repeats, leaks into benchmarks.
+
+    Args:
+        look: Preview five problems: prompts as the model sees them, their lengths, gold answers as they are read.
+    """
     from rpg.config.load import parse_assignments
     from rpg.config.sweep_spec import load_file
     from rpg.tasks.preparation import data_digest, prepare_data

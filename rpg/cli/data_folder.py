@@ -21,13 +21,12 @@ def aggregate(home: Home = None) -> None:
 
 
 @app.command(epilog="Example: rpg merge /mnt/gpu-node/rpg-data ~/laptop/rpg-data")
-def merge(
-    homes: Annotated[
-        list[Path], typer.Argument(metavar="HOME...", help="Data folders to merge; they stay unchanged.")
-    ],
-    home: Home = None,
-) -> int:
-    """Copy the results of other data folders: identical runs once, contradictions reported (exit code 1)."""
+def merge(homes: Annotated[list[Path], typer.Argument(metavar="HOME...")], home: Home = None) -> int:
+    """Copy the results of other data folders: identical runs once, contradictions reported (exit code 1).
+
+    Args:
+        homes: Data folders to merge; they stay unchanged.
+    """
     from rpg.importing.merge import merge as take_over
     from rpg.store import Layout
     from rpg.store.database import build
@@ -48,14 +47,12 @@ Where = Annotated[str, typer.Argument(metavar="SWEEP|SWEEP/RUN", help="The sweep
 
 
 @app.command(epilog="Examples: rpg note quickstart 'first with the new reward' · rpg note quickstart")
-def note(
-    where: Where,
-    text: Annotated[
-        str | None, typer.Argument(help="Text of the note. Default: print the existing notes.")
-    ] = None,
-    home: Home = None,
-) -> None:
-    """Add a note to a sweep or run, or print its notes. The dashboard's overview shows and searches them."""
+def note(where: Where, text: Annotated[str | None, typer.Argument()] = None, home: Home = None) -> None:
+    """Add a note to a sweep or run, or print its notes. The dashboard's overview shows and searches them.
+
+    Args:
+        text: Text of the note. Default: print the existing notes.
+    """
     from rpg.store.notes import add_note, notes_and_tags, place
 
     folder = place(layout_at(home), where)
@@ -73,11 +70,16 @@ def note(
 @app.command(epilog="Examples: rpg tag quickstart paper final · rpg tag quickstart --remove final")
 def tag(
     where: Where,
-    tags: Annotated[list[str] | None, typer.Argument(help="Tags to add.")] = None,
-    remove: Annotated[list[str], typer.Option("--remove", help="Tag to remove. Repeatable.")] = [],
+    tags: Annotated[list[str] | None, typer.Argument()] = None,
+    remove: list[str] = [],
     home: Home = None,
 ) -> None:
-    """Add tags to a sweep or run, or remove them. The dashboard's overview can be searched by tags."""
+    """Add tags to a sweep or run, or remove them. The dashboard's overview can be searched by tags.
+
+    Args:
+        tags: Tags to add.
+        remove: Tag to remove. Repeatable.
+    """
     from rpg.store.notes import change_tags, place
 
     now = change_tags(place(layout_at(home), where), tags or [], remove)
@@ -85,11 +87,12 @@ def tag(
 
 
 @app.command(epilog="Examples: rpg rm quickstart · rpg rm quickstart/grpo-s0-1a2b3c4d")
-def rm(
-    names: Annotated[list[str], typer.Argument(metavar="SWEEP|SWEEP/RUN...", help="What to remove.")],
-    home: Home = None,
-) -> None:
-    """Move runs or whole sweeps to the trash of the data folder; `rpg gc` empties it."""
+def rm(names: Annotated[list[str], typer.Argument(metavar="SWEEP|SWEEP/RUN...")], home: Home = None) -> None:
+    """Move runs or whole sweeps to the trash of the data folder; `rpg gc` empties it.
+
+    Args:
+        names: What to remove.
+    """
     from rpg.store.database import build
     from rpg.store.gc import remove
 
@@ -102,10 +105,15 @@ def rm(
 @app.command(epilog="Examples: rpg gc --dry-run · rpg gc --yes")
 def gc(
     home: Home = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be removed.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y")] = False,
 ) -> None:
-    """Remove weights that `keep_checkpoints` does not keep, incomplete and damaged files, and the trash of `rpg rm`."""
+    """Remove weights that `keep_checkpoints` does not keep, incomplete and damaged files, and the trash of `rpg rm`.
+
+    Args:
+        dry_run: Only print what would be removed.
+        yes: Remove without asking.
+    """
     from rpg.store.gc import collect, garbage
 
     layout = layout_at(home)

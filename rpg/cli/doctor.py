@@ -27,23 +27,21 @@ if TYPE_CHECKING:
     "rpg doctor --backend verl --ray http://head:8265"
 )
 def doctor(
-    file: Annotated[
-        Path | None, typer.Argument(help="A sweep or run file whose runs are checked, too.")
-    ] = None,
+    file: Annotated[Path | None, typer.Argument()] = None,
     set_: Set = [],
-    backend: Annotated[
-        Literal["verl"] | None, typer.Option(help="Also check what runs on this back end need.")
-    ] = None,
-    ray: Annotated[
-        str | None,
-        typer.Option("--ray", help="With --backend verl: a Ray cluster to check, e.g. http://head:8265."),
-    ] = None,
+    backend: Literal["verl"] | None = None,
+    ray: str | None = None,
     home: Home = None,
 ) -> int:
     """Check that this machine has what a sweep needs: Python, packages, cores and a writable data folder; with FILE also its
     data, models, gold answers, longest prompts, GPUs, ports and disk. All problems are in one list, before anything starts.
 
     With --backend verl also check what verl needs: versions, flash attention, GPUs, shared memory, network, a Ray cluster.
+
+    Args:
+        file: A sweep or run file whose runs are checked, too.
+        backend: Also check what runs on this back end need.
+        ray: With --backend verl: a Ray cluster to check, e.g. http://head:8265.
     """
     from rpg.config.load import parse_assignments
 

@@ -26,117 +26,74 @@ OWN_OF_JOIN = ("checkpoint", "join", "step", "revision", "home")
 )
 def evaluate(
     context: typer.Context,
-    checkpoint: Annotated[
-        str,
-        typer.Argument(
-            help="Hugging Face model: a folder (any checkpoint of a run), a name that `rpg model` lists, or a hub id."
-        ),
-    ],
-    benchmarks: Annotated[
-        str, typer.Option("--benchmarks", "-b", help="Benchmarks: names or YAML files, separated by commas.")
-    ] = "aime24,aime25,amc23",
-    engine: Annotated[str, typer.Option(help="Engine: local, huggingface or vllm.")] = "local",
-    k: Annotated[
-        int | None, typer.Option("--k", min=1, help="Samples per problem. Default: that of each benchmark.")
-    ] = None,
-    preset: Annotated[
-        str | None,
-        typer.Option(
-            help="Sampling as others evaluate: paper, sober, deepseek-r1, qwen3, quick, or a YAML file. Options given here "
-            "take precedence."
-        ),
-    ] = None,
-    prompts: Annotated[
-        int,
-        typer.Option(min=1, help="Ask every problem in this many ways, and say how far the accuracy moves."),
-    ] = 1,
-    limit: Annotated[
-        int | None, typer.Option("--limit", min=1, help="Evaluate only this many problems of each benchmark.")
-    ] = None,
-    temperature: Annotated[
-        float | None,
-        typer.Option(min=0, help="Sampling temperature; 0 is greedy decoding with one sample. Default: 1."),
-    ] = None,
-    top_p: Annotated[
-        float | None,
-        typer.Option(
-            min=0.0001,
-            max=1,
-            help="Nucleus sampling: sample from the most probable tokens with this total probability. Default: 1.",
-        ),
-    ] = None,
-    top_k: Annotated[
-        int | None, typer.Option(min=1, help="Sample from this many most probable tokens. Default: all.")
-    ] = None,
-    min_p: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            max=0.9999,
-            help="Sample from tokens at least this probable relative to the most probable one. Default: 0.",
-        ),
-    ] = None,
-    stop: Annotated[
-        list[str],
-        typer.Option("--stop", help="Stop string: ends a response and remains part of it. Repeatable."),
-    ] = [],
-    max_response_tokens: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Maximum length of a response, in tokens. Default: what the model's context allows, at most 32,768.",
-        ),
-    ] = None,
-    max_prompt_tokens: Annotated[
-        int, typer.Option(min=1, help="Maximum length of a prompt, in tokens.")
-    ] = 2048,
-    data: Annotated[
-        Path | None,
-        typer.Option(help="Folder with local copies of benchmarks. Default: $RPG_DATA, then the hub."),
-    ] = None,
-    training: Annotated[
-        str | None,
-        typer.Option(help="File of training problems; reports which of them occur in a benchmark."),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for the results. Default: evaluations/ in the data folder.")
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
-    device: Annotated[Literal["cpu", "cuda", "mps"], typer.Option(help="Device.")] = "cpu",
-    dtype: Annotated[Literal["float32", "bfloat16"], typer.Option(help="Precision.")] = "float32",
-    revision: Annotated[str | None, typer.Option(help="Commit or branch of the model on the hub.")] = None,
-    ray: Annotated[
-        str | None, typer.Option(help="Evaluate on a Ray cluster: auto, host:port or ray://host:port.")
-    ] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Number of copies of the model on the cluster.")] = 1,
-    gpus: Annotated[float, typer.Option(min=0, help="GPUs per copy on the cluster.")] = 0.0,
-    regrade: Annotated[
-        bool,
-        typer.Option(
-            "--regrade",
-            help="Sample nothing: grade the stored samples by other rules; the first grades are kept.",
-        ),
-    ] = False,
-    rules: Annotated[
-        Literal["default", "recipe"] | None,
-        typer.Option(help="With --regrade: recipe is verl's math_dapo. Default: those not used before."),
-    ] = None,
-    join: Annotated[
-        str | None,
-        typer.Option(
-            help="SWEEP/RUN of an imported run: evaluate the checkpoint like the sweep's own runs, and store the samples "
-            "there. Needs --step; the sweep determines benchmarks, sampling and engine."
-        ),
-    ] = None,
-    step: Annotated[
-        int | None, typer.Option("--step", min=0, help="With --join: the training step of the checkpoint.")
-    ] = None,
+    checkpoint: str,
+    benchmarks: Annotated[str, typer.Option("--benchmarks", "-b")] = "aime24,aime25,amc23",
+    engine: str = "local",
+    k: Annotated[int | None, typer.Option("--k", min=1)] = None,
+    preset: str | None = None,
+    prompts: Annotated[int, typer.Option(min=1)] = 1,
+    limit: Annotated[int | None, typer.Option(min=1)] = None,
+    temperature: Annotated[float | None, typer.Option(min=0)] = None,
+    top_p: Annotated[float | None, typer.Option(min=0.0001, max=1)] = None,
+    top_k: Annotated[int | None, typer.Option(min=1)] = None,
+    min_p: Annotated[float | None, typer.Option(min=0, max=0.9999)] = None,
+    stop: list[str] = [],
+    max_response_tokens: Annotated[int | None, typer.Option(min=1)] = None,
+    max_prompt_tokens: Annotated[int, typer.Option(min=1)] = 2048,
+    data: Path | None = None,
+    training: str | None = None,
+    out: Path | None = None,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    device: Literal["cpu", "cuda", "mps"] = "cpu",
+    dtype: Literal["float32", "bfloat16"] = "float32",
+    revision: str | None = None,
+    ray: str | None = None,
+    workers: Annotated[int, typer.Option(min=1)] = 1,
+    gpus: Annotated[float, typer.Option(min=0)] = 0.0,
+    regrade: Annotated[bool, typer.Option("--regrade")] = False,
+    rules: Literal["default", "recipe"] | None = None,
+    join: str | None = None,
+    step: Annotated[int | None, typer.Option(min=0)] = None,
     home: Home = None,
 ) -> None:
     """Grade a model on benchmarks: mean@k, pass@k and maj@k with standard errors. Every sample is kept.
 
     Run the same command again to do only what is missing. With --regrade, CHECKPOINT may also be the folder of an
     evaluation, of a run or of a sweep.
+
+    Args:
+        checkpoint: Hugging Face model: a folder (any checkpoint of a run), a name that `rpg model` lists, or a hub
+            id.
+        benchmarks: Benchmarks: names or YAML files, separated by commas.
+        engine: Engine: local, huggingface or vllm.
+        k: Samples per problem. Default: that of each benchmark.
+        preset: Sampling as others evaluate: paper, sober, deepseek-r1, qwen3, quick, or a YAML file. Options given
+            here take precedence.
+        prompts: Ask every problem in this many ways, and say how far the accuracy moves.
+        limit: Evaluate only this many problems of each benchmark.
+        temperature: Sampling temperature; 0 is greedy decoding with one sample. Default: 1.
+        top_p: Nucleus sampling: sample from the most probable tokens with this total probability. Default: 1.
+        top_k: Sample from this many most probable tokens. Default: all.
+        min_p: Sample from tokens at least this probable relative to the most probable one. Default: 0.
+        stop: Stop string: ends a response and remains part of it. Repeatable.
+        max_response_tokens: Maximum length of a response, in tokens. Default: what the model's context allows, at
+            most 32,768.
+        max_prompt_tokens: Maximum length of a prompt, in tokens.
+        data: Folder with local copies of benchmarks. Default: $RPG_DATA, then the hub.
+        training: File of training problems; reports which of them occur in a benchmark.
+        out: Folder for the results. Default: evaluations/ in the data folder.
+        seed: Random seed.
+        device: Device.
+        dtype: Precision.
+        revision: Commit or branch of the model on the hub.
+        ray: Evaluate on a Ray cluster: auto, host:port or ray://host:port.
+        workers: Number of copies of the model on the cluster.
+        gpus: GPUs per copy on the cluster.
+        regrade: Sample nothing: grade the stored samples by other rules; the first grades are kept.
+        rules: With --regrade: recipe is verl's math_dapo. Default: those not used before.
+        join: SWEEP/RUN of an imported run: evaluate the checkpoint like the sweep's own runs, and store the samples
+            there. Needs --step; the sweep determines benchmarks, sampling and engine.
+        step: With --join: the training step of the checkpoint.
     """
     layout = layout_at(home)
     if join is not None or step is not None:

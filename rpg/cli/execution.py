@@ -48,15 +48,17 @@ Fresh = Annotated[
 def sweep(
     file: SweepFile,
     set_: Set = [],
-    axis: Annotated[
-        list[str], typer.Option("--axis", "-a", help="Replace or add an axis, e.g. seed=[0,1,2]. Repeatable.")
-    ] = [],
+    axis: Annotated[list[str], typer.Option("--axis", "-a")] = [],
     name: Name = None,
     home: Home = None,
     workers: Workers = None,
     fresh: Fresh = False,
 ) -> int:
-    """Run a sweep: train, evaluate, report. Run it again and it does only what is missing."""
+    """Run a sweep: train, evaluate, report. Run it again and it does only what is missing.
+
+    Args:
+        axis: Replace or add an axis, e.g. seed=[0,1,2]. Repeatable.
+    """
     from rpg.config.load import parse_assignments, parse_axes
     from rpg.config.sweep_spec import load_sweep
     from rpg.tasks.preparation import data_digest
@@ -230,28 +232,23 @@ def _interrupted_by_sigterm() -> Iterator[None]:
     epilog="Examples: rpg nightly · rpg nightly my-sweeps/ · rpg nightly accept --why 'new default of the clip'"
 )
 def nightly(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[accept] [FOLDER]", help="Folder of sweep files. Default: the shipped nightly sweeps."
-        ),
-    ] = None,
-    why: Annotated[
-        str | None, typer.Option(help="With accept: why the numbers were meant to change.")
-    ] = None,
+    words: Annotated[list[str] | None, typer.Argument(metavar="[accept] [FOLDER]")] = None,
+    why: str | None = None,
     set_: Set = [],
     home: Home = None,
     workers: Workers = None,
-    keep: Annotated[
-        int, typer.Option(min=1, help="Number of nights whose runs stay on disk; the numbers always stay.")
-    ] = 30,
-    only: Annotated[
-        list[str], typer.Option(hidden=True, help="Only these sweeps of the set. Repeatable.")
-    ] = [],
+    keep: Annotated[int, typer.Option(min=1)] = 30,
+    only: Annotated[list[str], typer.Option(hidden=True)] = [],
 ) -> int:
     """Run small sweeps from scratch and compare their numbers with earlier nights. Exit code 1 if they have changed.
 
     `rpg nightly accept --why ...` accepts the newest night; later nights are compared with it.
+
+    Args:
+        words: Folder of sweep files. Default: the shipped nightly sweeps.
+        why: With accept: why the numbers were meant to change.
+        keep: Number of nights whose runs stay on disk; the numbers always stay.
+        only: Only these sweeps of the set. Repeatable.
     """
     from flows.nightly import accept, run_night
     from flows.other_code import night_of

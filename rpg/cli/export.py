@@ -18,14 +18,15 @@ if TYPE_CHECKING:
 
 @app.command(epilog='Example: rpg sql "select variant, seed, state from runs" --out runs.csv')
 def sql(
-    query: Annotated[str, typer.Argument(help="DuckDB SQL. docs/database.md describes the tables.")],
-    out: Annotated[
-        Path | None, typer.Option(help="Write the whole result to a file (.csv, .parquet or .json).")
-    ] = None,
-    rows: Annotated[int, typer.Option(min=1, help="Number of rows to print.")] = 50,
-    home: Home = None,
+    query: str, out: Path | None = None, rows: Annotated[int, typer.Option(min=1)] = 50, home: Home = None
 ) -> None:
-    """Query the results database. It is updated first; queries cannot change it."""
+    """Query the results database. It is updated first; queries cannot change it.
+
+    Args:
+        query: DuckDB SQL. docs/database.md describes the tables.
+        out: Write the whole result to a file (.csv, .parquet or .json).
+        rows: Number of rows to print.
+    """
     import duckdb
 
     from rpg.store import atomic_path
@@ -72,27 +73,21 @@ Target = Literal["parquet", "csv", "tensorboard", "wandb", "mlflow", "inspect"]
     "rpg export http://127.0.0.1:5000 --to mlflow --sweep quickstart · rpg export logs --to inspect"
 )
 def export(
-    where: Annotated[
-        str | None,
-        typer.Argument(
-            help="Folder (csv, parquet, inspect), address of the server (mlflow), or project (wandb; default: rpg)."
-        ),
-    ] = None,
-    to: Annotated[Target, typer.Option("--to", "--format", help="File format, or tracker.")] = "parquet",
-    sweep: Annotated[
-        list[str],
-        typer.Option(
-            "--sweep",
-            help="Sweep to send to a tracker, or to write as logs of Inspect AI (default there: evaluations by hand). "
-            "Repeatable.",
-        ),
-    ] = [],
-    online: Annotated[
-        bool, typer.Option("--online", help="wandb: upload directly instead of writing offline files.")
-    ] = False,
+    where: Annotated[str | None, typer.Argument()] = None,
+    to: Annotated[Target, typer.Option("--to", "--format")] = "parquet",
+    sweep: list[str] = [],
+    online: Annotated[bool, typer.Option("--online")] = False,
     home: Home = None,
 ) -> int:
-    """Write the results database as files for other tools, or send finished sweeps to a tracker."""
+    """Write the results database as files for other tools, or send finished sweeps to a tracker.
+
+    Args:
+        where: Folder (csv, parquet, inspect), address of the server (mlflow), or project (wandb; default: rpg).
+        to: File format, or tracker.
+        sweep: Sweep to send to a tracker, or to write as logs of Inspect AI (default there: evaluations by hand).
+            Repeatable.
+        online: wandb: upload directly instead of writing offline files.
+    """
     layout = layout_at(home)
     if to in ("parquet", "csv", "inspect"):
         if where is None:

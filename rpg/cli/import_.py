@@ -21,64 +21,17 @@ _SHOWN = 12
     "--eval gsm8k=val-core/openai/gsm8k/acc/mean@1",
 )
 def import_(
-    kind: Annotated[
-        Literal["trl", "verl", "wandb", "csv", "inspect"],
-        typer.Argument(
-            help="The kind of log; csv: any table with a column of steps; inspect: an evaluation by Inspect AI."
-        ),
-    ],
-    file: Annotated[
-        Path, typer.Argument(help="The log file: trainer_state.json, JSON lines, console output or CSV.")
-    ],
-    sweep: Annotated[
-        str | None, typer.Option("--sweep", help="Sweep to add the run to; it may be new.")
-    ] = None,
-    variant: Annotated[
-        str | None, typer.Option("--variant", help="Name of the variant in tables and figures.")
-    ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option("--seed", min=0, help="Seed of the run (default 0); seeds of a variant are averaged."),
-    ] = None,
-    algorithm: Annotated[
-        str | None, typer.Option("--algorithm", help="Name of the algorithm that trained it.")
-    ] = None,
-    axis: Annotated[
-        list[str],
-        typer.Option(
-            "--axis",
-            "-a",
-            help="The run's value on an axis of the sweep, e.g. algorithm.beta=0.01. Repeatable.",
-        ),
-    ] = [],
-    map_: Annotated[
-        list[str],
-        typer.Option(
-            "--map",
-            "-m",
-            help="Name of a metric here = its column in the log, e.g. reward=train/acc. Repeatable.",
-        ),
-    ] = [],
-    eval_: Annotated[
-        list[str],
-        typer.Option("--eval", "-e", help="Benchmark = the column with its accuracy (0 to 1). Repeatable."),
-    ] = [],
-    updates: Annotated[
-        int | None,
-        typer.Option(
-            "--updates",
-            min=1,
-            help="Logged steps per rollout (default 1). TRL logs optimizer steps, so there it is "
-            "steps_per_generation * num_iterations / gradient_accumulation_steps.",
-        ),
-    ] = None,
-    settings: Annotated[
-        Path | None,
-        typer.Option(
-            "--as",
-            help="YAML file with sweep, variant, seed, algorithm, axes, map, eval, updates; options override it.",
-        ),
-    ] = None,
+    kind: Literal["trl", "verl", "wandb", "csv", "inspect"],
+    file: Path,
+    sweep: str | None = None,
+    variant: str | None = None,
+    seed: Annotated[int | None, typer.Option(min=0)] = None,
+    algorithm: str | None = None,
+    axis: Annotated[list[str], typer.Option("--axis", "-a")] = [],
+    map_: Annotated[list[str], typer.Option("--map", "-m")] = [],
+    eval_: Annotated[list[str], typer.Option("--eval", "-e")] = [],
+    updates: Annotated[int | None, typer.Option(min=1)] = None,
+    settings: Annotated[Path | None, typer.Option("--as")] = None,
     home: Home = None,
 ) -> None:
     """Import a run that was trained elsewhere: its curves and scores appear beside yours, marked as imported.
@@ -86,6 +39,20 @@ def import_(
     It has no samples, so there is no interval over problems and no paired test for its scores; to get them, evaluate its
     checkpoints with `rpg evaluate CHECKPOINT --join SWEEP/RUN --step N`. An evaluation by Inspect AI has samples: they
     stand beside those of `rpg evaluate`, and need no other option.
+
+    Args:
+        kind: The kind of log; csv: any table with a column of steps; inspect: an evaluation by Inspect AI.
+        file: The log file: trainer_state.json, JSON lines, console output or CSV.
+        sweep: Sweep to add the run to; it may be new.
+        variant: Name of the variant in tables and figures.
+        seed: Seed of the run (default 0); seeds of a variant are averaged.
+        algorithm: Name of the algorithm that trained it.
+        axis: The run's value on an axis of the sweep, e.g. algorithm.beta=0.01. Repeatable.
+        map_: Name of a metric here = its column in the log, e.g. reward=train/acc. Repeatable.
+        eval_: Benchmark = the column with its accuracy (0 to 1). Repeatable.
+        updates: Logged steps per rollout (default 1). TRL logs optimizer steps, so there it is steps_per_generation *
+            num_iterations / gradient_accumulation_steps.
+        settings: YAML file with sweep, variant, seed, algorithm, axes, map, eval, updates; options override it.
     """
     if kind == "inspect":
         _samples(file, home)

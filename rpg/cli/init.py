@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from rpg.cli.app import app, refuse, say
 
 
 @app.command(epilog="Example: rpg init my-lab")
-def init(folder: Annotated[Path, typer.Argument(help="Folder to create.")]) -> None:
-    """Create a folder with an example task, a run and a commented sweep, ready to run and edit."""
+def init(folder: Path) -> None:
+    """Create a folder with an example task, a run and a commented sweep, ready to run and edit.
+
+    Args:
+        folder: Folder to create.
+    """
     from rpg.cli.lab import make_data
 
     with as_file(files("rpg.cli.lab")) as lab:

@@ -19,21 +19,20 @@ if TYPE_CHECKING:
     epilog="Examples: rpg model smollm2-135m · rpg model ./some-model.gguf --name mine · rpg model Qwen/Qwen3-0.6B"
 )
 def model(
-    source: Annotated[
-        str | None,
-        typer.Argument(help="Name of a known model, a GGUF file, or a hub id. Without it: list models."),
-    ] = None,
-    name: Annotated[
-        str | None, typer.Option("--name", help="Store it under this name. Default: its own name.")
-    ] = None,
-    file: Annotated[
-        Path | None,
-        typer.Option("--file", help="A copy of a known model's GGUF file, for use without a network."),
-    ] = None,
-    revision: Annotated[str | None, typer.Option(help="Commit or branch of the model on the hub.")] = None,
+    source: Annotated[str | None, typer.Argument()] = None,
+    name: str | None = None,
+    file: Path | None = None,
+    revision: str | None = None,
     home: Home = None,
 ) -> None:
-    """Fetch, check and convert a pretrained model once; then `model: {type: pretrained, path: NAME}` needs no network."""
+    """Fetch, check and convert a pretrained model once; then `model: {type: pretrained, path: NAME}` needs no network.
+
+    Args:
+        source: Name of a known model, a GGUF file, or a hub id. Without it: list models.
+        name: Store it under this name. Default: its own name.
+        file: A copy of a known model's GGUF file, for use without a network.
+        revision: Commit or branch of the model on the hub.
+    """
     layout = layout_at(home)
     if source is None:
         _list(layout)
@@ -67,18 +66,16 @@ _OURS = ("training/", "checkpoint.json", "README.md")
 
 @app.command(epilog="Example: rpg push quickstart/rpg-ufkl-s0-1a2b3c4d/step-000040 me/my-model --private")
 def push(
-    checkpoint: Annotated[
-        str, typer.Argument(help="SWEEP/RUN/step-000040, or the folder of a run's checkpoint.")
-    ],
-    repo: Annotated[
-        str, typer.Argument(help="Repository on the hub, e.g. me/my-model; created if it does not exist.")
-    ],
-    private: Annotated[bool, typer.Option("--private", help="Create it as a private repository.")] = False,
-    home: Home = None,
+    checkpoint: str, repo: str, private: Annotated[bool, typer.Option("--private")] = False, home: Home = None
 ) -> None:
     """Upload a checkpoint to the Hugging Face hub, with a model card that contains settings, curve and scores.
 
     Log in as for the hub's own tools: with HF_TOKEN, or `hf auth login`.
+
+    Args:
+        checkpoint: SWEEP/RUN/step-000040, or the folder of a run's checkpoint.
+        repo: Repository on the hub, e.g. me/my-model; created if it does not exist.
+        private: Create it as a private repository.
     """
     from httpx import TransportError
     from huggingface_hub import CommitOperationAdd, HfApi

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rpg.cli.app import File, Home, Set, app, complain, console, layout_at, refuse
+from rpg.cli.app import File, Home, Json, Set, app, complain, console, layout_at, refuse
 from rpg.cli.show import UNKNOWN, DigestIfPresent
 
 if TYPE_CHECKING:
@@ -24,24 +24,32 @@ if TYPE_CHECKING:
 def render(
     file: File,
     set_: Set = [],
-    run: Annotated[
-        str | None,
-        typer.Option("--run", help="Run of the sweep: the name of its folder, or the beginning of it."),
-    ] = None,
+    run: str | None = None,
     home: Home = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
-    slurm: Annotated[bool, typer.Option("--slurm", help="Print a batch script that runs the file.")] = False,
-    kuberay: Annotated[bool, typer.Option("--kuberay", help="Print a RayJob for Kubernetes.")] = False,
-    skypilot: Annotated[bool, typer.Option("--skypilot", help="Print a task for SkyPilot.")] = False,
-    image: Annotated[str, typer.Option(help="Container image with rpg-lab (see Dockerfile).")] = "rpg-lab",
-    volume: Annotated[str, typer.Option(help="Claim or bucket that holds the data folder.")] = "rpg-data",
-    nodes: Annotated[int, typer.Option(min=1, help="Nodes for the runs of the embedded trainer.")] = 1,
-    gpu: Annotated[str, typer.Option(help="Kind of GPU, by SkyPilot's name.")] = "H100",
-    memory: Annotated[int, typer.Option(min=1, help="GiB of memory of a node.")] = 64,
+    as_json: Json = False,
+    slurm: Annotated[bool, typer.Option("--slurm")] = False,
+    kuberay: Annotated[bool, typer.Option("--kuberay")] = False,
+    skypilot: Annotated[bool, typer.Option("--skypilot")] = False,
+    image: str = "rpg-lab",
+    volume: str = "rpg-data",
+    nodes: Annotated[int, typer.Option(min=1)] = 1,
+    gpu: str = "H100",
+    memory: Annotated[int, typer.Option(min=1)] = 64,
 ) -> None:
     """Show how a run would start on verl: Hydra overrides, shell command, Ray's runtime environment.
 
     With --slurm, --kuberay or --skypilot: how the whole file would run on such a cluster, ready to be submitted.
+
+    Args:
+        run: Run of the sweep: the name of its folder, or the beginning of it.
+        slurm: Print a batch script that runs the file.
+        kuberay: Print a RayJob for Kubernetes.
+        skypilot: Print a task for SkyPilot.
+        image: Container image with rpg-lab (see Dockerfile).
+        volume: Claim or bucket that holds the data folder.
+        nodes: Nodes for the runs of the embedded trainer.
+        gpu: Kind of GPU, by SkyPilot's name.
+        memory: GiB of memory of a node.
     """
     import os
 

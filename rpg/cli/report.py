@@ -12,11 +12,16 @@ from rpg.cli.app import Home, app, complain, console, layout_at, refuse, require
 
 @app.command(epilog="Example: rpg status quickstart")
 def status(
-    sweep: Annotated[str | None, typer.Argument(help="Name of the sweep; all sweeps if omitted.")] = None,
+    sweep: Annotated[str | None, typer.Argument()] = None,
     home: Home = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Update until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch")] = False,
 ) -> None:
-    """Show the state of every run, read from its files."""
+    """Show the state of every run, read from its files.
+
+    Args:
+        sweep: Name of the sweep; all sweeps if omitted.
+        watch: Update until Ctrl-C.
+    """
     import time
 
     from flows.monitor import Watch, headline, table
@@ -62,39 +67,31 @@ def status(
     "rpg report quickstart --variant grpo --variant rpg-urkl --panel mean --panel reward --html for-anna.html"
 )
 def report(
-    sweeps: Annotated[
-        list[str], typer.Argument(help="Names of sweeps, e.g. quickstart.", metavar="SWEEP...")
-    ],
-    superseded: Annotated[
-        bool, typer.Option("--superseded", help="Also show superseded runs, as separate variants.")
-    ] = False,
-    variant: Annotated[list[str], typer.Option("--variant", help="Only this variant. Repeatable.")] = [],
-    panel: Annotated[
-        list[str],
-        typer.Option("--panel", help="Only this benchmark (mean: the mean of all) or metric. Repeatable."),
-    ] = [],
-    baseline: Annotated[
-        str | None, typer.Option(help="Compare with this variant instead of the sweep's baseline.")
-    ] = None,
-    at: Annotated[
-        Literal["tokens", "seconds"],
-        typer.Option(help="If spending is unequal: compare at equal tokens or at equal seconds, too."),
-    ] = "tokens",
-    html: Annotated[
-        Path | None, typer.Option("--html", help="Write the selection to this self-contained file.")
-    ] = None,
-    paper: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write tables, figures, BibTeX and a reproducibility appendix for LaTeX to this folder."
-        ),
-    ] = None,
-    columns: Annotated[int, typer.Option(help="With --paper: columns of its page.", min=1, max=2)] = 2,
+    sweeps: Annotated[list[str], typer.Argument(metavar="SWEEP...")],
+    superseded: Annotated[bool, typer.Option("--superseded")] = False,
+    variant: list[str] = [],
+    panel: list[str] = [],
+    baseline: str | None = None,
+    at: Literal["tokens", "seconds"] = "tokens",
+    html: Path | None = None,
+    paper: Path | None = None,
+    columns: Annotated[int, typer.Option(min=1, max=2)] = 2,
     home: Home = None,
 ) -> None:
     """Compare the variants of a sweep: last and best with intervals. Writes PNG, SVG, HTML, Markdown and LaTeX.
 
     Several sweeps, or a selection of variants and panels, become one HTML file that can be shared.
+
+    Args:
+        sweeps: Names of sweeps, e.g. quickstart.
+        superseded: Also show superseded runs, as separate variants.
+        variant: Only this variant. Repeatable.
+        panel: Only this benchmark (mean: the mean of all) or metric. Repeatable.
+        baseline: Compare with this variant instead of the sweep's baseline.
+        at: If spending is unequal: compare at equal tokens or at equal seconds, too.
+        html: Write the selection to this self-contained file.
+        paper: Write tables, figures, BibTeX and a reproducibility appendix for LaTeX to this folder.
+        columns: With --paper: columns of its page.
     """
     from rpg.report.paper_files import write_paper
     from rpg.report.shared_page import Choice, default_path, print_shared, write_shared

@@ -24,14 +24,12 @@ Auth = Annotated[
 
 
 @app.command(epilog="Example: rpg dashboard --port 8600")
-def dashboard(
-    port: DashboardPort = 8501,
-    address: Annotated[
-        str, typer.Option(help="Address to listen on. Anyone who can reach it can read the results.")
-    ] = "127.0.0.1",
-    home: Home = None,
-) -> int:
-    """Compare variants in the browser. Listens on loopback by default and sends nothing anywhere."""
+def dashboard(port: DashboardPort = 8501, address: str = "127.0.0.1", home: Home = None) -> int:
+    """Compare variants in the browser. Listens on loopback by default and sends nothing anywhere.
+
+    Args:
+        address: Address to listen on. Anyone who can reach it can read the results.
+    """
     import os
     import socket
     import subprocess
@@ -63,27 +61,20 @@ def dashboard(
 def serve(
     port: Port = 4200,
     dashboard_port: DashboardPort = 8501,
-    database: Annotated[
-        str | None,
-        typer.Option(
-            help="postgresql+asyncpg://user:password@host/name. Default: SQLite in the data folder."
-        ),
-    ] = None,
-    nightly: Annotated[
-        str, typer.Option(help="Cron schedule of the nightly runs; empty for none.")
-    ] = "0 2 * * *",
+    database: str | None = None,
+    nightly: str = "0 2 * * *",
     auth: Auth = None,
-    public_url: Annotated[
-        str,
-        typer.Option(
-            help="Address at which a TLS proxy serves both, e.g. https://lab.example.org/rpg (docs/operations.md). Asks for "
-            "a password unless --no-auth is given.",
-            show_default=False,
-        ),
-    ] = "",
+    public_url: Annotated[str, typer.Option(show_default=False)] = "",
     home: Home = None,
 ) -> int:
-    """Start the Prefect server and UI, a worker and the dashboard, on loopback, until Ctrl-C."""
+    """Start the Prefect server and UI, a worker and the dashboard, on loopback, until Ctrl-C.
+
+    Args:
+        database: postgresql+asyncpg://user:password@host/name. Default: SQLite in the data folder.
+        nightly: Cron schedule of the nightly runs; empty for none.
+        public_url: Address at which a TLS proxy serves both, e.g. https://lab.example.org/rpg (docs/operations.md).
+            Asks for a password unless --no-auth is given.
+    """
     from rpg.cli.missing_packages import require
 
     require("prefect", "streamlit")
@@ -102,10 +93,7 @@ def serve(
 
 @app.command(epilog="Example: rpg worker --home /shared/data")
 def worker(
-    port: Port = 4200,
-    dashboard_port: DashboardPort = 8501,
-    auth: Auth = None,
-    home: Home = None,
+    port: Port = 4200, dashboard_port: DashboardPort = 8501, auth: Auth = None, home: Home = None
 ) -> int:
     """Run what is started at the `rpg serve` of another machine here as well; both share the data folder.
 

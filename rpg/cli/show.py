@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from rpg.cli.app import File, Home, Set, app, columns, complain, console, layout_at, refuse, say, size_text
+from rpg.cli.app import (
+    File,
+    Home,
+    Json,
+    Set,
+    app,
+    columns,
+    complain,
+    console,
+    layout_at,
+    refuse,
+    say,
+    size_text,
+)
 
 if TYPE_CHECKING:
     from rpg.config.run_spec import RunSpec
@@ -25,12 +36,14 @@ def show(
     file: File,
     set_: Set = [],
     home: Home = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
-    gpu: Annotated[
-        str | None, typer.Option(help="A GPU to judge by: 24GB, rtx-4090, a100-80gb, h100. Default: an H100.")
-    ] = None,
+    as_json: Json = False,
+    gpu: str | None = None,
 ) -> None:
-    """Show the resolved form of a file: every value, the runs it expands to, their expected cost. Downloads nothing."""
+    """Show the resolved form of a file: every value, the runs it expands to, their expected cost. Downloads nothing.
+
+    Args:
+        gpu: A GPU to judge by: 24GB, rtx-4090, a100-80gb, h100. Default: an H100.
+    """
     import os
 
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before any package of the hub is imported

@@ -21,28 +21,20 @@ if TYPE_CHECKING:
     "rpg study my-study.yaml --register-again"
 )
 def study(
-    words: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE | status NAME",
-            help="Study file (YAML), or the name of a shipped one, e.g. first-study.",
-        ),
-    ],
-    only: Annotated[
-        Literal["tune", "register", "report"] | None, typer.Option(help="Only this step; default: all three.")
-    ] = None,
-    register_again: Annotated[
-        bool,
-        typer.Option(
-            "--register-again", help="Register the changed file; the former record stays, and reports say so."
-        ),
-    ] = False,
+    words: Annotated[list[str], typer.Argument(metavar="FILE | status NAME")],
+    only: Literal["tune", "register", "report"] | None = None,
+    register_again: Annotated[bool, typer.Option("--register-again")] = False,
     home: Home = None,
     workers: Workers = None,
 ) -> int:
     """Tune every variant with equal effort, register what will be compared, then compare it on other seeds.
 
     Run it again and it goes on with the same trials. `rpg study status NAME` says how far a study is.
+
+    Args:
+        words: Study file (YAML), or the name of a shipped one, e.g. first-study.
+        only: Only this step; default: all three.
+        register_again: Register the changed file; the former record stays, and reports say so.
     """
     from rpg.config.shipped import find
     from rpg.study.spec import load_study

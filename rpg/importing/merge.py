@@ -10,10 +10,8 @@ from pathlib import Path
 from rpg.store.atomic_files import StoreError, atomic_path, folder_aside, fsync_tree, readable
 from rpg.store.gc import remove
 from rpg.store.layout import Layout
-from rpg.store.run_folder import RunFolder, folders
+from rpg.store.run_folder import RunFolder, by_clock, folders
 from rpg.store.samples import read_eval
-
-_CLOCK = ("time", "attempt", "tokens_per_second")
 
 
 @dataclass
@@ -89,10 +87,9 @@ def _difference(ours: RunFolder, theirs: RunFolder) -> str | None:
         for name in sorted(row.keys() & other.keys()):
             here, there = row[name], other[name]
             same = here == there or (here != here and there != there)  # NaN equals NaN
-            if name not in _CLOCK and not name.startswith("seconds_") and not same:
-                return (
-                    f"step {row['step']}: {name} is {here!r} here and {there!r} there; the one here is kept"
-                )
+            if not same and not by_clock(name):
+                what = f"{name} is {here!r} here and {there!r} there"
+                return f"step {row['step']}: {what}; the one here is kept"
     for benchmark in ours.benchmarks():
         for step in set(ours.eval_steps(benchmark)) & set(theirs.eval_steps(benchmark)):
             if _verdicts(ours, benchmark, step) != _verdicts(theirs, benchmark, step):

@@ -7,6 +7,7 @@ import io
 import json
 import math
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,35 +38,9 @@ class Log:
     """Those among them that look like accuracies on benchmarks and could be `scores`."""
 
 
-# Name in the log -> our name of the same quantity.
-TRL = {
-    "reward": "reward",
-    "loss": "loss",
-    "grad_norm": "grad_norm",
-    "learning_rate": "learning_rate",
-    "entropy": "entropy",
-    "kl": "kl_policy_to_ref",
-    "completions/mean_length": "response_length",
-    "completions/clipped_ratio": "truncation_rate",
-    "clip_ratio/region_mean": "clip_fraction",
-    "clip_ratio/low_mean": "clip_fraction_lower",
-    "clip_ratio/high_mean": "clip_fraction_upper",
-    "step_time": "seconds_step",
-}
-VERL = {
-    "critic/rewards/mean": "reward",
-    "actor/entropy": "entropy",
-    "actor/pg_loss": "loss",
-    "actor/ppo_kl": "kl_old_to_policy",
-    "actor/kl_loss": "kl_policy_to_ref",
-    "actor/pg_clipfrac": "clip_fraction",
-    "actor/pg_clipfrac_lower": "clip_fraction_dual",
-    "actor/grad_norm": "grad_norm",
-    "actor/lr": "learning_rate",
-    "response_length/mean": "response_length",
-    "response_length/clip_ratio": "truncation_rate",
-    "timing_s/step": "seconds_step",
-}
+_NAMES: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_name("names.toml").read_text("utf-8"))
+TRL, VERL = _NAMES["trl"], _NAMES["verl"]
+"""Name in the log -> our name of the same quantity."""
 
 
 def read(

@@ -177,14 +177,14 @@ def check(records: Mapping[str, Divergence], formulas: Mapping[str, Mathematics]
     for name in {**records, **formulas}:
         record, formula = records.get(name), formulas.get(name)
         if record is None or formula is None:
-            place = "rpg/catalogue/divergences.py" if record is None else "rpg/losses/kl_terms.py"
+            place = "rpg/catalogue/divergences.yaml" if record is None else "rpg/losses/kl_terms.py"
             raise RuntimeError(f"divergence {name!r} is missing in {place}: it needs a record there, too")
         if record.name != name or record.normalised not in records:
             raise RuntimeError(f"divergence {name!r}: its name or its `normalised` names no record")
         for part in ("prefix", "advantage_slope"):
             if getattr(record, part) != (getattr(formula, part) is not None):
                 raise RuntimeError(
-                    f"divergence {name!r}: rpg/catalogue/divergences.py says {part}={getattr(record, part)}, "
+                    f"divergence {name!r}: rpg/catalogue/divergences.yaml says {part}={getattr(record, part)}, "
                     f"rpg/losses/kl_terms.py declares {'none' if getattr(record, part) else 'one'}"
                 )
 

@@ -60,6 +60,16 @@ class Samples:
     """(N,) bool: the length limit was reached before an end token or a stop string."""
 
 
+def padded_left(prompts: Sequence[Sequence[int]], width: int) -> tuple[Tensor, Tensor]:
+    """(P, width) each: token ids, zero on the padding, and bool, False there. All rows then append at the same place."""
+    ids = torch.zeros(len(prompts), width, dtype=torch.long)
+    seen = torch.zeros(ids.shape, dtype=torch.bool)
+    for row, prompt in enumerate(prompts):
+        ids[row, width - len(prompt) :] = torch.tensor(prompt)
+        seen[row, width - len(prompt) :] = True
+    return ids, seen
+
+
 def ignore_progress(finished: int, position: int) -> None:
     """For callers that do not report the progress of a generation."""
 

@@ -9,24 +9,28 @@ import numpy as np
 import pandas
 
 from rpg.report.curves import interval_tooltips
+from rpg.report.summary import Summary
 from rpg.report.theme import encodings, line_styles
+from rpg.report.verdicts import REAL
 
-REAL = ("better", "worse")
 
+def differences(summary: Summary, links: Mapping[str, str] = {}) -> alt.LayerChart | None:
+    """A forest plot: paired differences from the baseline with 95 % intervals, best first, in the variants' colours; None
+    where nothing is compared.
 
-def differences(table: pandas.DataFrame, baseline: str, labels: Sequence[str]) -> alt.LayerChart:
-    """A forest plot: paired differences from the baseline with 95 % intervals, best first, in the variants' colours.
-
-    Filled: called better or worse by the paired test; hollow: within noise, or too few seeds to tell. `table` has columns
-    label, difference, difference_low, difference_high, p_corrected, verdict and, if marks shall be links, link; all `labels`
-    decide the colours.
+    Filled: called better or worse by the paired test; hollow: within noise, or too few seeds to tell. `links`: label ->
+    where a click on its marks leads.
     """
-    data = table.sort_values("difference", ascending=False)
+    data = summary.judged.sort_values("difference", ascending=False)
+    if data.empty:
+        return None
     data = data.assign(
         real=data["verdict"].isin(REAL),
         words=[f"{row.label}: {row.difference * 100:+.1f}, {row.verdict}" for row in data.itertuples()],
     )
-    styles = line_styles(labels)
+    if links:
+        data["link"] = data["label"].map(links)
+    styles = line_styles(list(summary.series.values()))
     scale = alt.Scale(domain=list(styles), range=[colour for colour, _ in styles.values()])
     colour = alt.Color("label:N", scale=scale, legend=None)
     # Names stand above their intervals: a column of names would leave no room for these on a narrow screen.
@@ -45,10 +49,10 @@ def differences(table: pandas.DataFrame, baseline: str, labels: Sequence[str]) -
     origin = alt.Chart(pandas.DataFrame({"x": [0.0]}))
     zero = origin.mark_rule(color="#444444", strokeDash=[3, 3]).encode(x="x:Q")
     base = alt.Chart(data)
-    heading = [f"Points of accuracy more than {baseline}", "(paired, 95 %, for all together)"]
+    heading = [f"Points of accuracy more than {summary.baseline_label}", "(paired, 95 %, for all together)"]
     x = alt.X("difference_low:Q", title=heading, axis=axis, scale=domain)
     rule = base.mark_rule(strokeWidth=2.2, clip=True).encode(x=x, x2="difference_high:Q", y=y, color=colour)
-    link = {"href": alt.Href("link:N")} if "link" in data else {}
+    link = {"href": alt.Href("link:N")} if links else {}
     cover = base.mark_point(filled=True, size=90, opacity=1, color="white").encode(x="difference:Q", y=y)
     ring = base.mark_point(size=90, opacity=1, strokeWidth=2.2)
     ring = ring.encode(x="difference:Q", y=y, color=colour, tooltip=tooltip, **link)

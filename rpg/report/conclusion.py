@@ -6,7 +6,7 @@ import pandas
 
 from rpg.report.spending import UNEQUAL
 from rpg.report.summary import MEAN, Summary
-from rpg.report.verdicts import TOO_FEW
+from rpg.report.verdicts import REAL, TOO_FEW
 from rpg.stats import MINIMUM_SEEDS
 
 NUMBERS = "no one two three four five six seven eight nine ten eleven twelve".split()
@@ -17,38 +17,29 @@ def conclusion(summary: Summary) -> str:
 
     Only differences that the paired test calls real are said to be differences.
     """
-    measured = MEAN if len(summary.benchmarks) > 1 else (summary.benchmarks or [MEAN])[0]
-    table = summary.table[summary.table["benchmark"] == measured]
+    table = summary.table[summary.table["benchmark"] == summary.headline]
     if table.empty:
         return "No checkpoint has been evaluated on all benchmarks yet."
-    compared = table[table["verdict"] != ""]
+    compared, baseline = summary.judged, summary.baseline_label
     if compared.empty:
-        return _alone(table, measured)
-    baseline = summary.labels.get(summary.baseline or "", str(summary.baseline))
+        return _alone(table, summary.headline)
     count = len(compared)
     if compared["verdict"].eq(TOO_FEW).all():
         seeds = int(compared["seeds"].min())
         few = f"{_words(seeds).capitalize()} seed{'s' * (seeds > 1)} give{'s' * (seeds == 1)} no verdict"
         largest = _largest(summary, compared, table)
         return f"{few} ({_words(MINIMUM_SEEDS)} are needed). {_with_name(count, baseline)} {largest}."
-    real = compared[compared["verdict"].isin(["better", "worse"])]
+    real = compared[compared["verdict"].isin(REAL)]
     if real.empty:
-        who = (
-            f"None of {_words(count)} differs"
-            if count > 1
-            else f"{compared.iloc[0]['label']} does not differ"
-        )
-        return (
-            f"{who} from {baseline} beyond noise. "
-            f"{_with_name(count, baseline)} {_largest(summary, compared, table)}."
-        )
+        one = f"{compared.iloc[0]['label']} does not differ"
+        who = f"None of {_words(count)} differs" if count > 1 else one
+        largest = _largest(summary, compared, table)
+        return f"{who} from {baseline} beyond noise. {_with_name(count, baseline)} {largest}."
     if count == 1:
         name = f"{real.iloc[0]['label']} is {real.iloc[0]['verdict']} than {baseline}:"
         return f"{name} {_size(summary, real.iloc[0], table)}."
-    who = (
-        f"{_words(len(real)).capitalize()} of {_words(count)} differ{'s' * (len(real) == 1)} from {baseline}"
-    )
-    return f"{who}; the largest difference is {_largest(summary, real, table)}."
+    who = f"{_words(len(real)).capitalize()} of {_words(count)} differ{'s' * (len(real) == 1)}"
+    return f"{who} from {baseline}; the largest difference is {_largest(summary, real, table)}."
 
 
 def _with_name(count: int, baseline: str) -> str:
@@ -61,7 +52,7 @@ def _largest(summary: Summary, rows: pandas.DataFrame, table: pandas.DataFrame) 
 
 
 def _size(summary: Summary, row: pandas.Series, table: pandas.DataFrame) -> str:
-    """`+0.25 [+0.13, +0.37], for 5 times the tokens; at equal tokens +0.10 [-0.02, +0.22], within noise`."""
+    """`+25.1 points [+13.0, +37.2], for 5 times the tokens; at equal tokens +9.8 points [−2.1, +21.7], within noise`."""
     text = _difference(row)
     base = table.loc[table["variant"] == summary.baseline, "tokens"].astype(float)
     factor = float(row["tokens"]) / base.iloc[0] if len(base) and base.iloc[0] > 0 else math.nan
@@ -79,10 +70,10 @@ def _size(summary: Summary, row: pandas.Series, table: pandas.DataFrame) -> str:
 
 
 def _difference(row: pandas.Series) -> str:
-    low, high = row["difference_low"], row["difference_high"]
-    digits = 2 if not abs(high - low) < 0.03 else 3
-    value, *ends = (f"{number:+.{digits}f}".replace("-", "−") for number in (row["difference"], low, high))
-    return value if math.isnan(low) else f"{value} [{ends[0]}, {ends[1]}]"
+    """In points of accuracy, as in the figure beside it."""
+    columns = ["difference", "difference_low", "difference_high"]
+    value, low, high = (f"{100 * number:+.1f}".replace("-", "−") for number in row[columns])
+    return f"{value} points" if math.isnan(row["difference_low"]) else f"{value} points [{low}, {high}]"
 
 
 def _alone(table: pandas.DataFrame, measured: str) -> str:

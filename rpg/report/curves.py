@@ -73,7 +73,7 @@ def folded(constants: Mapping[str, float]) -> str:
 def panels_of(data: pandas.DataFrame, names: Sequence[str]) -> list[str]:
     """The panels for which there are data, in the order of `names`; a metric may have one per reference."""
     present = list(dict.fromkeys(data["name"]))
-    return [panel for name in names for panel in present if panel.partition(REFERENCE)[0] == name]
+    return [panel for name in names for panel in present if name in (panel, panel.partition(REFERENCE)[0])]
 
 
 def band_for(seeds: int, score: bool) -> str | None:
@@ -205,18 +205,32 @@ def panels(
     scores: Sequence[str] = (),
     x: str = "step",
     each: pandas.DataFrame | None = None,
+    bands: str = AUTOMATIC,
+    smooth: int = 1,
+    legend: Sequence[str] | None = None,
     **options: Any,
 ) -> list[alt.LayerChart]:
-    """A :func:`panel` for each of `names` that has data, with the bands of a report; `scores` show accuracies."""
+    """A :func:`panel` for each of `names` that has data; `scores` show accuracies, few of a run and never smoothed.
+
+    `bands`: AUTOMATIC, RANGE, SEEDS or NONE; with AUTOMATIC `each` are the training curves of two seeds, whose mean would
+    say nothing that the two do not say. `legend`: the labels to list, if not those with data.
+    """
     seeds = int(data["seeds"].max())
-    present = [label for label in labels if label in set(data["label"])]
-    return [
-        panel(
-            data[data["name"] == name], labels, name=name, x=x, band=band_for(seeds, name in scores), legend=present,
-            points=name in scores, each=None if each is None else each[each["name"] == name], **options,
+    present = set(data["label"])
+    options["legend"] = [label for label in labels if label in present] if legend is None else legend
+    drawn = []
+    for name in panels_of(data, names):
+        score = name in scores
+        band = {RANGE: "range", NONE: None, SEEDS: None}.get(bands, band_for(seeds, score))
+        apart = (
+            each[each["name"] == name] if each is not None and not (score and bands == AUTOMATIC) else None
         )
-        for name in panels_of(data, names)
-    ]  # fmt: skip
+        part, mean = data[data["name"] == name], apart is None or bands != AUTOMATIC
+        marks: dict[str, Any] = {"points": True} if score else {"smooth": smooth}
+        drawn.append(
+            panel(part, labels, name=name, x=x, band=band, each=apart, mean=mean, **marks, **options)
+        )
+    return drawn
 
 
 def figure(
@@ -255,11 +269,7 @@ def _legend_columns(panels: Sequence[alt.LayerChart], columns: int) -> int:
 
 
 def explanation(
-    data: pandas.DataFrame,
-    bands: str = AUTOMATIC,
-    smooth: int = 1,
-    each: bool = False,
-    still: bool = False,
+    data: pandas.DataFrame, bands: str = AUTOMATIC, smooth: int = 1, each: bool = False, still: bool = False
 ) -> list[str]:
     """The meaning of the lines and bands of these curves, as one line.
 

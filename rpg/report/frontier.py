@@ -15,10 +15,7 @@ from rpg.report.labels import without
 from rpg.report.summary import MEAN
 from rpg.store import queries
 
-DIRECTIONS = {
-    "policy_to_initial": "KL(policy ‖ initial)",
-    "initial_to_policy": "KL(initial ‖ policy)",
-}
+DIRECTIONS = {"policy_to_initial": "KL(policy ‖ initial)", "initial_to_policy": "KL(initial ‖ policy)"}
 TRAINING = "training step"
 """What paths follow if no axis of the sweep is numeric."""
 SUBSETS = 64

@@ -48,14 +48,12 @@ def write_paper(layout: Layout, sweep: str, folder: Path, columns: int = 2) -> l
                 for run in queries.manifests(db, sweep).values()
             ),
         }
-    labels = [summary.labels[variant] for variant in summary.variants]
-    judged = tables.judged(summary)
     width = (3.25 if columns == 2 else INCHES[1]) * POINTS
-    if len(judged):
-        chart = charts.differences(judged, tables.baseline_label(summary), labels)
+    if chart := charts.differences(summary):
         files["differences.pdf"] = _pdf(specification(themed(chart.properties(width=width - 36))), width)
     if not curve_data.empty:
         names = [MEAN, *summary.benchmarks, *shown_metrics()]
+        labels = list(summary.series.values())
         panels = curves.panels(curve_data, labels, names, [MEAN, *summary.benchmarks])
         each = (INCHES[columns] * POINTS - 60 * ACROSS) / ACROSS
         drawn = [panel.properties(width=each, height=0.6 * each) for panel in panels]

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from rpg.report.statistics_digests import CLOCK
 from rpg.store import RunFolder
 from rpg.store.checkpoints import model_digest
+from rpg.store.run_folder import by_clock
 from rpg.store.samples import read_eval
 
 _HEX = 8
@@ -39,7 +39,7 @@ def run_digest(folder: RunFolder) -> dict[str, Any]:
         "metrics": {
             name: "".join(_short(repr(row.get(name)), _HEX) for row in rows)
             for name in metrics
-            if name not in CLOCK and not name.startswith("seconds_") and name != "step"
+            if name != "step" and not by_clock(name)
         },
         "weights": model_digest(folder.checkpoint(manifest["steps"])),
         "samples": {
@@ -66,9 +66,8 @@ class Change:
     others: int
 
     def __str__(self) -> str:
-        where = (
-            f"first: {self.what}" if self.step is None else f"first at step {self.step}, metric {self.what}"
-        )
+        metric = f"first at step {self.step}, metric {self.what}"
+        where = f"first: {self.what}" if self.step is None else metric
         more = f" and {self.others} more" if self.others else ""
         return f"{self.runs} of {self.of} runs, {where}{more} ({self.first})"
 
@@ -172,14 +171,10 @@ def named_as(tonight: Mapping[str, Any], night: Mapping[str, Any]) -> dict[str, 
         label, slash, rest = name.partition(" / ")
         return names.get(label, label) + slash + rest
 
-    fields = ("values", "spread", "digests", "statistics")
-    return {
-        **night,
-        **{
-            field: {under(name): value for name, value in (night.get(field) or {}).items()}
-            for field in fields
-        },
-    }
+    renamed = dict(night)
+    for field in ("values", "spread", "digests", "statistics"):
+        renamed[field] = {under(name): value for name, value in (night.get(field) or {}).items()}
+    return renamed
 
 
 def _settings(night: Mapping[str, Any]) -> dict[str, list[str]]:
@@ -217,11 +212,8 @@ def causes(tonight: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
         for name in dict.fromkeys([*old, *new])
         if old.get(name) != new.get(name)
     ]
-    specs = [
-        {name: run["spec"] for name, run in (night.get("digests") or {}).items()}
-        for night in (tonight, before)
-    ]
-    if any(specs[0][name] != specs[1][name] for name in specs[0] if name in specs[1]):
+    ours, theirs = tonight.get("digests") or {}, before.get("digests") or {}
+    if any(ours[name]["spec"] != theirs[name]["spec"] for name in ours if name in theirs):
         changes.append("the configuration")
     return changes
 

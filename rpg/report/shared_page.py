@@ -148,7 +148,7 @@ def _overview(summaries: Sequence[Summary]) -> tables.Grid:
     for summary in summaries:
         names = summary.benchmarks
         benchmarks = ", ".join(names) if len(names) < 4 else f"{len(names)} benchmarks"
-        for row in summary.table[summary.table["benchmark"] == tables.headline(summary)].itertuples():
+        for row in summary.table[summary.table["benchmark"] == summary.headline].itertuples():
             last = tables.plus_minus(row.last, row.low, row.high)
             texts = (summary.sweep, row.label, str(row.seeds), str(row.step), last, tables.number(row.best))
             rows.append([*texts, benchmarks])

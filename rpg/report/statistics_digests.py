@@ -21,30 +21,16 @@ from rpg.report.summary import summarise
 from rpg.report.sweep_report import sweep_curves
 from rpg.store import Layout, StoreError, queries
 from rpg.store.database import build, connect
+from rpg.store.run_folder import by_clock
 from rpg.store.schema import TABLES, VIEWS
-
-CLOCK = ("time", "attempt", "tokens_per_second")
-"""Measured with a clock, like every seconds_*, and therefore never equal."""
 
 Statistics = dict[str, dict[str, str]]
 """Name of a statistic -> part (a column, a metric, a function) -> digest."""
 
-_KEYS = (
-    "run",
-    "variant",
-    "label",
-    "seed",
-    "benchmark",
-    "name",
-    "metric",
-    "step",
-    "problem_id",
-    "sample",
-    "direction",
-)
+_KEYS = "run variant label seed benchmark name metric step problem_id sample direction".split()
 """By what rows are put in order."""
 _OF_A_NIGHT = {
-    *CLOCK, "sweep", "run_id", "code", "outdated", "git_revision", "versions", "machine", "axes", "spec", "identity",
+    "sweep", "run_id", "code", "outdated", "git_revision", "versions", "machine", "axes", "spec", "identity",
     "source", "log", "created", "finished", "attempts", "begun", "fingerprint", "model", "draws",
 }  # fmt: skip
 """Columns that no two nights have in common: names and paths with the date, times, and what runs were computed with."""
@@ -117,16 +103,13 @@ def _parts(frame: pandas.DataFrame, runs: Mapping[str, str]) -> dict[str, str]:
     frame = frame.dropna(axis=1, how="all")
     if "run" in frame:
         frame = frame.assign(run=frame["run"].map(runs))
-    kept = [name for name in frame if name not in _OF_A_NIGHT and not str(name).startswith("seconds")]
+    kept = [name for name in map(str, frame) if name not in _OF_A_NIGHT and not by_clock(name)]
     frame = frame[kept].sort_values([name for name in _KEYS if name in kept])
     by = next((name for name in ("metric", "name") if name in kept), None)
     if by is None:
-        return {str(name): digest(frame[name]) for name in frame}
-    return {
-        str(name): digest([part[column] for column in part])
-        for name, part in frame.groupby(by)
-        if name not in CLOCK and not str(name).startswith("seconds")
-    }
+        return {name: digest(frame[name]) for name in kept}
+    each = ((str(name), part) for name, part in frame.groupby(by))
+    return {name: digest([part[column] for column in part]) for name, part in each if not by_clock(name)}
 
 
 def _functions() -> dict[str, str]:
@@ -148,12 +131,8 @@ def _functions() -> dict[str, str]:
         "crossed": stats.crossed([scores[1] - scores[0]]),
         "pass_at_k": stats.pass_at_k([4, 4, 8], [0, 1, 3], 2),
         "majority_at_k": [stats.majority_at_k(*each) for each in votes],
-        "detectable": [
-            stats.detectable(design, each) for design in designs for each in (spread, stats.ASSUMED)
-        ],
+        "detectable": [stats.detectable(one, each) for one in designs for each in (spread, stats.ASSUMED)],
         "sentence": [stats.sentence(design, stats.ASSUMED, 0.02) for design in designs],
-        "next_look": [
-            stats.next_look(looks, "here", runs[:n], 20)[1:] for looks in ([], [look]) for n in (8, 15)
-        ],
+        "next_look": [stats.next_look(at, "here", runs[:n], 20)[1:] for at in ([], [look]) for n in (8, 15)],
     }
     return {name: digest(value) for name, value in values.items()}

@@ -102,10 +102,7 @@ def curves(
     line = base.mark_line(clip=True, interpolate=interpolate)
     width = alt.StrokeWidth("beyond:N", scale=alt.Scale(domain=[False, True], range=[1.9, 0.8]), legend=None)
     line = line.encode(strokeDash=encoded["strokeDash"], strokeWidth=width, tooltip=tooltip)
-    layers = [
-        band.encode(y=alt.Y("low:Q", **up), y2="high:Q"),
-        line.encode(y=alt.Y("mean:Q", **up)),
-    ]
+    layers = [band.encode(y=alt.Y("low:Q", **up), y2="high:Q"), line.encode(y=alt.Y("mean:Q", **up))]
     if points is not None:
         small = alt.Chart(points).mark_point(filled=True, size=20, opacity=0.45, clip=True)
         layers.append(small.encode(x=across, y=alt.Y("mean:Q", **up), color=encoded["color"]))

@@ -59,6 +59,25 @@ class Summary(NamedTuple):
     question: str = ""
     """The description in the sweep's file."""
 
+    @property
+    def series(self) -> dict[queries.Series, str]:
+        """The variants with their labels, in order."""
+        return {queries.Series(self.sweep, variant): self.labels[variant] for variant in self.variants}
+
+    @property
+    def headline(self) -> str:
+        """What variants are judged by: the mean over benchmarks, or the only benchmark."""
+        return MEAN if len(self.benchmarks) > 1 else (self.benchmarks or [MEAN])[0]
+
+    @property
+    def judged(self) -> pandas.DataFrame:
+        """The rows of the table that compare a variant with the baseline, on what variants are judged by."""
+        return self.table[(self.table["benchmark"] == self.headline) & (self.table["verdict"] != "")]
+
+    @property
+    def baseline_label(self) -> str:
+        return self.labels.get(self.baseline or "", self.baseline or "")
+
 
 SHARES = ("accuracy", "pass_at_k", "maj_at_k", "unread")
 

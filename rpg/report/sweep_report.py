@@ -88,8 +88,7 @@ def sweep_curves(
     db: duckdb.DuckDBPyConnection, summary: Summary, points: int | None = None
 ) -> pandas.DataFrame:
     """All curves of the figure in one frame, see `curve_data`."""
-    labels = {queries.Series(summary.sweep, name): summary.labels[name] for name in summary.variants}
-    return curve_data(db, labels, score_names(summary.benchmarks), shown_metrics(), points=points)
+    return curve_data(db, summary.series, score_names(summary.benchmarks), shown_metrics(), points=points)
 
 
 def score_names(benchmarks: Sequence[str]) -> list[str]:
@@ -130,8 +129,7 @@ def curve_data(
 def _figure(summary: Summary, data: pandas.DataFrame) -> alt.ConcatChart:
     """The figure of the report: benchmarks first, then what training did."""
     scores = [MEAN, *summary.benchmarks]
-    labels = [summary.labels[variant] for variant in summary.variants]
-    panels = curves.panels(data, labels, [*scores, *shown_metrics()], scores)
+    panels = curves.panels(data, list(summary.series.values()), [*scores, *shown_metrics()], scores)
     explained = curves.explanation(data, still=True)
     return curves.figure(panels, summary.sweep, [*explained, *tables.significant(summary)])
 
@@ -183,12 +181,8 @@ class Section:
 
 def section(summary: Summary, specs: Sequence[tuple[str, dict[str, Any]]] = (), title: str = "") -> Section:
     """The tables of a sweep, the chart of its differences from the baseline, and the charts `specs`."""
-    judged = tables.judged(summary)
     drawn = list(specs)
-    if len(judged):
-        chart = charts.differences(
-            judged, tables.baseline_label(summary), [summary.labels[variant] for variant in summary.variants]
-        )
+    if chart := charts.differences(summary):
         drawn.insert(0, ("What is real", specification(themed(chart))))
     lines = [line for line in (summary.question, conclusion(summary), summary.spending) if line]
     return Section(title, tables.grids(summary), drawn, tables.caption(summary), summary.notes, lines)

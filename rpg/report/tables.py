@@ -10,7 +10,6 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import pandas
 from pylatexenc.latexencode import RULE_DICT, UnicodeToLatexConversionRule, UnicodeToLatexEncoder
 from rich import box
 from rich.console import Group, RenderableType
@@ -62,7 +61,7 @@ def grid_of(title: str, key: str, header: Sequence[str], rows: Sequence[Sequence
 
 def main_table(summary: Summary) -> Grid:
     """Mean accuracy (or the only benchmark's): first, last, best, and the difference to the baseline."""
-    name = headline(summary)
+    name = summary.headline
     data = summary.table[summary.table["benchmark"] == name]
     steps = set(data["first_step"])
     header = ["Variant", "Seeds", f"Step {steps.pop()}" if len(steps) == 1 else "First", "Last", "Best"]
@@ -145,36 +144,19 @@ def _amount(value: float) -> str:
     return "" if math.isnan(value) else f"{value:,.{0 < value < 10:d}f}"
 
 
-def headline(summary: Summary) -> str:
-    """What variants are judged by: the mean over benchmarks, or the only benchmark."""
-    return MEAN if len(summary.benchmarks) > 1 else (summary.benchmarks or [MEAN])[0]
-
-
-def judged(summary: Summary) -> pandas.DataFrame:
-    """The rows of the table that compare a variant with the baseline, on what variants are judged by."""
-    table = summary.table
-    return table[(table["benchmark"] == headline(summary)) & (table["verdict"] != "")]
-
-
-def baseline_label(summary: Summary) -> str:
-    baseline = summary.baseline or ""
-    return summary.labels.get(baseline, baseline)
-
-
 def significant(summary: Summary) -> list[str]:
     """The differences that the paired test calls real, for the heading of a figure; empty if nothing was compared."""
-    data = judged(summary)
+    data = summary.judged.sort_values("difference", ascending=False)
     if data.empty:
         return []
     parts = []
     for verdict in ("better", "worse"):
-        rows = data[data["verdict"] == verdict].sort_values("difference", ascending=False)
-        if len(rows):
-            names = [f"{row.label} {signed(row.difference)}" for row in rows.itertuples()]
+        rows = data[data["verdict"] == verdict].itertuples()
+        if names := [f"{row.label} {signed(row.difference)}" for row in rows]:
             parts.append(f"{verdict}: {', '.join(names)}")
     verdicts = "; ".join(parts) or "no difference is significant"
-    baseline = baseline_label(summary)
-    text = f"Accuracy at the end against {baseline}, paired test with corrected p below 0.05: {verdicts}."
+    against = f"Accuracy at the end against {summary.baseline_label}"
+    text = f"{against}, paired test with corrected p below 0.05: {verdicts}."
     return [*([summary.spending] if summary.spending else []), *textwrap.wrap(text, WRAPPED)]
 
 

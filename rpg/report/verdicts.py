@@ -27,6 +27,7 @@ Checkpoints = dict[str, tuple[int, dict[int, str]]]
 Pairs = dict[str, tuple[Runs, Runs]]
 """Variant -> its runs, and the baseline's at the same place."""
 
+REAL = ("better", "worse")
 TOO_FEW = "too few seeds"
 
 
@@ -125,10 +126,7 @@ def families(
 
 
 def compare(
-    scores: ProblemScores,
-    pairs: Pairs,
-    benchmarks: Mapping[str, Sequence[str]],
-    level: float = stats.ERROR,
+    scores: ProblemScores, pairs: Pairs, benchmarks: Mapping[str, Sequence[str]], level: float = stats.ERROR
 ) -> dict[tuple[str, str], Difference]:
     """(variant, benchmark) -> its difference, all of them one family; `benchmarks` are names with their parts (a mean has
     several)."""
@@ -164,6 +162,6 @@ def looked_at(
         high = min([one.high, *(result[1] for result in before)])
         if low <= one.difference <= high:
             one = one._replace(low=low, high=high)
-        settled = [result[2] for result in before if result[2] in ("better", "worse")]
+        settled = [result[2] for result in before if result[2] in REAL]
         made[key] = one._replace(verdict=settled[0]) if settled else one
     return made

@@ -83,9 +83,8 @@ def provenance(db: duckdb.DuckDBPyConnection, sweep: str) -> dict[str, list[dict
     ).fetchall()
     files: dict[str, dict[str, str]] = {}
     codes = list({code for _, code, *_ in rows if code is not None})
-    for code, file, digest in db.execute(
-        "SELECT * FROM sources WHERE list_contains(?, code)", [codes]
-    ).fetchall():
+    sources = db.execute("SELECT * FROM sources WHERE list_contains(?, code)", [codes])
+    for code, file, digest in sources.fetchall():
         files.setdefault(code, {})[file] = digest
     found: dict[str, list[dict[str, Any]]] = {}
     for name, code, revision, versions, machine in rows:
@@ -108,9 +107,7 @@ def run(db: duckdb.DuckDBPyConnection, sweep: str, name: str) -> dict[str, Any] 
 
 def warnings(db: duckdb.DuckDBPyConnection) -> list[str]:
     """What could not be read, one line each."""
-    return [
-        line for (line,) in db.execute("SELECT message FROM warnings ORDER BY sweep, run, message").fetchall()
-    ]
+    return [*frame(db, "SELECT message FROM warnings ORDER BY sweep, run, message")["message"]]
 
 
 def metric_names(db: duckdb.DuckDBPyConnection) -> list[str]:
@@ -198,15 +195,14 @@ def metric_curves(
             columns=["metric", "sweep", "variant", "x", "step", "mean", "low", "high", "seeds"]
         )
     axis = _axis(x, known)
-    _choose(db, series)
     columns = ", ".join(quote(name) for name in metrics)
     found = frame(
         db,
-        f"""WITH base AS (
+        f"""WITH {_CHOSEN}, base AS (
               SELECT m.sweep, m.run, r.variant, r.seed, m.step, ({axis})::DOUBLE AS "x axis", {columns}
               FROM metrics m JOIN runs r USING (sweep, run) JOIN chosen USING (sweep, variant)
               WINDOW w AS (PARTITION BY m.sweep, m.run ORDER BY m.step)),
-            wide AS (SELECT greatest(1, ceil(max(step) / $1::DOUBLE))::BIGINT AS width FROM base),
+            wide AS (SELECT greatest(1, ceil(max(step) / $3::DOUBLE))::BIGINT AS width FROM base),
             long AS (UNPIVOT base ON {columns} INTO NAME metric VALUE value),
             thin AS (
               SELECT metric, sweep, variant, seed, run, width, (step - 1) // width AS bin,
@@ -218,7 +214,7 @@ def metric_curves(
                    stddev_samp(value) AS spread, min(value) AS lowest, max(value) AS highest,
                    count(*)::INTEGER AS seeds, any_value(width) AS width
             FROM thin GROUP BY metric, sweep, variant{seed}, bin ORDER BY metric, sweep, variant{seed}, bin""",
-        [points or 10**9],
+        [*_columns(series, 2), points or 10**9],
     )
     return _with_interval(found)
 
@@ -237,10 +233,9 @@ def score_curves(
     """
     seed = ", s.seed" if each_seed else ""
     axis = _axis(x, set(metric_names(db)))
-    _choose(db, series)
     found = frame(
         db,
-        f"""WITH axis AS (
+        f"""WITH {_CHOSEN}, axis AS (
               SELECT m.sweep, m.run, m.step, ({axis})::DOUBLE AS x
               FROM metrics m JOIN runs r USING (sweep, run) JOIN chosen USING (sweep, variant)
               WINDOW w AS (PARTITION BY m.sweep, m.run ORDER BY m.step))
@@ -249,10 +244,10 @@ def score_curves(
                    avg(s.accuracy) AS mean, stddev_samp(s.accuracy) AS spread,
                    min(s.accuracy) AS lowest, max(s.accuracy) AS highest, count(*)::INTEGER AS seeds
             FROM every_score s JOIN chosen USING (sweep, variant) LEFT JOIN axis a USING (sweep, run, step)
-            WHERE list_contains(?, s.benchmark)
+            WHERE list_contains($3, s.benchmark)
             GROUP BY s.benchmark, s.sweep, s.variant{seed}, s.step
             ORDER BY s.benchmark, s.sweep, s.variant{seed}, s.step""",
-        [list(names)],
+        [*_columns(series, 2), list(names)],
     )
     return _with_interval(found)
 
@@ -283,19 +278,13 @@ def problem_scores(
     db: duckdb.DuckDBPyConnection, sweep: str, checkpoints: Sequence[tuple[str, int]]
 ) -> pandas.DataFrame:
     """Per problem of these (run, step): run, step, benchmark, problem_id, accuracy, samples."""
-    steps = pandas.DataFrame(list(checkpoints), columns=["run", "step"])
-    db.register("wanted", steps.astype({"run": "object", "step": "int64"}))
-    try:
-        return frame(
-            db,
-            """SELECT s.run, s.step, s.benchmark, s.problem_id, avg(s.correct::INTEGER) AS accuracy,
-                      count(*)::INTEGER AS samples
-               FROM samples s JOIN wanted w ON (s.run, s.step) = (w.run, w.step)
-               WHERE s.sweep = ? GROUP BY ALL ORDER BY ALL""",
-            [sweep],
-        )
-    finally:
-        db.unregister("wanted")
+    return frame(
+        db,
+        """SELECT run, step, benchmark, problem_id, avg(correct::INTEGER) AS accuracy, count(*)::INTEGER AS samples
+           FROM samples JOIN (SELECT unnest($1::VARCHAR[]) AS run, unnest($2::BIGINT[]) AS step) USING (run, step)
+           WHERE sweep = $3 GROUP BY ALL ORDER BY ALL""",
+        [*_columns(checkpoints, 2), sweep],
+    )
 
 
 def spending(db: duckdb.DuckDBPyConnection, sweep: str) -> pandas.DataFrame:
@@ -337,9 +326,10 @@ def answers(
     """Every graded sample of these (run, step): run, benchmark, problem_id, extracted, correct, in this order."""
     return frame(
         db,
-        """SELECT run, benchmark, problem_id, extracted, correct FROM samples
-           WHERE sweep = ? AND list_contains(?, run || ' ' || step) ORDER BY run, benchmark, problem_id, sample""",
-        [sweep, [f"{run} {step}" for run, step in checkpoints]],
+        """SELECT run, benchmark, problem_id, extracted, correct
+           FROM samples JOIN (SELECT unnest($1::VARCHAR[]) AS run, unnest($2::BIGINT[]) AS step) USING (run, step)
+           WHERE sweep = $3 ORDER BY run, benchmark, problem_id, sample""",
+        [*_columns(checkpoints, 2), sweep],
     )
 
 
@@ -387,20 +377,18 @@ def health_metrics(
 def identical_variants(db: duckdb.DuckDBPyConnection, sweep: str) -> list[list[str]]:
     """Groups of variants whose runs agree in every number of every step (but times) and in every graded sample."""
     numbers = [name for name in metric_names(db) if name != "tokens_per_second" and "seconds" not in name]
-    return [
-        variants
-        for (variants,) in db.execute(
-            f"""WITH trained AS (SELECT run, bit_xor(hash({", ".join(map(quote, ["step", *numbers]))})) AS digest
-                              FROM metrics WHERE sweep = $1 GROUP BY run),
-                   evaluated AS (SELECT run, bit_xor(hash(benchmark, step, problem_id, sample, correct, extracted, tokens))
-                                        AS digest FROM samples WHERE sweep = $1 GROUP BY run),
-                   digests AS (SELECT r.variant, list((r.seed, t.digest, e.digest) ORDER BY r.seed) AS digest
-                               FROM runs r JOIN trained t USING (run) JOIN evaluated e USING (run)
-                               WHERE r.sweep = $1 AND r.superseded IS NULL GROUP BY r.variant)
-                SELECT list(variant ORDER BY variant) FROM digests GROUP BY digest HAVING count(*) > 1 ORDER BY ALL""",
-            [sweep],
-        ).fetchall()
-    ]
+    groups = db.execute(
+        f"""WITH trained AS (SELECT run, bit_xor(hash({", ".join(map(quote, ["step", *numbers]))})) AS digest
+                          FROM metrics WHERE sweep = $1 GROUP BY run),
+               evaluated AS (SELECT run, bit_xor(hash(benchmark, step, problem_id, sample, correct, extracted, tokens))
+                                    AS digest FROM samples WHERE sweep = $1 GROUP BY run),
+               digests AS (SELECT r.variant, list((r.seed, t.digest, e.digest) ORDER BY r.seed) AS digest
+                           FROM runs r JOIN trained t USING (run) JOIN evaluated e USING (run)
+                           WHERE r.sweep = $1 AND r.superseded IS NULL GROUP BY r.variant)
+            SELECT list(variant ORDER BY variant) FROM digests GROUP BY digest HAVING count(*) > 1 ORDER BY ALL""",
+        [sweep],
+    )
+    return [variants for (variants,) in groups.fetchall()]
 
 
 def without_answer(db: duckdb.DuckDBPyConnection, sweep: str) -> pandas.DataFrame:
@@ -444,14 +432,12 @@ def _axis(x: str, metrics: set[str]) -> str:
     return AXES[x] if needed is None or needed in metrics else "NULL"
 
 
-def _choose(db: duckdb.DuckDBPyConnection, series: Sequence[Series]) -> None:
-    data = pandas.DataFrame(list(series), columns=["sweep", "variant"], dtype="object")
-    db.register("chosen_series", data)
-    db.execute(
-        "CREATE OR REPLACE TEMP TABLE chosen AS "
-        "SELECT sweep::VARCHAR AS sweep, variant::VARCHAR AS variant FROM chosen_series"
-    )
-    db.unregister("chosen_series")
+_CHOSEN = "chosen AS (SELECT unnest($1::VARCHAR[]) AS sweep, unnest($2::VARCHAR[]) AS variant)"
+
+
+def _columns(rows: Sequence[tuple[Any, ...]], count: int) -> list[list[Any]]:
+    """Rows as a list for each of `count` columns, which can be bound."""
+    return [[row[column] for row in rows] for column in range(count)]
 
 
 def _with_interval(found: pandas.DataFrame) -> pandas.DataFrame:

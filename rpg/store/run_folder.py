@@ -19,18 +19,7 @@ from rpg.store.locks import whereabouts
 FORMAT = 1
 State = Literal["pending", "running", "done", "failed", "interrupted"]
 
-MANIFEST_FIELDS = (
-    "format",
-    "sweep",
-    "run",
-    "run_id",
-    "variant",
-    "algorithm",
-    "seed",
-    "spec",
-    "created",
-    "steps",
-)
+MANIFEST_FIELDS = "format sweep run run_id variant algorithm seed spec created steps".split()
 IMPORTED = "imported.json"
 """In the folder of a run that was trained elsewhere: {"scores": {benchmark: {step: accuracy}}}."""
 _STEP = re.compile(r"step-(\d+)")
@@ -44,6 +33,11 @@ def folder_name(value: str, what: str) -> str:
             f"{what} name {value!r}: expected a folder name without '/' and without a leading '.'"
         )
     return value
+
+
+def by_clock(metric: str) -> bool:
+    """Whether a metric is measured with a clock, or counts attempts, so that it is never equal in two runs."""
+    return metric in ("time", "attempt", "tokens_per_second") or metric.startswith("seconds")
 
 
 def step_name(step: int) -> str:

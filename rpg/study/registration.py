@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from rpg import provenance
 from rpg.config.identity import digest
 from rpg.config.sweep_spec import value_text
@@ -111,21 +113,8 @@ def registration(layout: Layout, study: str) -> Registration | None:
     record = read_record(layout, study)
     if record is None:
         return None
-    return Registration(
-        variants=record["variants"],
-        baseline=record["baseline"],
-        seeds=tuple(record["seeds"]),
-        benchmarks=tuple(record["benchmarks"]),
-        matters=float(record["matters"]),
-        looks=int(record["looks"]),
-        factors=record["factors"],
-        runs=record["runs"],
-        sweep=reported_sweep(study, record["digest"]),
-        digest=record["digest"],
-        registered_at=float(record["registered_at"]),
-        number=int(record["number"]),
-        deviations=list(deviations(layout, record)),
-    )
+    more = {"sweep": reported_sweep(study, record["digest"]), "deviations": [*deviations(layout, record)]}
+    return TypeAdapter(Registration).validate_python({**record, **more})
 
 
 def deviations(layout: Layout, record: Mapping[str, Any]) -> Iterator[str]:
@@ -138,12 +127,10 @@ def deviations(layout: Layout, record: Mapping[str, Any]) -> Iterator[str]:
         if former is None:
             yield f"record {number} of {record['number']} is missing"
         else:
-            yield from (
-                f"registered again after record {number}: {line}" for line in differences(former, record)
-            )
-    yield from (
-        f"the study's file was changed after the registration: {line}" for line in changes(layout, record)
-    )
+            for line in differences(former, record):
+                yield f"registered again after record {number}: {line}"
+    for line in changes(layout, record):
+        yield f"the study's file was changed after the registration: {line}"
     sweep = reported_sweep(study, record["digest"])
     if layout.sweep_folder(sweep).is_dir():
         yield from _of_sweep(layout, sweep, record)
@@ -172,11 +159,8 @@ def changes(layout: Layout, record: Mapping[str, Any]) -> list[str]:
         "baseline": report["baseline"] or next(iter(study["variants"])),
         "factors": study["spec"]["factors"],
     }
-    lines = [
-        f"{name} is {value}, {record[name]} was registered"
-        for name, value in says.items()
-        if value != record[name]
-    ]
+    changed = [(name, value) for name, value in says.items() if value != record[name]]
+    lines = [f"{name} is {value}, {record[name]} was registered" for name, value in changed]
     tuned = {one["variant"]: one["digest"] for one in study["tuning"]}
     for variant in sorted({*tuned, *record["tuning"]}):
         if tuned.get(variant) != record["tuning"].get(variant):

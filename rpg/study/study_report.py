@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,30 +27,8 @@ from rpg.study.registration import Registration, registration
 from rpg.study.spec import Space
 from rpg.study.trials import read_study, trials, tuning_from, tuning_sweep
 
-GOOD_NOTE = (
-    "A ring marks the best of a search; the table has the mean of these, and their settings. Good: the share of the "
-    "searched space whose nearest trial finished within the difference that matters of the best."
-)
-EFFORT_NOTE = (
-    "The highest accuracy on the tuning problems that k of the trials are expected to contain (Dodge et al. 2019, Tang et "
-    "al. 2020), with 95 % intervals up to a quarter of the trials; beyond, the few best decide and no interval holds. It is "
-    "chosen on these problems, so it is optimistic. A pruned trial was trained to the end with fewer seeds and cannot win: "
-    "it counts with its accuracy so far, or with the lowest that finished in its batch if that is lower. A failed one "
-    "counts as 0."
-)
-PROBLEMS_NOTE = (
-    "Rank: all pairs of variants are tested as one family, and all intervals hold together. Interquartile mean: of the "
-    "middle half of all scores of seeds and problems. Improvement: chance that a training beats one of the baseline on the "
-    "same problem, a tie counting half (Agarwal et al. 2021). Intervals are 95 %, over seeds and problems."
-)
-LEVELS_NOTE = (
-    "Levels are crossed with the seeds. Intervals are 95 %, hold for all differences together, and are about other seeds "
-    "and other levels; three of each are needed for a verdict (docs/studies.md)."
-)
-COMPONENTS_NOTE = (
-    "Standard deviations in accuracy, by the method of moments (0 where the estimate of the variance is below it). Sampling "
-    "is that of one answer. A seed brings its own initial model, unless that is crossed or fixed."
-)
+NOTES: dict[str, str] = tomllib.loads(Path(__file__).with_name("notes.toml").read_text("utf-8"))
+"""What stands below tables and figures."""
 
 
 class Part(NamedTuple):
@@ -123,27 +102,15 @@ def search(
     data = found.trials.assign(link=links)
     if views is None:
         views = [list(log)[:2], *([field] for field in log if len(log) > 1)]
-    drawn = [
-        (
-            f"search-{place}",
-            " and ".join(view),
-            study_charts.search(data, {field: log[field] for field in view}),
-        )
-        for place, view in enumerate(views, 1)
-        if view
-    ]
+    drawn = []
+    for place, view in enumerate(filter(None, views), 1):
+        panels = study_charts.search(data, {field: log[field] for field in view})
+        drawn.append((f"search-{place}", " and ".join(view), panels))
     names = list(dict.fromkeys(field for space in found.spaces.values() for field in space))
-    header = [
-        "Variant",
-        "Trials",
-        "Pruned",
-        "Failed",
-        "Best accuracy",
-        *map(study_charts.short, names),
-        "Good",
-    ]
+    fields = map(study_charts.short, names)
+    header = ["Variant", "Trials", "Pruned", "Failed", "Best accuracy", *fields, "Good"]
     rows = [_best(found, str(variant), part, names) for variant, part in data.groupby("variant", sort=False)]
-    return Part("Search", (), [grid_of("Best of the trials", "search", header, rows)], drawn, [GOOD_NOTE])
+    return Part("Search", (), [grid_of("Best of the trials", "search", header, rows)], drawn, [NOTES["good"]])
 
 
 def _best(found: Material, variant: str, part: pandas.DataFrame, names: Sequence[str]) -> list[str]:
@@ -173,20 +140,16 @@ def fewer_trials(found: Material) -> Part:
         first, lead, half = effort.lead(k)
         ahead = plus_minus(lead, lead - half, lead + half, signed)
         rows.append([str(k), variants[first], number(effort.best[first, k - 1]), ahead])
-    grid = grid_of(
-        "Best with k trials", "effort", ["Trials", "Variant", "Expected best", "Ahead of the next"], rows
-    )
+    header = ["Trials", "Variant", "Expected best", "Ahead of the next"]
+    grid = grid_of("Best with k trials", "effort", header, rows)
     chart = study_charts.curves(data, variants, x="trials", y="expected best accuracy")
-    return Part(title, (), [grid], [("expected-best", "Expected best", chart)], [EFFORT_NOTE])
+    return Part(title, (), [grid], [("expected-best", "Expected best", chart)], [NOTES["effort"]])
 
 
 def verdicts(summary: Summary) -> Part:
     """The tables of the reported sweep's own report."""
-    judged, drawn = tables.judged(summary), []
-    if len(judged):
-        labels = [summary.labels[variant] for variant in summary.variants]
-        chart = charts.differences(judged, tables.baseline_label(summary), labels)
-        drawn.append(("differences", "What is real", chart))
+    chart = charts.differences(summary)
+    drawn = [("differences", "What is real", chart)] if chart else []
     lines = [summary.spending] if summary.spending else []
     return Part("Verdicts", lines, tables.grids(summary), drawn, tables.caption(summary), summary.notes)
 
@@ -197,26 +160,21 @@ def verdicts_over_levels(db: duckdb.DuckDBPyConnection, layout: Layout, plan: Re
     if looked is None:
         return Part("Verdicts", ["No seed has been evaluated at all levels of the factors yet."])
     scores, apart, _ = looked
-    means = {
-        name: np.mean([array[place].mean() for array in scores.strata])
-        for place, name in enumerate(scores.variants)
-    }
-    rows = [
-        [name, number(means[name]), plus_minus(*one[:3], signed), one.verdict] for name, one in apart.items()
-    ]
-    rows.insert(0, [plan.baseline, number(means[plan.baseline]), "baseline", ""])
+    of_variants = np.mean([array.mean(axis=(1, 2)) for array in scores.strata], axis=0)
+    means = {name: number(mean) for name, mean in zip(scores.variants, of_variants, strict=True)}
+    rows = [[plan.baseline, means[plan.baseline], "baseline", ""]]
+    rows += [[name, means[name], plus_minus(*one[:3], signed), one.verdict] for name, one in apart.items()]
     title = f"Mean accuracy, over the levels of {', '.join(plan.factors)}"
     header = ["Variant", "Accuracy", "Difference", "Verdict"]
-    return Part("Verdicts", (), [grid_of(title, "levels", header, rows)], caption=[LEVELS_NOTE])
+    return Part("Verdicts", (), [grid_of(title, "levels", header, rows)], caption=[NOTES["levels"]])
 
 
 def problems(scores: analysis.Reported, baseline: str) -> Part:
     """Ranks, interquartile means, chances of improvement, and performance profiles, over all problems alike."""
     together = dict(zip(scores.variants, np.concatenate(scores.strata, axis=2), strict=True))
     rows, shares = [], []
-    thresholds = np.union1d(
-        np.round(list(together.values()), 9), [0.0, 1.0]
-    )  # between scores nothing changes
+    # Between scores nothing changes.
+    thresholds = np.union1d(np.round(list(together.values()), 9), [0.0, 1.0])
     for rank, (variant, values) in zip(over_problems.ranks(scores.strata), together.items(), strict=True):
         chance = "baseline"
         if baseline in together and variant != baseline:
@@ -233,9 +191,8 @@ def problems(scores: analysis.Reported, baseline: str) -> Part:
         interpolate="step-after",
     )  # fmt: skip
     drawn = [("profiles", "Performance profiles", chart)]
-    return Part(
-        "Over problems", (), [grid_of("Over problems", "problems", header, rows)], drawn, [PROBLEMS_NOTE]
-    )
+    grid = grid_of("Over problems", "problems", header, rows)
+    return Part("Over problems", (), [grid], drawn, [NOTES["problems"]])
 
 
 def variance(scores: analysis.Reported, factors: Sequence[str]) -> Part:
@@ -248,7 +205,7 @@ def variance(scores: analysis.Reported, factors: Sequence[str]) -> Part:
         for name, each in zip(scores.variants, made, strict=True)
     ]
     grid = grid_of("Variance components", "variance", ["Variant", *map(str.capitalize, made[0])], rows)
-    return Part(title, (), [grid], caption=[COMPONENTS_NOTE])
+    return Part(title, (), [grid], caption=[NOTES["components"]])
 
 
 def compute(db: duckdb.DuckDBPyConnection, plan: Registration, x: str) -> Part:
@@ -288,18 +245,10 @@ def cost(db: duckdb.DuckDBPyConnection, found: Material) -> Part:
     runs = {name: planned["variant"] for name, planned in plan.runs.items()} if plan else {}
     spent = queries.spending(db, plan.sweep if plan else "")
     table = analysis.costs(found.trials, spent, pandas.Series(runs, dtype=object))
-    header = [
-        "Variant",
-        "Trials",
-        "Tokens, tuning",
-        "Seconds, tuning",
-        "Tokens, reported",
-        "Seconds, reported",
-    ]
-    amounts = [
-        ["" if math.isnan(value) else f"{value:,.0f}" for value in row] for row in table.to_numpy(float)
-    ]
-    rows = [[str(name), *row] for name, row in zip(table.index, amounts, strict=True)]
+    spent_on = [f"{what}, {stage}" for stage in ("tuning", "reported") for what in ("Tokens", "Seconds")]
+    header = ["Variant", "Trials", *spent_on]
+    amounts = table.astype(float).map(lambda value: "" if math.isnan(value) else f"{value:,.0f}")
+    rows = [[str(name), *row] for name, *row in amounts.itertuples(name=None)]
     return Part("Cost", (), [grid_of("What it took", "cost", header, rows)])
 
 
@@ -315,25 +264,15 @@ def write_study_report(layout: Layout, study: str) -> list[Path]:
             parts += [*compared, compute(db, plan, "tokens")]
         parts += [search(found), fewer_trials(found), cost(db, found)]
     drawn = {name: specification(themed(_whole(chart))) for part in parts for name, _, chart in part.charts}
-    sections = [
-        Section(
-            part.title,
-            part.grids,
-            [(title, drawn[name]) for name, title, _ in part.charts],
-            *part[4:],
-            part.lines,
-        )
-        for part in [Part("", [found.question]), *parts]
-    ]
-    latex = [
-        line
-        for part in parts
-        for place, grid in enumerate(part.grids)
-        for line in tables.latex_table(study, grid, notes=[*part.caption, *part.notes] if not place else [])
-    ]
+    sections, latex = [], [tables.PREAMBLE]
+    for part in [Part("", [found.question]), *parts]:
+        specs = [(title, drawn[name]) for name, title, _ in part.charts]
+        sections.append(Section(part.title, part.grids, specs, part.caption, part.notes, part.lines))
+        for place, grid in enumerate(part.grids):
+            latex += tables.latex_table(study, grid, notes=() if place else [*part.caption, *part.notes])
     texts = {
         "report.html": document(study, sections),
-        "report.tex": "\n".join([tables.PREAMBLE, *latex]),
+        "report.tex": "\n".join(latex),
         "trials.csv": found.trials.to_csv(index=False),
     }
     folder = layout.study_folder(study) / "report"

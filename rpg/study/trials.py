@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas
+from pydantic import TypeAdapter
 
 from rpg.config.identity import digest
 from rpg.store import Layout, RunFolder, atomic_write_json
 from rpg.store.run_folder import FORMAT, folders, read_checked
 from rpg.store.samples import read_samples
-from rpg.study.spec import Range, Space, Study
+from rpg.study.spec import Space, Study
 from rpg.study.tuning import Outcome, Trial, judged, winner
 
 HALVING = "successive-halving"
@@ -54,11 +55,8 @@ def tuning_sweep(study: str) -> str:
 
 def studies(layout: Layout) -> list[str]:
     """Names of the studies in the data folder, sorted."""
-    return [
-        name
-        for name in folders(layout.home / "studies")
-        if (layout.study_folder(name) / "study.json").is_file()
-    ]
+    names = folders(layout.home / "studies")
+    return [name for name in names if (layout.study_folder(name) / "study.json").is_file()]
 
 
 def write_study(layout: Layout, study: Study, tunings: list[Tuning]) -> None:
@@ -150,10 +148,8 @@ def searches(layout: Layout, study: str, tuning: Tuning) -> dict[int, list[Trial
 def tuned(layout: Layout, study: str, tuning: Tuning) -> list[list[Trial]] | None:
     """The searches of a variant whose trials have all ended; None before."""
     record, found = read_study(layout, study), [*searches(layout, study, tuning).values()]
-    whole = sum(map(len, found)) == record["spec"]["tune"]["trials"] * record["searches"]
-    return (
-        found if whole and not any(trial.state == "pending" for trials in found for trial in trials) else None
-    )
+    ended = [trial for trials in found for trial in trials if trial.state != "pending"]
+    return found if len(ended) == record["spec"]["tune"]["trials"] * record["searches"] else None
 
 
 def outcome(folder: RunFolder, benchmarks: tuple[str, ...]) -> Outcome:
@@ -218,9 +214,7 @@ def trials(layout: Layout, study: str) -> pandas.DataFrame:
 
 def tuning_from(record: dict[str, Any]) -> Tuning:
     """One of the entries `tuning` of study.json."""
-    space = {field: Range.model_validate(values) for field, values in record["space"].items()}
-    lists = {name: tuple(record[name]) for name in ("benchmarks", "seeds")}
-    return Tuning(**{**record, **lists, "space": space})
+    return TypeAdapter(Tuning).validate_python(record)
 
 
 def _spent(folder: RunFolder) -> tuple[float, float]:

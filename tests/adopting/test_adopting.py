@@ -34,16 +34,15 @@ def gsm8k(path, count=60):
         for n in range(count)
     ]
     lines = [json.dumps(row) for row in [*rows, rows[3]]]
-    lines[5:5] = [
+    odd = (
         '{"question": "broken',
         '{"question": "q", "answer": NaN}',
         "",
         '{"question": "no gold", "answer": "?"}',
-    ]
-    ends = ("\n", "\r\n", "\r")
-    path.write_text(
-        "\ufeff" + "".join(line + ends[n % 3] for n, line in enumerate(lines)), "utf-8", newline=""
     )
+    lines[5:5] = odd
+    text = "".join(line + ("\n", "\r\n", "\r")[n % 3] for n, line in enumerate(lines))
+    path.write_text("\ufeff" + text, "utf-8", newline="")
 
 
 def adopted(folder):
@@ -134,21 +133,13 @@ def test_a_trl_script_becomes_a_sweep_without_being_executed(home):
     said = adopt("grpo.py", "--no-samples").output
     assert not (home / "executed").exists()
     spec = adopted(home / "grpo")
-    assert (spec.model.path, spec.algorithm.beta, spec.algorithm.reference.type) == (
-        "org/some-model",
-        0.04,
-        "fixed",
-    )
-    assert (spec.training.steps, spec.training.prompts_per_step, spec.training.optimizer.learning_rate) == (
-        6,
-        4,
-        1e-3,
-    )
+    algorithm, training = spec.algorithm, spec.training
+    assert (spec.model.path, algorithm.beta, algorithm.reference.type) == ("org/some-model", 0.04, "fixed")
+    assert (training.steps, training.prompts_per_step, training.optimizer.learning_rate) == (6, 4, 1e-3)
     assert (spec.rollout.group_size, spec.rollout.max_response_tokens) == (8, 64)
     problem = load_problems(spec.task).train[0]
-    assert [m["role"] for m in problem.messages] == ["system", "user"] and problem.prompt.startswith(
-        "Q: Ann has"
-    )
+    assert [m["role"] for m in problem.messages] == ["system", "user"]
+    assert problem.prompt.startswith("Q: Ann has")
     code = (home / "grpo/adopted_rewards.py").read_text()
     assert "# the comment is kept" in code and "trl" not in code and "executed" not in code
     with scorer_of(spec, kept_sources(spec)) as scorer:
@@ -164,10 +155,8 @@ def test_a_trl_script_becomes_a_sweep_without_being_executed(home):
 
 def test_a_verl_command_becomes_a_sweep(home):
     for name in ("train", "test"):
-        row = {
-            "prompt": [{"role": "user", "content": f"{name} 1+1? Answer after ####"}],
-            "reward_model": {"ground_truth": "2"},
-        }
+        message = {"role": "user", "content": f"{name} 1+1? Answer after ####"}
+        row = {"prompt": [message], "reward_model": {"ground_truth": "2"}}
         (home / f"{name}.jsonl").write_text(json.dumps(row))
     (home / "run.sh").write_text(
         "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=rloo data.train_files=train.jsonl \\\n"
@@ -177,16 +166,10 @@ def test_a_verl_command_becomes_a_sweep(home):
     said = adopt("run.sh", "--no-samples").output
     spec = adopted(home / "run")
     assert (spec.algorithm.name, spec.algorithm.beta, spec.rollout.group_size) == ("rloo", 0.0, 4)
-    assert (spec.training.prompts_per_step, spec.training.mini_batch_prompts, spec.model.path) == (
-        16,
-        8,
-        "org/m",
-    )
-    assert (
-        spec.task.verifier.marker == "####"
-        and "trainer.nnodes" in said
-        and "data.shuffle is not taken over" in said
-    )
+    training = spec.training
+    assert (training.prompts_per_step, training.mini_batch_prompts, spec.model.path) == (16, 8, "org/m")
+    assert spec.task.verifier.marker == "####"
+    assert "trainer.nnodes" in said and "data.shuffle is not taken over" in said
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import json
 import math
 from pathlib import Path
 
+import numpy as np
 import pandas
 import pytest
 from typer.testing import CliRunner
@@ -84,12 +85,8 @@ def test_what_our_loss_logs_inside_trl_keeps_its_name(tmp_path):
 
 
 def test_a_step_that_diverged_stays(tmp_path):
-    rows = [
-        {"step": 1, "loss": 1.0},
-        {"step": 2, "loss": math.nan},
-        {"step": 3, "loss": math.inf},
-        {"step": 4, "loss": -math.inf},
-    ]
+    losses = (1.0, math.nan, math.inf, -math.inf)
+    rows = [{"step": step, "loss": loss} for step, loss in enumerate(losses, 1)]
     path = written(tmp_path, "diverged.json", {"log_history": rows})
     log = read("trl", path)
     assert [row["step"] for row in log.steps] == [1, 2, 3, 4]
@@ -151,16 +148,19 @@ def test_what_is_no_log_is_told(tmp_path, kind, text, options, words):
         read(kind, written(tmp_path, "log", text), **options)
     assert words in str(error.value)
     assert str(error.value).startswith((str(tmp_path / "log"), "--map"))
-    with pytest.raises(
-        LogError, match=r"'eval_rewards/right/mean'; there is one for each set: eval_chain-easy_rewards"
-    ):
+
+
+def test_a_score_of_several_sets_is_told_with_their_names():
+    words = "'eval_rewards/right/mean'; there is one for each set: eval_chain-easy_rewards"
+    with pytest.raises(LogError, match=words):
         read("trl", TRL, scores={"easy": "eval_rewards/right/mean"})
 
 
-def rpg(*words):
-    return CliRunner().invoke(
-        APP, [str(word) for word in words], catch_exceptions=False, standalone_mode=False
-    )
+def rpg_import(kind, log, *words, **options):
+    """`rpg import KIND LOG --option value ...`; an option with a list is given several times."""
+    given = ((f"--{name}", value) for name, values in options.items() for value in np.atleast_1d(values))
+    arguments = ["import", kind, log, *words, *(part for option in given for part in option)]
+    return CliRunner().invoke(APP, [*map(str, arguments)], catch_exceptions=False, standalone_mode=False)
 
 
 @pytest.fixture(scope="module")
@@ -169,23 +169,11 @@ def layout(tmp_path_factory):
     folder = tmp_path_factory.mktemp("imported")
     write_sweep(folder / "data", "quickstart", ("grpo", "rpg-reinforce-urkl"))
     own = Layout.at(folder / "data").read_sweep("quickstart")["benchmarks"]
-    scores = [word for name in own for word in ("--eval", f"{name}={LETTERS.format('easy')}")]
-    common = ("--sweep", "quickstart", "--home", folder / "data")
+    common = {"sweep": "quickstart", "home": str(folder / "data")}
+    scores = {"eval": [f"{name}={LETTERS.format('easy')}" for name in own], "axis": "algorithm=grpo"}
     for seed in (0, 1):
-        rpg(
-            "import",
-            "trl",
-            TRL,
-            "--variant",
-            "TRL GRPO",
-            "--seed",
-            seed,
-            "--axis",
-            "algorithm=grpo",
-            *scores,
-            *common,
-        )
-    rpg("import", "verl", VERL_CONSOLE, "--variant", "verl DAPO", *common)
+        rpg_import("trl", TRL, variant="TRL GRPO", seed=seed, **scores, **common)
+    rpg_import("verl", VERL_CONSOLE, variant="verl DAPO", **common)
     return Layout.at(folder / "data")
 
 
@@ -197,20 +185,20 @@ def test_they_stand_beside_ours_and_nothing_is_owed(layout):
     build(layout)
     with connect(layout) as db:
         summary = summarise(db, "quickstart")
-        curve = db.execute(
+        rewards = (
             "SELECT step, value FROM curves WHERE variant = 'TRL GRPO' AND seed = 0 AND metric = 'reward'"
         )
+        curve = db.execute(rewards)
         assert curve.fetchall()[:3] == [(4, 0.25390625), (8, 0.33984375), (12, 0.3984375)]
     rows = summary.table.set_index(["variant", "benchmark"])
     assert {"grpo", "TRL GRPO"} <= set(summary.table["variant"])
     row = rows.loc["TRL GRPO", summary.benchmarks[0]]
     assert (row["first"], row["last"], row["seeds"], row["verdict"]) == (0.234375, 0.96484375, 2, "")
     assert math.isnan(row["low"]) and math.isnan(row["p"])
-    assert any(
-        "TRL GRPO (2 seeds) was trained elsewhere, imported from trl" in note for note in summary.notes
-    )
-    assert any("without samples there is no paired test" in note for note in summary.notes)
-    assert not any("not a finite number" in note for note in summary.notes), "what is not in a log is no NaN"
+    notes = " ".join(summary.notes)
+    assert "TRL GRPO (2 seeds) was trained elsewhere, imported from trl" in notes
+    assert "without samples there is no paired test" in notes
+    assert "not a finite number" not in notes, "what is not in a log is no NaN"
     names = [folder.name for folder in imported]
     assert not any("which code" in note and name in note for note in summary.notes for name in names)
     assert "TRL GRPO" in tables.markdown(summary) and "k = 0" not in tables.markdown(summary)
@@ -220,19 +208,7 @@ def test_variant_seed_and_axes_come_from_a_file_and_options_go_over_it(tmp_path)
     text = "sweep: other\nvariant: TRL GRPO\nseed: 1\naxes: {algorithm.beta: 0.1}\n"
     text += f"eval: {{easy: {LETTERS.format('easy')}}}\nupdates: 4\n"
     told = written(tmp_path, "trl.yaml", text)
-    rpg(
-        "import",
-        "trl",
-        TRL,
-        "--as",
-        told,
-        "--seed",
-        3,
-        "--axis",
-        "algorithm=grpo",
-        "--home",
-        tmp_path / "data",
-    )
+    rpg_import("trl", TRL, "--as", told, seed=3, axis="algorithm=grpo", home=str(tmp_path / "data"))
     [folder] = current_runs(Layout.at(tmp_path / "data"), "other")
     manifest = folder.read_manifest()
     assert (manifest["variant"], manifest["seed"], manifest["benchmarks"]) == ("TRL GRPO", 3, ["easy"])
@@ -254,26 +230,18 @@ def test_variant_seed_and_axes_come_from_a_file_and_options_go_over_it(tmp_path)
 def test_fewer_or_other_benchmarks_than_ours_take_no_number_from_anybody(tmp_path):
     """A baseline that was evaluated on one of two benchmarks, and one on a third: each stands where it has a score, the
     mean is over ours, and what ours say is what it was."""
-    write_sweep(
-        tmp_path / "data", "demo", ("grpo", "rpg-urkl"), (0, 1, 2), Shape(benchmarks=("easy", "hard"))
-    )
-    layout = Layout.at(tmp_path / "data")
+    shape = Shape(benchmarks=("easy", "hard"))
+    layout = write_sweep(tmp_path / "data", "demo", ("grpo", "rpg-urkl"), (0, 1, 2), shape)
     build(layout)
     series = [queries.Series("demo", variant) for variant in ("grpo", "rpg-urkl")]
     with connect(layout) as db:
         before, lines = summarise(db, "demo"), score_curves(db, series, ["mean"])
-    column, common = LETTERS.format("easy"), ("--sweep", "demo", "--home", layout.home)
-    rpg("import", "trl", TRL, "--variant", "less", "--eval", f"easy={column}", *common)
-    rpg(
-        "import",
-        "trl",
-        TRL,
-        "--variant",
-        "all",
-        *(f"--eval={b}={column}" for b in ("easy", "hard", "gsm8k")),
-        *common,
-    )
-    said = rpg("import", "trl", TRL, "--variant", "other", "--eval", f"gsm8k={column}", *common).output
+    benchmarks = {"less": ["easy"], "all": ["easy", "hard", "gsm8k"], "other": ["gsm8k"]}
+    for variant, names in benchmarks.items():
+        scores = [f"{name}={LETTERS.format('easy')}" for name in names]
+        said = rpg_import(
+            "trl", TRL, variant=variant, eval=scores, sweep="demo", home=str(layout.home)
+        ).output
     assert "! gsm8k: the sweep's own runs are not evaluated on it. Theirs: easy, hard" in said
     with connect(layout) as db:
         after = summarise(db, "demo")
@@ -294,23 +262,10 @@ def test_again_is_once_and_a_newer_file_replaces(layout, tmp_path):
     known = json.loads(TRL.read_text())
     more = {**known, "log_history": [*known["log_history"], {"step": 84, "reward": 2.0}]}
     state = written(tmp_path, "trainer_state.json", more)
-    rpg(
-        "import",
-        "trl",
-        state,
-        "--variant",
-        "TRL GRPO",
-        "--seed",
-        1,
-        "--sweep",
-        "quickstart",
-        "--home",
-        layout.home,
-    )
+    rpg_import("trl", state, variant="TRL GRPO", seed=1, sweep="quickstart", home=str(layout.home))
     assert len(current_runs(layout, "quickstart")) == before
-    (folder,) = (
-        f for f in current_runs(layout, "quickstart") if is_imported(f) and f.read_manifest()["seed"] == 1
-    )
+    imported = filter(is_imported, current_runs(layout, "quickstart"))
+    [folder] = [folder for folder in imported if folder.read_manifest()["seed"] == 1]
     assert folder.read_metrics().rows[-1]["reward"] == 2.0
 
 
@@ -325,10 +280,9 @@ def test_a_sweep_started_again_keeps_them(layout, tmp_path):
 
 def test_it_does_not_take_the_place_of_a_run_of_ours(tmp_path):
     write_sweep(tmp_path / "data", "quickstart", ("grpo",))
-    with pytest.raises(
-        LogError, match="was trained here and has variant 'grpo' and seed 0; give this run another variant"
-    ):
-        rpg("import", "trl", TRL, "--variant", "grpo", "--sweep", "quickstart", "--home", tmp_path / "data")
+    words = "was trained here and has variant 'grpo' and seed 0; give this run another variant"
+    with pytest.raises(LogError, match=words):
+        rpg_import("trl", TRL, variant="grpo", sweep="quickstart", home=str(tmp_path / "data"))
 
 
 def test_a_damaged_record_of_a_sweep_is_said_and_stays_as_it_is(tmp_path):
@@ -344,27 +298,15 @@ def test_a_damaged_record_of_a_sweep_is_said_and_stays_as_it_is(tmp_path):
 
 def test_the_pages_say_what_was_trained_elsewhere(tmp_path, monkeypatch):
     pytest.importorskip("streamlit")
-    from tests.dashboard.test_pages import show
+    from tests.dashboard.driver import show
 
     monkeypatch.setenv("RPG_HOME", str(tmp_path))
     monkeypatch.setattr("streamlit.components.v2.manifest_scanner.scan_component_manifests", list)
     layout = write_sweep(
         tmp_path, "demo", ("grpo", "rpg-urkl"), (0,), Shape(6, 3, 5, 3, benchmarks=("easy",))
     )
-    column = LETTERS.format("easy")
-    rpg(
-        "import",
-        "trl",
-        TRL,
-        "--variant",
-        "TRL GRPO",
-        "--sweep",
-        "demo",
-        "--eval",
-        f"gsm8k={column}",
-        "--home",
-        tmp_path,
-    )
+    score = f"gsm8k={LETTERS.format('easy')}"
+    rpg_import("trl", TRL, variant="TRL GRPO", sweep="demo", eval=score, home=str(tmp_path))
     build(layout)
     texts = lambda app: " ".join(element.value for element in app.text)  # noqa: E731
     assert "Trained elsewhere: TRL GRPO." in texts(show("compare", sweeps="demo"))

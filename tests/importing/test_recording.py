@@ -37,11 +37,8 @@ def loop(home, *arguments):
 
 
 def numbers(folder):
-    clock = ("time", "attempt")
-    return [
-        {name: value for name, value in row.items() if name not in clock}
-        for row in folder.read_metrics().rows
-    ]
+    clock = {"time", "attempt"}
+    return [{name: row[name] for name in row.keys() - clock} for row in folder.read_metrics().rows]
 
 
 @pytest.mark.slow
@@ -53,11 +50,8 @@ def test_a_loop_of_forty_lines_killed_and_started_again_ends_with_the_same_bits_
     layout = Layout.at(tmp_path / "killed")
 
     def logged():
-        return (
-            [f for f in layout.run_folders("loops") if len(f.read_metrics().rows) >= 25]
-            if layout.sweeps()
-            else []
-        )
+        there = layout.run_folders("loops") if layout.sweeps() else []
+        return [folder for folder in there if len(folder.read_metrics().rows) >= 25]
 
     [folder] = until(logged, "25 steps", lambda: killed.poll() is not None)
     assert folder.state() == "running" and folder.read_manifest()["spec"] == {"lr": 0.1}
@@ -106,17 +100,13 @@ def test_every_number_is_kept_under_a_name_with_a_meaning_and_what_is_no_number_
         "kl_old_to_policy": 0.125, "their_step": 5, "their_Entropy": 1.0, "entropy": 2.0, "mine/x": 3,
     }  # fmt: skip
     assert math.isnan(first["reward"]) and second["late"] == 1.0 and second["loss"] == 0.25
-    lines = [
-        f"not recorded: {name}, which is no number ({kind})"
-        for name, kind in (("table", "list"), ("note", "str"))
-    ]
+    others = {"table": "list", "note": "str"}
+    lines = [f"not recorded: {name}, which is no number ({kind})" for name, kind in others.items()]
     assert run.folder.log_path.read_text().splitlines() == lines and len(said) == 2
     build(Layout.at(tmp_path))
     with connect(Layout.at(tmp_path)) as db:
-        columns = db.execute(
-            'SELECT "their_Entropy", entropy, "mine/x" FROM metrics ORDER BY step'
-        ).fetchall()
-    assert columns == [(1.0, 2.0, 3), (1.0, 2.0, 3)]
+        columns = db.execute('SELECT "their_Entropy", entropy, "mine/x" FROM metrics ORDER BY step')
+        assert columns.fetchall() == [(1.0, 2.0, 3), (1.0, 2.0, 3)]
     assert any("not a finite number" in str(finding) for finding in diagnostics.of_training([first, second]))
 
 
@@ -133,17 +123,14 @@ def test_it_stands_beside_ours_paired_by_the_text_of_problems(tmp_path):
                 run.log(step, more, reward=step, optimizer_step=step, seconds_step=0.5)
             for name in ours.benchmarks():
                 rows = read_eval(ours, name, last).to_pylist()[::-1]
-                keys = ("problem", "response")
-                run.evaluate(
-                    name, last, [{**{key: row[key] for key in keys}, "correct": True} for row in rows]
-                )
+                known = [{"problem": row["problem"], "response": row["response"]} for row in rows]
+                run.evaluate(name, last, [row | {"correct": True} for row in known])
         rows = run.folder.read_metrics().rows
         assert (len(rows), rows[0]["reward"], rows[-1]["optimizer_step"]) == (last, 1.5, 2 * last)
         assert rows[0]["seconds_step"] == 1.0
-        theirs = {
-            row["problem"]: row["problem_id"] for row in read_eval(run.folder, benchmark, last).to_pylist()
-        }
-        assert theirs == {r["problem"]: r["problem_id"] for r in read_eval(ours, benchmark, last).to_pylist()}
+        samples = (read_eval(folder, benchmark, last).to_pylist() for folder in (run.folder, ours))
+        theirs, known = ({row["problem"]: row["problem_id"] for row in each} for each in samples)
+        assert theirs == known
     build(layout)
     with connect(layout) as db:
         summary = summarise(db, "s")
@@ -165,10 +152,7 @@ def test_states_are_those_of_our_runs(tmp_path, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         ended_by(ZeroDivisionError("by zero"), 3, tmp_path)
     failed = folder.read_failed()
-    assert folder.state() == "failed" and (failed["error"], failed["step"]) == (
-        "ZeroDivisionError: by zero",
-        3,
-    )
+    assert (folder.state(), failed["error"], failed["step"]) == ("failed", "ZeroDivisionError: by zero", 3)
     run = rpg.record("s", variant="v", home=tmp_path).__enter__()
     assert run.last_step == 3 and folder.state() == "running"
     run.log(2, reward=5)
@@ -201,34 +185,21 @@ def test_wrong_calls_are_named(tmp_path, what, words):
 
 def test_one_run_has_one_recorder_and_one_way_to_come(tmp_path):
     code = "import rpg, sys, time\nwith rpg.record('s', variant='v') as run: print('in', flush=True); time.sleep(600)"
-    other = subprocess.Popen(
-        [sys.executable, "-c", code],
-        env=os.environ | {"RPG_HOME": str(tmp_path)},
-        stdout=subprocess.PIPE,
-        cwd=ROOT,
-    )
+    environment = os.environ | {"RPG_HOME": str(tmp_path)}
+    how = {"env": environment, "stdout": subprocess.PIPE, "cwd": ROOT}
+    other = subprocess.Popen([sys.executable, "-c", code], **how)
     assert other.stdout.readline() == b"in\n"
-    with (
-        pytest.raises(StoreError, match=f"in use by process {other.pid}"),
-        rpg.record("s", variant="v", home=tmp_path),
-    ):
-        pass
+    with pytest.raises(StoreError, match=f"in use by process {other.pid}"):
+        rpg.record("s", variant="v", home=tmp_path).__enter__()
     other.kill()
     other.wait()
     log = tmp_path / "log.csv"
     log.write_text("step,reward\n1,0.5\n")
+    about = {"kind": "csv", "source": log, "sweep": "s", "variant": "v", "seed": 0}
     with pytest.raises(
         UserError, match="was trained elsewhere, recorded live and has variant 'v' and seed 0"
     ):
-        take_over(
-            Layout.at(tmp_path),
-            read("csv", log, {"reward": "reward"}),
-            kind="csv",
-            source=log,
-            sweep="s",
-            variant="v",
-            seed=0,
-        )
+        take_over(Layout.at(tmp_path), read("csv", log, {"reward": "reward"}), **about)
 
 
 @pytest.fixture
@@ -275,9 +246,8 @@ def test_a_trainer_of_transformers_is_recorded_and_goes_on_from_its_checkpoint(t
     assert rows[3]["eval_a_share"] == 0.5 and "train_runtime" in rows[3]
     manifest = folder.read_manifest()
     assert (manifest["steps"], manifest["spec"]["seed"], manifest["benchmarks"]) == (4, 1, ["held"])
-    assert json.loads((folder.path / "imported.json").read_text())["scores"] == {
-        "held": {"2": 0.5, "3": 0.5, "4": 0.5}
-    }
+    scores = json.loads((folder.path / "imported.json").read_text())["scores"]
+    assert scores == {"held": {"2": 0.5, "3": 0.5, "4": 0.5}}
 
 
 def test_verls_own_tracking_records_with_one_word(tmp_path, monkeypatch):
@@ -296,11 +266,7 @@ def test_verls_own_tracking_records_with_one_word(tmp_path, monkeypatch):
         [folder] = Layout.at(tmp_path).run_folders("s")
         assert folder.state() == state
     manifest = folder.read_manifest()
-    assert (manifest["variant"], manifest["seed"], manifest["steps"], manifest["spec"]) == (
-        "verl GRPO",
-        3,
-        2,
-        config,
-    )
+    kept = tuple(manifest[name] for name in ("variant", "seed", "steps", "spec"))
+    assert kept == ("verl GRPO", 3, 2, config)
     row = folder.read_metrics().rows[0]
     assert (row["entropy"], row["perf/mfu"]) == (0.5, 0.1) and manifest["benchmarks"] == ["gsm-8k"]

@@ -152,7 +152,7 @@ def test_the_two_places_have_to_agree():
     check(DIVERGENCES, MATHEMATICS)
     with pytest.raises(RuntimeError, match=r"'urkl' is missing in rpg/losses/kl_terms.py"):
         check(DIVERGENCES, {n: m for n, m in MATHEMATICS.items() if n != "urkl"})
-    with pytest.raises(RuntimeError, match=r"'urkl' is missing in rpg/catalogue/divergences.py"):
+    with pytest.raises(RuntimeError, match=r"'urkl' is missing in rpg/catalogue/divergences.yaml"):
         check({n: d for n, d in DIVERGENCES.items() if n != "urkl"}, MATHEMATICS)
     with pytest.raises(RuntimeError, match=r"says prefix=False, rpg/losses/kl_terms.py declares one"):
         check({**DIVERGENCES, "rkl": replace(DIVERGENCES["rkl"], prefix=False)}, MATHEMATICS)

@@ -1,47 +1,14 @@
-"""A KL to the reference is never drawn beside one to another reference."""
+"""Which reference policy a run measured its KL against, by what it wrote."""
 
 import json
 from contextlib import closing
 
-import pandas
-
 from benchmarks.synthetic import Shape, write_sweep
 from rpg.backends.local.training_loop import train
 from rpg.models.initial_policy import initial_policy
-from rpg.report import curves
 from rpg.store import Layout, queries
 from rpg.store.database import build, connect
 from tests.tiny import make_run, make_spec
-
-DATA = pandas.DataFrame(
-    [
-        {"name": name, "sweep": "s", "variant": variant, "step": step, "mean": 0.1 * step}
-        for name in ("kl_policy_to_ref", "kl_policy_to_old")
-        for variant in ("grpo", "rpg-urkl")
-        for step in (1, 2)
-    ]
-)
-
-
-def test_each_reference_has_a_panel_of_its_own_that_names_it():
-    references = {("s", "grpo"): "the initial model", ("s", "rpg-urkl"): "the old policy"}
-    found = curves.by_reference(DATA, references)
-    panels = curves.panels_of(found, ["kl_policy_to_old", "kl_policy_to_ref"])
-    assert [curves.title(panel) for panel in panels] == [
-        "KL(policy || old) (nats per token)",
-        "KL(policy || reference) (nats per token) · reference: the initial model",
-        "KL(policy || reference) (nats per token) · reference: the old policy",
-    ]
-    assert [set(found[found["name"] == panel]["variant"]) for panel in panels] == [
-        {"grpo", "rpg-urkl"}, {"grpo"}, {"rpg-urkl"},
-    ]  # fmt: skip
-    assert curves.metric_of(panels[1]).scale == "decades"
-
-
-def test_one_reference_is_one_panel():
-    same = dict.fromkeys([("s", "grpo"), ("s", "rpg-urkl")], "the initial model")
-    assert len(curves.panels_of(curves.by_reference(DATA, same), ["kl_policy_to_ref"])) == 1
-
 
 ALGORITHMS = {
     "dapo": "the old policy",  # whatever its settings say: it has no KL, so no reference is kept
@@ -91,8 +58,3 @@ def test_a_run_that_did_not_write_its_reference_has_an_unknown_one(tmp_path):
     build(layout)
     with closing(connect(layout)) as db:
         assert queries.references(db, ["demo"]) == {("demo", "grpo"): "unknown"}
-
-
-def test_curves_that_are_not_about_the_reference_keep_their_panel():
-    other = DATA.assign(name="reward")
-    assert curves.by_reference(other, {}).equals(other)

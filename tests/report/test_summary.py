@@ -1,25 +1,205 @@
-"""The notes around a table, whole, and its rows for runs that were trained elsewhere, by hand."""
+"""The table of a sweep by hand, whatever ran, and the notes around it, whole."""
 
 import json
 import math
 import shutil
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 import scipy.stats
 
-from benchmarks.synthetic import write_sweep
 from rpg import stats
 from rpg.importing import take_over
 from rpg.importing.trainer_logs import Log
+from rpg.report import tables
+from rpg.report.summary import history, summarise
+from rpg.store import StoreError
+from rpg.store.database import build, connect
 from rpg.store.run_writer import write_failed
 from rpg.store.samples import read_samples, write_samples
-from tests.report.test_report import SHAPE, array, row, summary
+from tests.report.sweeps import SHAPE, answered, array, demo, row, shown, summary
 
 
 @pytest.fixture
 def layout(tmp_path):
-    return write_sweep(tmp_path, "demo", ("grpo", "rpg-urkl"), (0, 1, 2), SHAPE)
+    return demo(tmp_path)
+
+
+def test_last_first_and_best_by_hand(layout):
+    found = row(summary(layout), "rpg-urkl", "easy")
+    last = array(layout, "rpg-urkl", "easy", 8)
+    assert found["last"] == pytest.approx(last.mean())
+    assert found["first"] == pytest.approx(array(layout, "rpg-urkl", "easy", 0).mean())
+    per_seed = [array(layout, "rpg-urkl", "easy", step).mean(axis=1) for step in (0, 4, 8)]
+    assert found["best"] == pytest.approx(np.max(per_seed, axis=0).mean())
+    estimate = stats.accuracy([last])
+    assert (found["low"], found["high"]) == pytest.approx((estimate.low, estimate.high))
+    assert (found["seeds"], found["problems"], found["k"], found["step"], found["steps"]) == (3, 6, 4, 8, 8)
+
+
+def test_best_is_the_mean_over_seeds_of_each_seeds_best_checkpoint(layout):
+    """Seeds whose best checkpoints differ: the best of the mean curve would be lower."""
+    for seed, best in enumerate((4, 8, 0)):
+        for step in (0, 4, 8):
+            path = layout.run("demo", f"rpg-urkl-seed{seed}").eval_path("easy", step)
+            samples = pyarrow.parquet.read_table(path)
+            verdicts = pyarrow.array([step == best] * len(samples))
+            samples = samples.set_column(samples.column_names.index("correct"), "correct", verdicts)
+            pyarrow.parquet.write_table(samples, path)
+    found = summary(layout, names=["easy"])
+    assert row(found, "rpg-urkl", "easy")["best"] == 1.0
+    assert row(found, "rpg-urkl", "easy")["last"] == pytest.approx(1 / 3)
+
+
+def test_mean_accuracy_and_its_difference_by_hand(layout):
+    found = row(summary(layout), "rpg-urkl", "mean")
+    mine = [array(layout, "rpg-urkl", name, 8) for name in ("easy", "hard")]
+    base = [array(layout, "grpo", name, 8) for name in ("easy", "hard")]
+    expected = stats.family([np.stack([b, m])[None] for b, m in zip(base, mine, strict=True)])
+    low, high = expected.intervals(0.05)
+    assert found["last"] == pytest.approx(np.mean([mine[0].mean(), mine[1].mean()]))
+    assert found["difference"] == pytest.approx(expected.difference.item())
+    assert (found["difference_low"], found["difference_high"]) == pytest.approx((low.item(), high.item()))
+    assert found["p"] == found["p_corrected"] == pytest.approx(expected.p_values().item())
+    assert math.isnan(row(summary(layout), "grpo", "mean")["difference"])
+    assert row(summary(layout), "grpo", "mean")["verdict"] == ""
+
+
+def test_pass_at_k_is_a_mean_over_problems_seeds_and_benchmarks(layout):
+    shares = {name: (array(layout, "grpo", name, 8) > 0).mean() for name in ("easy", "hard")}
+    for benchmark, share in {**shares, "mean": np.mean([*shares.values()])}.items():
+        assert 0 < row(summary(layout), "grpo", benchmark)["pass_at_k"] == pytest.approx(share)
+
+
+def test_p_values_are_corrected_per_family(tmp_path):
+    layout = demo(tmp_path, ("a", "b", "c", "d"), (0, 1, 2))
+    table = summary(layout).table
+    for family in (table["benchmark"] == "mean", table["benchmark"] != "mean"):
+        part = table[family & (table["variant"] != "a")]
+        assert part["p_corrected"].tolist() == pytest.approx(stats.holm(part["p"].tolist()))
+    assert (table["benchmark"] != "mean").sum() == 8
+
+
+def test_another_baseline_and_fewer_benchmarks(layout):
+    found = summary(layout, baseline="rpg-urkl", names=["hard"])
+    assert found.variants[0] == "rpg-urkl"
+    assert set(found.table["benchmark"]) == {"hard"}
+    assert row(found, "grpo", "hard")["difference"] == pytest.approx(
+        array(layout, "grpo", "hard", 8).mean() - array(layout, "rpg-urkl", "hard", 8).mean()
+    )
+
+
+def test_an_unknown_sweep_is_named(layout):
+    build(layout)
+    with connect(layout) as db, pytest.raises(StoreError, match=r"no sweep 'dome'.* it holds demo"):
+        summarise(db, "dome")
+
+
+def test_only_a_best_that_is_really_better_is_bold(layout, tmp_path):
+    """Of three variants one is far above: bold. Of two within noise of each other none is."""
+    assert "**" not in tables.markdown(summary(layout))
+    clear = demo(tmp_path, ("grpo", "dapo", "rpg-urkl"))
+    for run in clear.run_folders("demo"):
+        if run.name.startswith("rpg-urkl"):
+            answered(run, 8, right=lambda problem, sample: problem or sample)
+    found = summary(clear)
+    assert found.table.set_index(["variant", "benchmark"])["leads"].to_dict() == {
+        (variant, name): variant == "rpg-urkl" and max(against_all(clear, variant, name)) < 0.05
+        for variant in found.variants
+        for name in ("easy", "hard", "mean")
+    }
+    assert max(against_all(clear, "rpg-urkl", "mean")) < 0.05
+    assert "**RPG" not in tables.markdown(found) and tables.markdown(found).count("**") >= 2
+
+
+def against_all(layout, best, benchmark):
+    """Corrected p-values of all others with `best` as the baseline."""
+    names = ("easy", "hard") if benchmark == "mean" else (benchmark,)
+    others = [variant for variant in ("grpo", "dapo", "rpg-urkl") if variant != best]
+    scores = [
+        np.stack([array(layout, variant, name, 8) for variant in (best, *others)])[None] for name in names
+    ]
+    return stats.holm(stats.family(scores).p_values())[0]
+
+
+def test_two_seeds_give_an_interval_and_no_verdict(tmp_path):
+    layout = demo(tmp_path, seeds=(0, 1))
+    found = row(summary(layout), "rpg-urkl", "mean")
+    assert found["verdict"] == "too few seeds" and math.isnan(found["p"])
+    assert -1 <= found["difference_low"] < found["difference"] < found["difference_high"] <= 1
+    assert "Verdicts need three seeds" in shown(layout)
+    assert not layout.read_looks("demo"), "nothing was decided"
+
+
+def test_variants_that_happen_to_be_equal_stay_in_the_family(tmp_path):
+    layout = demo(tmp_path, ("grpo", "dapo", "rpg-urkl"))
+    for run in layout.run_folders("demo"):
+        if not run.name.startswith("dapo"):
+            answered(run, 8, right=lambda problem, sample: False)
+    found = summary(layout)
+    assert row(found, "rpg-urkl", "mean")["p_corrected"] == 1
+    dapo = row(found, "dapo", "mean")
+    assert dapo["p_corrected"] == pytest.approx(min(1, 2 * dapo["p"]))
+
+
+def test_a_report_of_the_same_runs_is_the_same_look_and_more_seeds_are_the_next(tmp_path):
+    layout = demo(tmp_path)
+    assert "This is look" not in shown(layout)
+    shown(layout)
+    [first] = layout.read_looks("demo")
+    assert first["level"] == pytest.approx(0.05) and first["planned"] == 6
+    demo(tmp_path, ("grpo", "rpg-urkl"), (0, 1, 2, 3))
+    assert "This is look 2 at these differences, with 8 runs of 6 planned at first" in shown(layout)
+    assert shown(layout).count("This is look 2") == 1
+    assert [look["number"] for look in layout.read_looks("demo")] == [1, 2]
+    assert layout.read_looks("demo")[1]["level"] == pytest.approx(0.01 * (1 - 6 / 8))
+
+
+def spend(layout, **per_step):
+    """Give the runs of each variant this many tokens per step."""
+    for run in layout.run_folders("demo"):
+        tokens = per_step[run.name.partition("-")[0]]
+        rows = [json.loads(line) for line in run.metrics_path(1).read_text().splitlines()]
+        changed = [json.dumps(one | {"tokens": tokens * one["step"]}) for one in rows]
+        run.metrics_path(1).write_text("\n".join(changed) + "\n")
+
+
+def test_unequal_spending_is_said_and_compared_at_equal_tokens(layout):
+    spend(layout, grpo=100, rpg=200)
+    found = summary(layout)
+    assert found.spending == (
+        "Unequal spending: RPG-URKL has spent 2.0 times as many tokens as GRPO (1,600 and 800)."
+    )
+    [equal] = [part for part in found.equal if part.axis == "tokens"]
+    assert equal.budget == 800
+    rpg = equal.table.set_index("variant").loc["rpg-urkl"]
+    halfway = np.mean([array(layout, "rpg-urkl", name, 4).mean() for name in ("easy", "hard")])
+    base = np.mean([array(layout, "grpo", name, 8).mean() for name in ("easy", "hard")])
+    assert (rpg["accuracy"], rpg["difference"]) == pytest.approx((halfway, halfway - base))
+    text = tables.markdown(found)
+    parts = ("## Mean accuracy", "Unequal spending", "## At 800 tokens each")
+    assert sorted(parts, key=text.index) == [*parts] and "RPG-URKL | 8 |" in text
+
+
+@pytest.mark.parametrize(("budget", "compared"), [(400, 400), (1000, 800)])
+def test_a_budget_of_tokens_is_where_variants_are_compared(layout, budget, compared):
+    spend(layout, grpo=100, rpg=100)
+    layout.write_sweep(layout.read_sweep("demo") | {"budget": budget})
+    build(layout)
+    with connect(layout) as db:
+        found = summarise(db, "demo", past=history(layout, "demo"))
+    [equal] = [part for part in found.equal if part.axis == "tokens"]
+    assert equal.budget == compared
+    base = np.mean([array(layout, "grpo", name, compared // 100).mean() for name in ("easy", "hard")])
+    assert equal.table.set_index("variant").loc["grpo", "accuracy"] == pytest.approx(base)
+    short = [note for note in found.notes if "budget" in note]
+    assert short == ["runs ended before the budget of 1,000 tokens: GRPO (800), RPG-URKL (800)"] * (
+        budget > 800
+    )
+
+
+# --- notes
 
 
 def design(layout, samples):
@@ -43,10 +223,50 @@ def test_what_it_could_find_counts_the_fewest_samples(layout):
     assert row(summary(layout), "grpo", "hard")["k"] == 3 and row(summary(layout), "grpo", "easy")["k"] == 4
 
 
-def test_pass_at_k_is_a_mean_over_problems_seeds_and_benchmarks(layout):
-    shares = {name: (array(layout, "grpo", name, 8) > 0).mean() for name in ("easy", "hard")}
-    for benchmark, share in {**shares, "mean": np.mean([*shares.values()])}.items():
-        assert 0 < row(summary(layout), "grpo", benchmark)["pass_at_k"] == pytest.approx(share)
+def test_runs_that_did_not_finish_are_left_out_and_named(layout):
+    shutil.rmtree(layout.run("demo", "rpg-urkl-seed1").path / "evals")
+    failed = layout.run("demo", "rpg-urkl-seed1")
+    write_failed(failed, "ValueError: loss is nan at step 3\ntraceback", step=3)
+    layout.write_sweep(
+        layout.read_sweep("demo") | {"runs": [*layout.read_sweep("demo")["runs"], "dapo-seed0"]}
+    )
+    found = summary(layout)
+    numbers = row(found, "rpg-urkl", "easy")
+    assert numbers["seeds"] == 2
+    assert numbers["last"] == pytest.approx(array(layout, "rpg-urkl", "easy", 8, (0, 2)).mean())
+    expected = array(layout, "rpg-urkl", "easy", 8, (0, 2)) - array(layout, "grpo", "easy", 8, (0, 2))
+    assert numbers["difference"] == pytest.approx(expected.mean())  # only the seeds that both have
+    assert "rpg-urkl-seed1 failed at step 8: ValueError: loss is nan at step 3" in found.notes
+    assert "not started: dapo-seed0" in found.notes
+    assert "RPG-URKL: numbers without rpg-urkl-seed1" in found.notes
+    assert "loss is nan" in shown(layout)
+
+
+def test_a_sweep_in_progress_is_compared_where_both_are(layout):
+    for seed in range(3):
+        for name in SHAPE.benchmarks:
+            layout.run("demo", f"rpg-urkl-seed{seed}").eval_path(name, 8).unlink()
+    found = summary(layout)
+    numbers = row(found, "rpg-urkl", "hard")
+    assert (numbers["step"], numbers["steps"]) == (4, 8)
+    expected = array(layout, "rpg-urkl", "hard", 4) - array(layout, "grpo", "hard", 4)
+    assert numbers["difference"] == pytest.approx(expected.mean())
+    assert "RPG-URKL: last evaluated, and compared, at step 4 of 8" in found.notes
+
+
+def test_only_variants_that_agree_in_training_and_evaluation_are_called_identical(layout):
+    """Equal accuracies alone (all at 0, say) are no proof, and change no test."""
+    for seed in range(3):
+        source, target = (layout.run("demo", f"{name}-seed{seed}").path for name in ("grpo", "rpg-urkl"))
+        shutil.rmtree(target / "evals")
+        shutil.copytree(source / "evals", target / "evals")
+    found = summary(layout)
+    assert not any("identical" in note for note in found.notes)
+    assert row(found, "rpg-urkl", "mean")["verdict"] == "within noise"
+    for seed in range(3):
+        source, target = (layout.run("demo", f"{name}-seed{seed}").path for name in ("grpo", "rpg-urkl"))
+        shutil.copy(*(next(path.glob("metrics-*.jsonl")) for path in (source, target)))
+    assert any(note.startswith("GRPO, RPG-URKL: identical in every step") for note in summary(layout).notes)
 
 
 def test_who_has_no_checkpoint_is_named_and_no_step_is_made_up(layout):
@@ -62,13 +282,18 @@ def test_who_has_no_checkpoint_is_named_and_no_step_is_made_up(layout):
     assert "the baseline dapo has no runs yet: nothing is compared with it" in summary(layout).notes
 
 
-def test_two_seeds_with_one_initial_model_are_said(tmp_path):
-    layout = write_sweep(tmp_path, "demo", ("grpo", "rpg-urkl"), (0, 1), SHAPE)
-    for run in layout.run_folders("demo"):
-        manifest = json.loads(run.manifest_path.read_text())
-        manifest["spec"]["model"] = {"type": "tiny", "warm_start": {"seed": 7}}
-        run.manifest_path.write_text(json.dumps(manifest))
-    assert any("one initial model (model.warm_start.seed 7)" in note for note in summary(layout).notes)
+def test_a_table_whose_seeds_share_one_initial_model_says_so(tmp_path):
+    layout = demo(tmp_path, seeds=(0, 1))
+
+    def start(seed_of):
+        for run in layout.run_folders("demo"):
+            manifest = json.loads(run.manifest_path.read_text())
+            manifest["spec"]["model"] = {"type": "tiny", "warm_start": {"seed": seed_of(manifest["seed"])}}
+            run.manifest_path.write_text(json.dumps(manifest))
+        return " ".join(summary(layout).notes)
+
+    assert "one initial model (model.warm_start.seed 7)" in start(lambda seed: 7)
+    assert "one initial model" not in start(lambda seed: seed)
 
 
 EASY = {0: {0: 0.1, 4: 0.4, 8: 0.3}, 1: {0: 0.2, 4: 0.2, 8: 0.5}, 2: {0: 0.0, 4: 0.1, 8: 0.4}}
@@ -81,15 +306,8 @@ def imported(layout, tmp_path, curves):
     for seed in EASY:
         steps = [{"step": step, "reward": 0.0} for step in range(1, 11)]
         scores = {name: of_seeds[seed] for name, of_seeds in curves.items()}
-        take_over(
-            layout,
-            Log(steps, scores, [], []),
-            kind="wandb",
-            source=log,
-            sweep="demo",
-            variant="theirs",
-            seed=seed,
-        )
+        about = {"kind": "wandb", "source": log, "sweep": "demo", "variant": "theirs", "seed": seed}
+        take_over(layout, Log(steps, scores, [], []), **about)
 
 
 def test_scores_without_samples_have_an_interval_over_seeds(layout, tmp_path):

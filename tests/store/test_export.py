@@ -6,6 +6,7 @@ from typer.testing import CliRunner
 
 from benchmarks.synthetic import Shape, write_sweep
 from rpg.cli.app import app
+from rpg.store import Layout
 from rpg.store.database import connect
 from rpg.store.schema import TABLES, VIEWS
 
@@ -31,7 +32,7 @@ def test_every_table_and_view_is_a_file(home, tmp_path, kind, read):
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         f"{name}.{kind}" for name in (*TABLES, *VIEWS)
     }
-    with connect_to(home) as db:
+    with connect(Layout.at(home)) as db:
         for name in (*TABLES, *VIEWS):
             [count] = db.execute(f"SELECT count(*) FROM {name}").fetchone()
             assert len(read(tmp_path / "out" / f"{name}.{kind}")) == count
@@ -47,16 +48,6 @@ def test_a_query_is_a_file(home, tmp_path):
 
 
 def test_what_is_null_is_empty_and_a_number_that_is_none_says_so(home):
-    said = call(
-        "sql",
-        "SELECT NULL::VARCHAR AS a, NULL::DOUBLE AS b, 'nan'::DOUBLE AS c, 7 AS d, 0.25 AS e",
-        "--home",
-        home,
-    )
+    sql = "SELECT NULL::VARCHAR AS a, NULL::DOUBLE AS b, 'nan'::DOUBLE AS c, 7 AS d, 0.25 AS e"
+    said = call("sql", sql, "--home", home)
     assert said.exit_code == 0 and said.output.splitlines()[-1].split() == ["nan", "7", "0.25"]
-
-
-def connect_to(home):
-    from rpg.store import Layout
-
-    return connect(Layout.at(home))

@@ -25,17 +25,9 @@ from rpg.store.samples import read_eval, write_eval
 from tests.waiting import until
 
 ROW = {
-    "problem_id": "p1",
-    "sample": 0,
-    "problem": "1+1?",
-    "answer": "2",
-    "response": "Answer: 2 <b>☃</b>",
-    "extracted": "2",
-    "correct": True,
-    "reason": "match",
-    "tokens": 3,
-    "truncated": False,
-}
+    "problem_id": "p1", "sample": 0, "problem": "1+1?", "answer": "2", "response": "Answer: 2 <b>☃</b>", "extracted": "2",
+    "correct": True, "reason": "match", "tokens": 3, "truncated": False,
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -49,16 +41,8 @@ def run(layout):
 
 
 def manifest(**changes):
-    spec = {"training": {"steps": 4}}
-    return {
-        "run_id": "abc",
-        "variant": "grpo",
-        "algorithm": "grpo",
-        "seed": 0,
-        "spec": spec,
-        "created": 1.0,
-        "steps": 4,
-    } | changes
+    made = {"run_id": "abc", "variant": "grpo", "algorithm": "grpo", "seed": 0, "created": 1.0, "steps": 4}
+    return {**made, "spec": {"training": {"steps": 4}}, **changes}
 
 
 def test_home_is_the_argument_then_the_environment_then_the_folder_here(monkeypatch, tmp_path):
@@ -113,17 +97,14 @@ def test_manifest_is_read_back_and_says_what_is_missing(run):
         (b"[1]", "JSON object"),
         (b'{"format": 2}', "format 2"),
         (b"\xff", "not JSON"),
+        (None, "no such file"),
     ],
 )
-def test_a_corrupt_manifest_names_the_file(run, content, message):
+def test_a_manifest_that_cannot_be_read_names_the_file(run, content, message):
     run.path.mkdir(parents=True)
-    run.manifest_path.write_bytes(content)
+    if content is not None:
+        run.manifest_path.write_bytes(content)
     with pytest.raises(StoreError, match=rf"grpo-s0/manifest\.json: .*{message}"):
-        run.read_manifest()
-
-
-def test_a_missing_manifest_names_the_file(run):
-    with pytest.raises(StoreError, match=r"manifest\.json: no such file"):
         run.read_manifest()
 
 
@@ -134,21 +115,8 @@ def test_metrics_of_the_highest_attempt_win_step_by_step(run):
     for step in (3, 4):  # resumed from the checkpoint of step 2, killed again after step 4
         append_metrics(run, 2, {"step": step, "reward": 2.0})
     rows, warnings = run.read_metrics()
-    assert [(row["step"], row["attempt"], row["reward"]) for row in rows] == [
-        (1, 1, 1.0),
-        (2, 1, 1.0),
-        (3, 2, 2.0),
-        (4, 2, 2.0),
-        (5, 1, 1.0),
-    ]
-    assert warnings == []
-
-
-def test_attempts_are_ordered_as_numbers(run):
-    for attempt in (2, 10, 9):
-        append_metrics(run, attempt, {"step": 1, "reward": float(attempt)})
-    assert run.attempts() == [2, 9, 10]
-    assert run.read_metrics().rows[0]["reward"] == 10.0
+    found = [(row["step"], row["attempt"], row["reward"]) for row in rows]
+    assert found == [(1, 1, 1.0), (2, 1, 1.0), (3, 2, 2.0), (4, 2, 2.0), (5, 1, 1.0)] and warnings == []
 
 
 def test_corrupt_lines_are_counted_and_left_out(run):
@@ -168,10 +136,8 @@ def test_numbers_come_back_bit_for_bit_and_non_finite_ones_too(run):
     values = {"reward": 0.1 + 0.2, "loss": math.nan, "ratio_max": math.inf, "tiny": 5e-324}
     append_metrics(run, 1, {"step": 1, **values})
     row = run.read_metrics().rows[0]
-    assert math.isnan(row.pop("loss"))
-    assert {key: row[key] for key in ("reward", "ratio_max", "tiny")} == {
-        key: value for key, value in values.items() if key != "loss"
-    }
+    assert math.isnan(row["loss"]) and math.isnan(values.pop("loss"))
+    assert {name: row[name] for name in values} == values
 
 
 @pytest.mark.parametrize("step", [None, -1, 1.5, "3", True])
@@ -249,9 +215,7 @@ def test_evaluations_come_back_as_written(run):
 
 def test_evaluations_are_checked_when_written_and_when_read(run):
     with pytest.raises(StoreError, match=r"row 0 lacks \['tokens'\], has unknown \['token'\]"):
-        write_eval(
-            run, "b", 1, [{key: value for key, value in ROW.items() if key != "tokens"} | {"token": 3}]
-        )
+        write_eval(run, "b", 1, [{"token" if key == "tokens" else key: value for key, value in ROW.items()}])
     with pytest.raises(StoreError, match=r"step-000001\.parquet"):
         write_eval(run, "b", 1, [ROW | {"tokens": "many"}])
     with pytest.raises(StoreError, match="no such file"):
@@ -310,12 +274,7 @@ def test_a_lease_lives_as_long_as_its_process(run):
         assert f"in use by process {child.pid}" in result.stdout
     finally:
         child.kill()
-    deadline = time.monotonic() + 10
-    while (
-        run.state() == "running" and time.monotonic() < deadline
-    ):  # a zombie until we wait for it: already dead
-        time.sleep(0.01)
-    assert run.state() == "interrupted"
+    until(lambda: run.state() == "interrupted", "the end of a zombie, which nobody has waited for")
     child.wait()
     claim_run(run)
     assert run.state() == "running"
@@ -340,9 +299,8 @@ def test_a_lease_of_another_host_lives_by_its_heartbeat(run):
     assert run.state() == "running"
     run.lease_path.write_text(json.dumps(lease | {"heartbeat": time.time() - 3600}))
     assert run.state() == "interrupted"
-    assert not renew_lease(run) and run.lease() == lease | {"heartbeat": run.lease()["heartbeat"]}, (
-        "it is not ours"
-    )
+    assert not renew_lease(run), "it is not ours"
+    assert run.lease() == lease | {"heartbeat": run.lease()["heartbeat"]}
 
 
 def test_a_torn_lease_is_nobodys(run):

@@ -15,39 +15,25 @@ from rpg.store import Layout, atomic_files
 from rpg.store.run_writer import append_metrics, write_done, write_failed
 from rpg.store.samples import read_eval, write_eval
 from rpg.study.spec import load_study
-from tests.tiny import numbers
+from tests.tiny import merged, numbers
 
 RATE = "training.optimizer.learning_rate"
 FILE = {
     "name": "made-up",
     "base": "chain",
     "run": {
-        "task": {
-            "tiers": {"easy": 2, "hard": 3},
-            "train_problems": 60,
-            "benchmark_problems": 12,
-            "tuning_problems": 4,
-        },
+        "task": {"tiers": {"easy": 2, "hard": 3}, "train_problems": 60, "benchmark_problems": 12, "tuning_problems": 4},
         "model": {"warm_start": None},
         "training": {"steps": 2},
         "evaluation": {"every": 2},
     },
     "variants": {"one": {"algorithm": "grpo"}, "two": {"algorithm": "rpg-urkl"}},
     "tune": {
-        "space": {RATE: {"log": [1e-4, 1e-2]}},
-        "trials": 4,
-        "batch": 2,
-        "searches": 1,
-        "seeds": [100, 101],
+        "space": {RATE: {"log": [1e-4, 1e-2]}}, "trials": 4, "batch": 2, "searches": 1, "seeds": [100, 101],
         "prune": "successive-halving",
     },
     "report": {"seeds": [0, 1, 2], "matters": 0.05},
-}
-
-
-def merged(base, changes):
-    both = {key: merged(base[key], value) for key, value in changes.items() if isinstance(value, dict) and isinstance(base.get(key), dict)}  # fmt: skip  # noqa: E501
-    return {**base, **changes, **both}
+}  # fmt: skip
 
 
 def study_file(folder, **changes):

@@ -13,10 +13,9 @@ from rpg.stats.variance_components import SAMPLING, TOGETHER, variance_component
 
 def test_expected_best_is_the_mean_over_all_subsets():
     values = np.random.default_rng(0).random((2, 7))
-    expected = [
-        [np.mean([max(each) for each in combinations(row, k)]) for k in range(1, 8)] for row in values
-    ]
-    assert searches.expected_best(values) == pytest.approx(np.array(expected))
+    for row, expected in zip(values, searches.expected_best(values), strict=True):
+        best = [np.mean([max(each) for each in combinations(row, k)]) for k in range(1, 8)]
+        assert expected == pytest.approx(best)
 
 
 def test_intervals_of_the_expected_best_cover_up_to_a_quarter_of_the_trials():
@@ -46,9 +45,8 @@ def test_the_good_region_is_what_lies_nearest_to_good_trials():
     assert searches.good_region(line, np.array([False, True, False]), {}) == pytest.approx(0.4, abs=0.01)
     # A third of the choices, and there the half on the side of the good trial.
     places = np.array([[0, 0.25], [0, 0.75], [1, 0.5], [2, 0.5]])
-    assert searches.good_region(places, np.array([True, False, False, False]), {0: 3}) == pytest.approx(
-        1 / 6, abs=0.01
-    )
+    share = searches.good_region(places, np.array([True, False, False, False]), {0: 3})
+    assert share == pytest.approx(1 / 6, abs=0.01)
 
 
 def scores(rng, seeds, problems, shift=0.0, samples=4):
@@ -88,9 +86,8 @@ def test_intervals_over_problems_cover():
     for _ in range(300):
         drawn = scores(rng, 3, 60)
         estimates = over_problems.interquartile_mean(drawn), over_problems.profile(drawn, 0.5)
-        hits.append(
-            [each.low <= truth <= each.high for each, truth in zip(estimates, (level, above), strict=True)]
-        )
+        pairs = zip(estimates, (level, above), strict=True)
+        hits.append([each.low <= truth <= each.high for each, truth in pairs])
     assert (np.mean(hits, axis=0) > 0.9).all(), np.mean(hits, axis=0)
 
 
@@ -107,12 +104,8 @@ def test_ranks_hold_together_and_tell_what_can_be_told():
     assert np.mean([(r[0].low, r[0].high) == (3, 3) for r in apart]) > 0.95
     assert np.mean([r[at].low <= 1 and r[at].high >= 2 for r in apart for at in (1, 2)]) > 0.93
     assert np.mean([all((one.low, one.high) == (1, 3) for one in r) for r in equal]) >= 0.93
-    assert {tuple(sorted(one.place for one in r)) for r in equal} <= {
-        (1, 2, 3),
-        (1, 1, 3),
-        (1, 2, 2),
-        (1, 1, 1),
-    }
+    places = {tuple(sorted(one.place for one in r)) for r in equal}
+    assert places <= {(1, 2, 3), (1, 1, 3), (1, 2, 2), (1, 1, 1)}
 
 
 def test_two_seeds_exclude_no_rank():

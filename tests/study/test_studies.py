@@ -49,14 +49,11 @@ def test_trials_as_rows(undisturbed):
     assert rows[RATE].between(1e-4, 1e-2).all() and rows["objective"].between(0, 1).all()
     # As much effort for each: half of each batch goes on to the second seed, and only those can win.
     for _, mine in rows.groupby("variant"):
-        assert (
-            sorted(mine["seeds"]) == [1, 1, 2, 2]
-            and sorted(mine["state"]) == ["finished"] * 2 + ["pruned"] * 2
-        )
+        assert sorted(mine["seeds"]) == [1, 1, 2, 2]
+        assert sorted(mine["state"]) == ["finished"] * 2 + ["pruned"] * 2
         assert (mine["pruned"] == (mine["seeds"] == 1)).all()
-    assert (rows["tokens"] == 200.0 * rows["seeds"]).all() and (
-        rows["run_ids"].map(len) == rows["seeds"]
-    ).all()
+    assert (rows["tokens"] == 200.0 * rows["seeds"]).all()
+    assert (rows["run_ids"].map(len) == rows["seeds"]).all()
 
 
 def test_what_is_reported_follows_from_the_record(undisturbed):
@@ -66,11 +63,8 @@ def test_what_is_reported_follows_from_the_record(undisturbed):
     for variant, settings in record.variants.items():
         finished = rows[(rows["variant"] == variant) & (rows["state"] == "finished")]
         assert settings[RATE] == finished.loc[finished["objective"].idxmax(), RATE]
-    assert (
-        record.deviations == []
-        and record.seeds == (0, 1, 2)
-        and record.benchmarks == ("chain-easy", "chain-hard")
-    )
+    assert record.deviations == [] and record.seeds == (0, 1, 2)
+    assert record.benchmarks == ("chain-easy", "chain-hard")
     manifests = {folder.name: folder.read_manifest() for folder in layout.run_folders(record.sweep)}
     assert manifests.keys() == record.runs.keys() and len(manifests) == 6
     for name, manifest in manifests.items():
@@ -88,9 +82,8 @@ def test_every_reported_seed_has_a_search_of_its_own(tmp_path):
     rows, record = trials(layout, "made-up"), registration(layout, "made-up")
     assert list(rows.groupby(["variant", "search"]).size()) == [2] * 6 and rows[RATE].nunique() == 12
     for one in record.runs.values():
-        search = rows[
-            (rows["variant"] == one["variant"]) & (rows["search"] == record.seeds.index(one["seed"]))
-        ]
+        mine = rows[rows["variant"] == one["variant"]]
+        search = mine[mine["search"] == record.seeds.index(one["seed"])]
         won = search[search["state"] == "finished"]
         assert one["settings"][RATE] == won.loc[won["objective"].idxmax(), RATE]
         assert record.variants[one["variant"]][RATE][one["seed"]] == one["settings"][RATE]
@@ -149,9 +142,8 @@ def test_failed_trials_count_as_tried_and_are_not_tried_again(tmp_path):
     rows = trials(Layout.at(tmp_path / "data"), "made-up").set_index(["variant", "trial"])
     assert rows.loc[("one", 1), "state"] == "failed" and rows.loc[("one", 0), "state"] == "finished"
     assert sum(variant == "one trial 1" for _, variant in attempts) == 1
-    assert "one: 1 of 4 trials failed and count as tried" in list(
-        sentences(Layout.at(tmp_path / "data"), "made-up")
-    )
+    said = list(sentences(Layout.at(tmp_path / "data"), "made-up"))
+    assert "one: 1 of 4 trials failed and count as tried" in said
 
 
 def test_a_variant_none_of_whose_trials_finishes_stops_the_study(tmp_path):
@@ -165,14 +157,12 @@ def test_a_variant_none_of_whose_trials_finishes_stops_the_study(tmp_path):
 
 
 def test_factors_are_crossed_with_the_seeds(tmp_path):
-    path = study_file(
-        tmp_path, run={"model": {"warm_start": {"max_steps": 1}}}, factors={"model.warm_start.seed": [7, 8]}
-    )
+    warm = {"model": {"warm_start": {"max_steps": 1}}}
+    path = study_file(tmp_path, run=warm, factors={"model.warm_start.seed": [7, 8]})
     run(tmp_path / "data", path, only=["tune", "register"])
     record = registration(Layout.at(tmp_path / "data"), "made-up")
-    levels = [
-        (one["variant"], one["factors"]["model.warm_start.seed"], one["seed"]) for one in record.runs.values()
-    ]
+    runs = record.runs.values()
+    levels = [(one["variant"], one["factors"]["model.warm_start.seed"], one["seed"]) for one in runs]
     assert sorted(levels) == sorted(itertools.product(["one", "two"], [7, 8], [0, 1, 2]))
 
 

@@ -67,24 +67,14 @@ def of(number, *outcomes, rate=1e-3):
 
 
 def test_the_better_half_goes_on_and_a_pruned_trial_cannot_win():
-    batch = [
-        of(0, 0.5, None),
-        of(1, 0.9, None),
-        of(2, 0.7, None),
-        of(3, 0.7, None),
-        of(4, float("nan"), None),
-    ]
+    first = (0.5, 0.9, 0.7, 0.7, float("nan"))
+    batch = [of(number, value, None) for number, value in enumerate(first)]
     trials, due = judged(batch, True)
     assert due == [(1, 1), (2, 1)]  # of equal ones the earlier
     ended = [of(0, 0.5, None), of(1, 0.9, 0.1), of(2, 0.7, 0.5), of(3, 0.7, None), of(4, float("nan"), None)]
     trials, due = judged(ended, True)
-    assert due == [] and [one.state for one in trials] == [
-        "pruned",
-        "finished",
-        "finished",
-        "pruned",
-        "failed",
-    ]
+    assert due == []
+    assert [one.state for one in trials] == ["pruned", "finished", "finished", "pruned", "failed"]
     assert winner(trials).number == 2
     assert judged(batch, False)[1] == [(0, 1), (1, 1), (2, 1), (3, 1)]
     assert winner([of(0, None), of(1, float("nan"))]) is None
@@ -95,17 +85,15 @@ def test_a_reader_is_told_where_a_search_ends_at_its_edge_and_what_is_equal():
     inside = [of(n, 0.5 + n / 100) for n in range(5)]
     assert list(remarks("one", space, [inside])) == []
     at_end = [*inside, of(5, 0.9, rate=9.5e-3)]
-    assert list(remarks("one", space, [inside, at_end])) == [
-        f"one: the best {RATE} is the largest you allowed in 1 of 2 searches (0.0001 to 0.01): a wider space may hold a "
-        "better one"
-    ]
-    assert "one: a search with 2 finished trials for 1 field is short" in next(
-        remarks("one", space, [inside[:2]])
+    [edge] = remarks("one", space, [inside, at_end])
+    assert (
+        f"one: the best {RATE} is the largest you allowed in 1 of 2 searches (0.0001 to 0.01): a wider"
+        in edge
     )
-    same = {"one": ["a", "b"], "two": ["a", "b"], "three": ["c", "d"]}
-    assert list(equal_settings(same)) == [
-        "two and one are the same runs: their settings are equal, so they cannot differ"
-    ]
+    [short] = remarks("one", space, [inside[:2]])
+    assert "one: a search with 2 finished trials for 1 field is short" in short
+    [equal] = equal_settings({"one": ["a", "b"], "two": ["a", "b"], "three": ["c", "d"]})
+    assert equal == "two and one are the same runs: their settings are equal, so they cannot differ"
 
 
 def test_proposals_follow_from_seed_and_earlier_trials_alone():
@@ -116,9 +104,8 @@ def test_proposals_follow_from_seed_and_earlier_trials_alone():
     }
     first = propose(space, [], 12, 7)
     assert first == propose(space, [], 12, 7) != propose(space, [], 12, 8)
-    assert {type(one["layers"]) for one in first} == {int} and {1, 2, 3, 4} >= {
-        one["layers"] for one in first
-    }
+    layers = {one["layers"] for one in first}
+    assert set(map(type, layers)) == {int} and layers <= {1, 2, 3, 4}
     assert all(one["clip"] in (None, {"low": 0.1}) and 1e-4 <= one[RATE] <= 1e-2 for one in first)
     # After many trials that are the better the smaller the rate, small rates are proposed.
     earlier = [Trial(n, one, (-one[RATE],)) for n, one in enumerate(first)]

@@ -61,9 +61,8 @@ def test_the_good_share_is_of_the_space_in_its_logarithms():
     assert analysis.good_share(rows, space, 0.005) == pytest.approx(1 / 6, abs=0.01)
     form = {"form": Range(choices=({"k": 1}, "b"))}
     assert analysis.good_share(rows[:2], form, 0.005) == pytest.approx(1 / 2, abs=0.01)
-    assert math.isnan(analysis.good_share(rows[3:], space, 0.02)) and math.isnan(
-        analysis.good_share(rows, {}, 0.02)
-    )
+    assert math.isnan(analysis.good_share(rows[3:], space, 0.02))
+    assert math.isnan(analysis.good_share(rows, {}, 0.02))
 
 
 def test_what_k_trials_would_have_found_is_read_off_the_trials(found):
@@ -110,11 +109,8 @@ def scores(differences, noise, seed=0):
     """Of two variants that differ by `differences` (levels, seeds) in their share of right answers."""
     rng = np.random.default_rng(seed)
     levels, seeds = differences.shape
-    cells = (
-        0.5
-        + np.stack([0 * differences, differences])[..., None]
-        + rng.normal(0, noise, (2, levels, seeds, 60))
-    )
+    means = 0.5 + np.stack([0 * differences, differences])[..., None]
+    cells = means + rng.normal(0, noise, (2, levels, seeds, 60))
     return analysis.Reported(["one", "two"], [cells], [cells.mean(axis=1)], 4, [])
 
 
@@ -136,12 +132,8 @@ def test_a_difference_has_to_hold_for_other_levels_and_for_other_seeds():
 def test_costs_are_those_of_the_runs(layout, found):
     with connect(layout) as db:
         [grid] = study_report.cost(db, found).grids
-        spent = dict(
-            db.execute(
-                """SELECT run, max(tokens) FROM metrics WHERE sweep IN (?, 'kl-forms.tuning') GROUP BY run""",
-                [found.registered.sweep],
-            ).fetchall()
-        )
+        tokens = "SELECT run, max(tokens) FROM metrics WHERE sweep IN (?, 'kl-forms.tuning') GROUP BY run"
+        spent = dict(db.execute(tokens, [found.registered.sweep]).fetchall())
     for row in grid.rows:
         name, count, tuning, _, reported, _ = (cell.text for cell in row)
         runs = [run for run, planned in found.registered.runs.items() if planned["variant"] == name]
@@ -155,9 +147,8 @@ def test_fits_follow_the_axis_and_average_over_factors(layout, found):
         tokens, steps = (study_report.compute(db, found.registered, x) for x in ("tokens", "step"))
     assert [row[0].text for row in tokens.grids[0].rows] == list(synthetic_study.BEST)
     assert {row[1].text for row in tokens.grids[0].rows} == {"3"}
-    assert tokens.grids[0].header[3] == "Midpoint, response tokens" and steps.grids[0].header[3].endswith(
-        "step"
-    )
+    assert tokens.grids[0].header[3] == "Midpoint, response tokens"
+    assert steps.grids[0].header[3].endswith("step")
     assert tokens.grids[0].rows != steps.grids[0].rows
 
 
@@ -167,11 +158,12 @@ def test_runs_trained_elsewhere_are_fitted(tmp_path):
     rng = np.random.default_rng(0)
     for seed in range(3):
         steps = [{"step": step, "tokens": 1000.0 * step} for step in range(1, 21)]
-        scores = {
-            step: 0.2 + 0.5 / (1 + (4 / max(step, 1e-9)) ** 2) + rng.normal(0, 0.01) for step in range(21)
+        curves = {
+            "TRL GRPO": lambda step: 0.2 + 0.5 / (1 + (4 / max(step, 1e-9)) ** 2),
+            HOSTILE: lambda step: 0.2 + 0.02 * step,
         }
-        straight = {step: 0.2 + 0.02 * step + rng.normal(0, 0.01) for step in range(21)}
-        for variant, curve in (("TRL GRPO", scores), (HOSTILE, straight)):
+        for variant, of in curves.items():
+            curve = {step: of(step) + rng.normal(0, 0.01) for step in range(21)}
             source = tmp_path / f"{seed}.json"
             source.write_text("{}")
             log = Log(steps, {"easy": curve}, [], [])
@@ -179,9 +171,8 @@ def test_runs_trained_elsewhere_are_fitted(tmp_path):
     build(layout)
     labels = {queries.Series("theirs", name): name for name in ("TRL GRPO", HOSTILE)}
     with connect(layout) as db:
-        made = compute_curves.fits(
-            compute_curves.measured(db, labels, ["easy"], "tokens"), list(labels.values())
-        )
+        data = compute_curves.measured(db, labels, ["easy"], "tokens")
+    made = compute_curves.fits(data, list(labels.values()))
     good, bad = made["TRL GRPO"], made[HOSTILE]
     assert good.asymptote.low < 0.7 < good.asymptote.high and good.midpoint.low < 4000 < good.midpoint.high
     assert compute_curves.refusals(made) == [f"{HOSTILE}: no extrapolation: {bad.refusal}."]
@@ -197,13 +188,13 @@ def test_runs_without_any_compute_are_not_fitted(layout, found):
 
 def test_the_report_is_complete_and_its_texts_are_text(layout, found):
     paths = {path.name: path for path in study_report.write_study_report(layout, "kl-forms")}
-    assert {"report.html", "report.tex", "trials.csv", "search-1.png", "compute.svg", "profiles.png"} <= set(
-        paths
-    )
+    assert {"report.html", "report.tex", "trials.csv", "search-1.png", "compute.svg", "profiles.png"} <= {
+        *paths
+    }
     html, tex = paths["report.html"].read_text(), paths["report.tex"].read_text()
     assert "<img src=x" not in html and "&lt;img src=x" in html
     assert found.registered.digest in html and "and nothing departs from it" in html
-    for title in (
+    titles = (
         "Registered",
         "Verdicts",
         "Over problems",
@@ -211,7 +202,8 @@ def test_the_report_is_complete_and_its_texts_are_text(layout, found):
         "Over compute",
         "Search",
         "Cost",
-    ):
+    )
+    for title in titles:
         assert f">{title}</h2>" in html
     begun, ended = (len(re.findall(rf"\\{word}{{table\*?}}", tex)) for word in ("begin", "end"))
     assert begun == ended == html.count("<thead>")
@@ -239,13 +231,10 @@ def test_before_anything_has_ended_every_part_says_so(tmp_path):
     assert study_report.fewer_trials(found).lines == ["This takes two variants with two ended trials each."]
     assert study_report.search(found).grids[0].rows[0][4].text == ""
     proposed = study_report.search(found).charts[0][2][0].to_dict(validate=False)["layer"][1]
-    assert (
-        proposed["mark"]["invalid"] is None
-        and proposed["encoding"]["color"]["condition"]["value"] == "#BBBBBB"
-    )
-    assert study_report.search(found._replace(trials=found.trials[:0])).lines == [
-        "No trial has been proposed yet."
-    ]
+    assert proposed["mark"]["invalid"] is None
+    assert proposed["encoding"]["color"]["condition"]["value"] == "#BBBBBB"
+    before = study_report.search(found._replace(trials=found.trials[:0]))
+    assert before.lines == ["No trial has been proposed yet."]
     assert "Nothing is registered yet" in study_report.registered(found).lines[0]
     assert study_report.write_study_report(layout, "kl-forms")
     with pytest.raises(StoreError, match="gone"):

@@ -36,7 +36,6 @@ def test_setting_tuning_problems_apart_changes_nothing_else(task):
 
 
 def test_a_benchmark_is_not_used_up():
-    with pytest.raises(
-        DataError, match=r"task.tuning_problems: 24, but chain-easy has 24 problems; accepted: fewer"
-    ):
+    words = r"task.tuning_problems: 24, but chain-easy has 24 problems; accepted: fewer"
+    with pytest.raises(DataError, match=words):
         load_problems(TASKS[0].model_copy(update={"tuning_problems": 24}))

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rpg.backends.training_process import TrainingFailed
+from rpg.backends.training_process import TrainingFailed, TrainingLost
 from rpg.backends.verl import jobs
 from rpg.backends.verl.checkpoints import State
 from rpg.backends.verl.launch import Launcher, require_readable
@@ -85,6 +85,7 @@ def test_a_driver_that_dies_says_why_and_is_gone_on_with(home, monkeypatch, how,
     with pytest.raises(TrainingFailed, match=why) as error:
         train(folder, home)
     assert "\n" not in str(error.value) and error.value.log == folder.path / "verl" / "log-1.txt"
+    assert isinstance(error.value, TrainingLost) == (how == "kill"), "only then it is no fault of the run"
     monkeypatch.delenv("STAND_IN")
     said = train(folder, home)
     assert said[0].startswith("continuing after step 2 of 4")

@@ -86,11 +86,16 @@ def worker_of(folder):
     return next(filter(None, named), None)
 
 
+def why(home):
+    failures = [folder.read_failed() for folder in runs(home).values()]
+    return f"the sweep ended: {(home / 'sweep.log').read_text()[-2000:]}\n{[failed for failed in failures if failed]}"
+
+
 def wait_for(condition, process, seconds=SECONDS):
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         assert time.monotonic() < deadline, "it never happened"
-        assert process.poll() is None, "the sweep ended before it happened"
+        assert process.poll() is None, why(Path(process.args[-1]).parent)
         time.sleep(0.1)
     return value
 

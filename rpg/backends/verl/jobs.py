@@ -20,7 +20,7 @@ from rpg.backends.training_process import TrainingFailed
 from rpg.backends.verl.overrides import MAIN, Plan
 from rpg.config.backend import RayAddress, RayJob
 from rpg.errors import first_line
-from rpg.processes import parent_mark, python_module
+from rpg.processes import LOST, parent_mark, python_module
 
 MARK = "RPG_VERL_RUN"
 """In the environment of every process of a run on this machine, so that all of them can be found and ended."""
@@ -34,6 +34,9 @@ _KILL_SECONDS = 10.0
 
 class Job(Protocol):
     """A training under way."""
+
+    lost: bool
+    """Once it has ended: whether by what runs it rather than by a fault of its own."""
 
     def poll(self) -> str | None:
         """None while it runs, "" when it has succeeded, else why it ended."""
@@ -49,6 +52,7 @@ class ProcessJob:
         environment = {**os.environ, **plan.environment, MARK: mark, **parent_mark()}
         environment.pop("RAY_ADDRESS", None)  # the run says where its Ray is
         self._mark = mark
+        self.lost = False
         with log.open("ab") as output:
             self._child = subprocess.Popen(
                 python_module(MAIN, *plan.arguments()),
@@ -60,6 +64,7 @@ class ProcessJob:
         code = self._child.poll()
         if not code:
             return None if code is None else ""
+        self.lost = code < 0 or code == LOST
         return "verl's driver " + (f"was killed by signal {-code}" if code < 0 else f"ended with code {code}")
 
     def stop(self) -> None:
@@ -92,6 +97,8 @@ def _is_marked(process: psutil.Process, mark: str) -> bool:
 
 class ClusterJob:
     """A job submitted to a Ray cluster; it runs on without us, and is found again by its id."""
+
+    lost = False
 
     def __init__(self, where: RayJob, submission_id: str):
         """Raises: TrainingFailed: nobody answers at the address."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rpg.backends.manifest import spec_of
-from rpg.backends.training_process import Say, TrainingFailed
+from rpg.backends.training_process import Say, TrainingFailed, TrainingLost
 from rpg.backends.verl import jobs
 from rpg.backends.verl.checkpoints import State, VerlCheckpoints, finished
 from rpg.backends.verl.job_output import Stream, reason, tail
@@ -171,7 +171,8 @@ class _Run:
         """Carry over metrics and checkpoints until the job ends.
 
         Raises:
-            TrainingFailed: it ended without having trained every step, or showed no progress for too long.
+            TrainingFailed: it ended without having trained every step, or showed no progress for too long; TrainingLost if
+                its driver was killed, or never got a Ray to train on.
         """
         stream = Stream(self.folder, attempt.number, Path(attempt.metrics))
         log, steps = Path(attempt.log), self.spec.training.steps
@@ -194,7 +195,8 @@ class _Run:
             time.sleep(POLL_SECONDS)
         if ended or steps not in self.folder.checkpoint_steps():
             why = ended or f"verl ended before step {steps} was saved"
-            raise TrainingFailed(reason(why, tail(log)), log, tail(log))
+            kind = TrainingLost if job.lost else TrainingFailed
+            raise kind(reason(why, tail(log)), log, tail(log))
         self.say(f"trained: {steps} of {steps} steps")
 
     def _collect(self, stream: Stream) -> bool:

@@ -2,7 +2,7 @@
 
 The overrides are Hydra's, on verl's configuration `ppo_trainer`; ours are below `+rpg` (rpg/backends/verl/job_settings.py).
 `rpg render FILE` prints them for a run. The exit code is 0 when all steps are done; otherwise it is 1, and the last line on
-stderr is `error: <one line>`.
+stderr is `error: <one line>`. It is 71 instead where Ray did not start, which is worth another attempt.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from typing import Any, cast
 import hydra
 from omegaconf import OmegaConf, open_dict
 
+from rpg.backends.ray_connection import RayNotUp
 from rpg.backends.verl import cpu, readiness
 from rpg.backends.verl.job_output import clean
 from rpg.backends.verl.job_settings import JobSettings, SettingsError
 from rpg.backends.verl.overrides import PLUGIN
 from rpg.config.backend import HuggingFaceRollout, RayAddress, SglangRollout, VerlBackend, VllmRollout
 from rpg.errors import UserError
-from rpg.processes import PARENT, collect_seldom, die_with_parent
+from rpg.processes import LOST, PARENT, collect_seldom, die_with_parent
 
 _OURS = ("UserError", "ConfigError", "SettingsError", "StoreError")
 """Errors whose text is a whole sentence for the user."""
@@ -50,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001 (whatever ends a job is told in its last line)
         traceback.print_exc()
         print(f"error: {one_line(error)}", file=sys.stderr, flush=True)
-        return 1
+        return LOST if isinstance(error, RayNotUp) else 1
     return 0
 
 

@@ -13,22 +13,31 @@ from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import validate_config
 
+from rpg.backends.ray_connection import RayNotUp
 from rpg.backends.verl import cpu
 from rpg.backends.verl.resources import lacking
-from rpg.errors import UserError
+from rpg.errors import UserError, first_line
 
 REPORT_SECONDS = 10.0
 """Ray's nodes report their free resources with a delay, and this very actor has just started."""
 
 
 def run(config: Any) -> None:
-    """The whole training of a job, on the Ray that its configuration names."""
+    """The whole training of a job, on the Ray that its configuration names.
+
+    Raises:
+        RayNotUp: there is no such Ray, or its processes took longer to start than Ray waits (30 s, on a machine under load).
+    """
     reference, critic = need_reference_policy(config), need_critic(config)
     validate_config(config, use_reference_policy=reference, use_critic=critic)
     # On GPUs the runner stays an actor: Ray hides the GPUs from one that asks for none, so nothing starts there by mistake.
     here = config.trainer.device == "cpu" and config.ray_kwargs.ray_init.get("address") == "local"
     try:
         run_ppo(config, task_runner_class=InDriver if here else ray.remote(Runner))
+    except Exception as error:  # Ray has no class of its own for this
+        if ray.is_initialized() or isinstance(error, (TypeError, ValueError)):
+            raise
+        raise RayNotUp(f"Ray did not start: {first_line(error)}") from None
     finally:
         ray.shutdown()
 

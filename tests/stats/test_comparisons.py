@@ -1,4 +1,4 @@
-"""Estimates agree with hand computation, with scipy, and with what they promise when the truth is known."""
+"""Differences of several variants to one baseline: what the test says, against formulas written out and simulations."""
 
 import math
 import re
@@ -14,108 +14,6 @@ from rpg import stats
 from rpg.stats import comparisons
 
 
-def test_pass_at_k_by_counting_subsets():
-    from itertools import combinations
-
-    n, c = 7, 3
-    right = [1] * c + [0] * (n - c)
-    for k in range(1, n + 1):
-        subsets = list(combinations(right, k))
-        expected = sum(any(subset) for subset in subsets) / len(subsets)
-        assert stats.pass_at_k([n], [c], k)[0] == pytest.approx(expected)
-    assert stats.pass_at_k([4, 4], [0, 4], 4).tolist() == [0, 1]
-
-
-@pytest.mark.parametrize(("n", "c", "k"), [(3, 1, 4), (3, 1, 0), (3, 4, 1), (3, -1, 1)])
-def test_pass_at_k_refuses_what_it_cannot_know(n, c, k):
-    with pytest.raises(ValueError, match="pass@"):
-        stats.pass_at_k([n, 9], [c, 0], k)
-
-
-@pytest.mark.parametrize(
-    ("answers", "correct", "expected"),
-    [
-        (["1", "1", "2"], [True, True, False], 1),
-        (["2", "2", "1"], [False, False, True], 0),
-        (["1", "2"], [True, False], 0.5),
-        ([None, None, "1"], [False, False, True], 1),
-        ([None, None], [False, False], 0),
-    ],
-)
-def test_majority(answers, correct, expected):
-    assert stats.majority_at_k(answers, correct) == expected
-
-
-def test_crossed_by_hand():
-    # seeds [[1, 2, 3], [3, 2, 7]]: problem means 2, 2, 5; seed means 2, 4; mean 3
-    found = stats.crossed([[[1, 2, 3], [3, 2, 7]]])
-    v_problems = 3 / 3  # variance of (2, 2, 5) is 3
-    v_seeds = 2 / 2  # variance of (2, 4) is 2
-    rest = np.array([[0, 1, -1], [0, -1, 1]])
-    v_both = (rest**2).sum() / 2 / 6
-    variance = v_problems + v_seeds - v_both
-    assert found.mean == 3
-    assert found.standard_error == pytest.approx(math.sqrt(variance))
-    assert found.df == pytest.approx(variance**2 / (v_problems**2 / 2 + v_seeds**2 / 1 + v_both**2 / 2))
-
-
-def test_crossed_with_more_seeds():
-    table = np.array([[1, 2, 3], [3, 2, 7], [2, 5, 3], [0, 1, 1]])
-    rest = table - table.mean(0) - table.mean(1, keepdims=True) + table.mean()
-    parts = [table.mean(0).var(ddof=1) / 3, table.mean(1).var(ddof=1) / 4, (rest**2).sum() / 6 / 12]
-    variance = parts[0] + parts[1] - parts[2]
-    found = stats.crossed([table])
-    assert found.standard_error == pytest.approx(math.sqrt(variance))
-    assert found.df == pytest.approx(
-        variance**2 / sum(v**2 / df for v, df in zip(parts, (2, 3, 6), strict=True))
-    )
-
-
-@pytest.mark.parametrize("table", [[[1, 0], [2, 3]], [[1, 2], [0, 3]]], ids=["seeds", "problems"])
-def test_no_interaction_takes_the_variance_below_that_of_seeds_or_problems(table):
-    """V of the one kind is 1, of the other 0, of their interaction 1/4: 1 + 0 - 1/4 is below the first alone."""
-    assert stats.crossed([table]).standard_error == pytest.approx(1.0)
-
-
-def test_benchmarks_weigh_the_same_and_their_spread_is_no_noise():
-    easy, hard = np.full((2, 50), 0.9), np.full((2, 10), 0.1)
-    found = stats.crossed([easy, hard])
-    assert found.mean == pytest.approx(0.5)
-    assert found.standard_error == pytest.approx(0)
-    assert found.problems == 60
-
-
-def test_when_nothing_varies_the_interval_is_that_of_a_proportion():
-    found = stats.accuracy([np.ones((2, 40))])
-    assert (found.mean, found.high) == (1, 1)
-    assert found.low == pytest.approx(scipy_stats.binomtest(40, 40).proportion_ci(0.95, "exact").low)
-    found = stats.accuracy([np.zeros((1, 40))])
-    assert found.high == pytest.approx(scipy_stats.binomtest(0, 40).proportion_ci(0.95, "exact").high)
-
-
-def test_an_accuracy_stays_within_its_range():
-    found = stats.accuracy([[[1, 1, 1, 0], [1, 1, 1, 1]]])
-    assert 0 < found.low < found.mean < found.high < 1
-
-
-def test_one_problem_says_nothing_about_others():
-    assert stats.accuracy([[[0.5], [0.5]]])[3:5] == (0.0, 1.0)
-
-
-def test_the_interval_of_right_and_wrong_answers_is_wilsons():
-    """One sample of each of many problems is a plain proportion."""
-    for right in (3, 100, 399):
-        found = stats.accuracy([[np.arange(400) < right]])
-        expected = scipy_stats.binomtest(right, 400).proportion_ci(0.95, "wilson")
-        assert (found.low, found.high) == pytest.approx((expected.low, expected.high), rel=0.01)
-
-
-@pytest.mark.parametrize("strata", [[], [[[]]], [[1, 2]], [[[1, 2]], [[1], [2]]]])
-def test_arrays_that_are_no_seeds_by_problems_are_refused(strata):
-    with pytest.raises(ValueError, match="seeds"):
-        stats.crossed(strata)
-
-
 @pytest.mark.parametrize(
     ("difference", "p", "words"),
     [(0.1, 0.01, "better"), (-0.1, 0.01, "worse"), (0.1, 0.06, "within noise"), (0.1, 0.05, "better")],
@@ -124,65 +22,14 @@ def test_verdict(difference, p, words):
     assert stats.verdict(difference, p) == words
 
 
-def share(function, repeats=1500):
-    rng = np.random.default_rng(7)
-    return np.mean([function(rng) for _ in range(repeats)])
-
-
-def scores(rng, seeds, problems, k, seed_spread, problem_spread=1.2):
-    """Mean@k scores (S, P) from the logistic model: problems differ, seeds differ, samples are coin flips."""
-    logits = rng.normal(0, problem_spread, problems) + rng.normal(0, seed_spread, (seeds, 1))
-    return rng.binomial(k, 1 / (1 + np.exp(-logits))) / k
-
-
-@pytest.mark.parametrize("k", [1, 8, 32])
-def test_mean_at_k_covers_the_mean_over_problems(k):
-    """Resampling problems covers; the binomial standard error of all samples would not."""
-
-    def covers(rng):
-        found = stats.accuracy([scores(rng, 1, 30, k, 0)])
-        return found.low <= 0.5 <= found.high
-
-    assert 0.93 < share(covers) < 0.97
-
-
-def test_treating_samples_as_independent_would_not_cover():
-    def covers(rng):
-        array = scores(rng, 1, 30, 32, 0)
-        error = math.sqrt(array.mean() * (1 - array.mean()) / (32 * array.size))
-        return abs(array.mean() - 0.5) < 1.96 * error
-
-    assert share(covers) < 0.6
-
-
-# Seeds that differ as much as problems make the mean differ; two seeds are the hardest case. The bounds are
-# those bounds are those that docs/statistics.md promises.
-@pytest.mark.parametrize(
-    ("seeds", "seed_spread", "low"),
-    [(2, 0.0, 0.95), (2, 0.2, 0.93), (2, 0.6, 0.87), (3, 0.2, 0.94), (3, 0.6, 0.91), (5, 0.6, 0.92)],
-)
-def test_the_interval_over_seeds_and_problems_covers(seeds, seed_spread, low):
-    def covers(rng):
-        found = stats.accuracy([scores(rng, seeds, 50, 8, seed_spread)])
-        return found.low <= 0.5 <= found.high
-
-    assert low < share(covers) < 0.995
-
-
-# --- differences of several variants to one baseline ------------------------------------------------------------------
-
-
 def of(*variants):
     """Scores of one family: each (S, P) array is a variant, the baseline first."""
     return [np.stack([np.asarray(scores, float) for scores in variants])[None]]
 
 
 def normal(rng, variants, seeds, problems, spread=0.0):
-    return (
-        0.5
-        + spread * rng.standard_normal((variants, seeds, 1))
-        + 0.2 * rng.standard_normal((variants, seeds, problems))
-    )
+    of_seeds = spread * rng.standard_normal((variants, seeds, 1))
+    return 0.5 + of_seeds + 0.2 * rng.standard_normal((variants, seeds, problems))
 
 
 def test_one_seed_is_a_t_test_over_problems():
@@ -195,23 +42,13 @@ def test_one_seed_is_a_t_test_over_problems():
     assert (low, high) == pytest.approx(tuple(expected.confidence_interval(0.95)), abs=0.002)
 
 
-def test_where_seeds_alone_vary_many_of_them_are_a_t_test():
-    """With ten seeds and no noise from answers, the route that looks at this variant alone is Student's test."""
-    rng = np.random.default_rng(1)
-    seeds = rng.normal(0, 0.05, (2, 10, 1)) + 0.5
-    found = stats.family(of(*np.broadcast_to(seeds, (2, 10, 40))))
-    expected = scipy_stats.ttest_rel(seeds[1, :, 0], seeds[0, :, 0])
-    assert 0.7 * expected.pvalue < found.p_values().item() < 1.1 * expected.pvalue
-
-
 def test_from_ten_seeds_on_the_degrees_of_freedom_are_satterthwaites():
     """Seeds and problems both vary, so the degrees of freedom are neither's own."""
     rng = np.random.default_rng(6)
     of_problems, of_seeds = rng.normal(0.1, 0.2, (1, 30)), rng.normal(0, 0.05, (10, 1))
     apart = of_problems + of_seeds + rng.normal(0, 0.05, (10, 30))
-    found = stats.family(
-        of(0.5 - apart / 2, 0.5 + apart / 2)
-    )  # of all problems the mean is 0.5: slopes are equal
+    # The mean over all problems is 0.5: slopes are equal.
+    found = stats.family(of(0.5 - apart / 2, 0.5 + apart / 2))
     seeds, problems = apart.mean(1).var(ddof=1) / 10, apart.mean(0).var(ddof=1) / 30
     rest = apart - apart.mean(0) - apart.mean(1, keepdims=True) + apart.mean()
     excess = problems - (rest**2).sum() / (9 * 29) / 300
@@ -230,25 +67,12 @@ def test_differences_are_paired_and_the_seeds_shared_part_cancels():
     assert after.p_values() == pytest.approx(before.p_values(), rel=0.2)  # the mean accuracy moves a little
 
 
-def test_the_other_variants_seeds_say_how_much_seeds_differ():
-    """Beside six variants whose seeds differ little, the same difference means more than alone."""
-    rng = np.random.default_rng(3)
-    scores = normal(rng, 7, 3, 100, 0.02)
-    scores[1] += 0.12
-    together, alone = stats.family(of(*scores)), stats.family(of(*scores[:2]))
-    assert together.p_values()[0, 0] < alone.p_values()[0, 0] / 2
-
-
 def test_intervals_are_the_truths_that_are_not_rejected_and_never_impossible():
     rng = np.random.default_rng(5)
     found = stats.family(of(*np.clip(normal(rng, 4, 3, 12, 0.3), 0, 1)))
     low, high = found.intervals(0.01)
-    assert (
-        (low >= -1).all()
-        and (high <= 1).all()
-        and (low < found.difference).all()
-        and (found.difference < high).all()
-    )
+    assert (low >= -1).all() and (high <= 1).all()
+    assert (low < found.difference).all() and (found.difference < high).all()
     for bound in (low, high):
         inside = np.abs(bound) < 1
         assert found.p_values(bound)[inside] == pytest.approx(0.01, rel=0.01)
@@ -273,10 +97,8 @@ def pooled_by_loops(means, noise, level):
 
     squares, freedom = around_the_shared_part([1.0] * variants)
     of_all = sum(squares) / sum(f * r for f, r in zip(freedom, relative, strict=True))
-    scale, usual = (
-        max(of_all, float(np.mean(noise))),
-        [(width, k) for width in (0.3, 1.0, 2.5) for k in range(20)],
-    )
+    scale = max(of_all, float(np.mean(noise)))
+    usual = [(width, k) for width in (0.3, 1.0, 2.5) for k in range(20)]
     total = [[scale * math.exp(point) * relative[v] + noise[v] for point in grid] for v in every]
     others = np.array([[kernel(width, t, k) for width, k in usual] for t in range(20)])
     first = np.array([[kernel(2.5, t, k) for _, k in usual] for t in range(20)])
@@ -346,17 +168,11 @@ def test_a_variant_that_is_always_wrong_says_nothing_about_what_seeds_share():
 
 def test_the_smaller_p_of_the_two_routes_pays_for_the_choice():
     """Normal errors on both routes, four differences, five seeds: shares 0.65 and 0.85, and a factor for the crowd."""
-    pooled, pairwise = (
-        (np.ones((1, 4, 1)), np.full((1, 4, 1), 0.04**2), math.inf),
-        (np.ones((1, 4, 1)), np.full((1, 4, 1), 0.05**2), math.inf),
-    )
-    none = np.zeros((1, 4))
-    found = comparisons.Family(
-        np.full((1, 4), 0.1), pooled, pairwise, (none, none, none), np.ones((1, 4)), none, 5
-    )
-    assert found.p_values() == pytest.approx(
-        np.full((1, 4), 2 * scipy_stats.norm.sf(2.5) / 0.65 * 2**0.1), rel=1e-4
-    )
+    none, ones = np.zeros((1, 4)), np.ones((1, 4))
+    pooled, pairwise = ((ones[..., None], spread**2 * ones[..., None], math.inf) for spread in (0.04, 0.05))
+    found = comparisons.Family(0.1 * ones, pooled, pairwise, (none, none, none), ones, none, 5)
+    expected = 2 * scipy_stats.norm.sf(2.5) / 0.65 * 2**0.1
+    assert found.p_values() == pytest.approx(expected * ones, rel=1e-4)
 
 
 def test_a_difference_that_is_a_shift_in_logits_is_as_sure_with_problems_that_it_hardly_moves():
@@ -375,9 +191,8 @@ def test_a_difference_that_is_a_shift_in_logits_is_as_sure_with_problems_that_it
 def test_problems_on_which_a_difference_is_of_the_other_sign_do_count():
     rng = np.random.default_rng(10)
     apart = np.where(np.arange(30) % 3, 0.2, -0.2)
-    scores = of(
-        np.full((3, 30), 0.5) - apart / 2, np.full((3, 30), 0.5) + apart / 2 + rng.normal(0, 0.01, (3, 30))
-    )
+    middle = np.full((3, 30), 0.5)
+    scores = of(middle - apart / 2, middle + apart / 2 + rng.normal(0, 0.01, (3, 30)))
     assert stats.family(scores).due_to_problems().item() == pytest.approx(apart.var(ddof=1) / 30, rel=0.05)
 
 
@@ -439,9 +254,8 @@ def test_the_benchmark_judges_levels_and_coverage_beyond_the_error_of_its_simula
         return error_rates.Measured(error_rates.Cell(seeds=seeds), outcomes, outcomes)
 
     good = [measured(0.05, 0.95)] * 20
-    assert error_rates.judgement([*good, measured(0.07, 0.93)])[1], (
-        "within the error of 1,000 sweeps, 21 cells"
-    )
+    within = "within the error of 1,000 sweeps, 21 cells"
+    assert error_rates.judgement([*good, measured(0.07, 0.93)])[1], within
     assert not error_rates.judgement([*good, measured(0.07, 0.95, 10_000)])[1]
     assert not error_rates.judgement([*good, measured(0.05, 0.93, 10_000)])[1]
     assert error_rates.judgement([*good, measured(0.3, 0.7, seeds=2)])[1], "two seeds give no verdicts"
@@ -464,100 +278,17 @@ def test_the_documented_error_rates_are_those_of_the_cells():
 def test_no_benchmark_tests_differences_in_a_way_of_its_own():
     """Within the package only few rooms may use scipy (tests/rooms.py); three benchmarks simulate and judge with it."""
     folder = Path(error_rates.__file__).parent
-    own = {
-        path.name
-        for path in folder.rglob("*.py")
-        if re.search(r"(?m)^ *(from|import) scipy", path.read_text("utf-8"))
-    }
-    assert own == {"error_rates.py", "compute_fits.py", "study_error_rates.py"}, (
-        "rpg.stats.family tests differences"
-    )
+    texts = {path.name: path.read_text("utf-8") for path in folder.rglob("*.py")}
+    own = {name for name, text in texts.items() if re.search(r"(?m)^ *(from|import) scipy", text)}
+    assert own == {"error_rates.py", "compute_fits.py", "study_error_rates.py"}
 
 
 def test_a_shift_of_the_logits_leaves_nothing_of_itself_and_moves_benchmarks_by_one_on_average():
     logits = np.random.default_rng(0).normal(size=(2, 40))
-    shift = (
-        1e-4 * np.arange(3)[:, None, None]
-    )  # of each variant; so small that it acts in proportion to p (1 - p)
+    # Of each variant; so small that it acts in proportion to p (1 - p).
+    shift = 1e-4 * np.arange(3)[:, None, None]
     arrays = [special.expit(hard + shift)[None] for hard in logits[:, None, None]]
     rest, slopes = comparisons.without_shifts(arrays)
     assert np.mean([slope.mean() for slope in slopes]) == pytest.approx(1)
     moved = [array[:, 1:] - array[:, :1] for array in rest]
     assert np.abs(moved).max() < 1e-3 * np.abs([array[:, 1:] - array[:, :1] for array in arrays]).max()
-
-
-# --- power and looks ---------------------------------------------------------------------------------------------------
-
-DESIGN = stats.Design(variants=3, seeds=3, problems=(100,), samples=4)
-SPREADS = stats.Spreads(0.02, 0.4, 0.05)
-
-
-@pytest.mark.parametrize("variants", [2, 3, 7])
-@pytest.mark.parametrize("seeds", [3, 6])
-@pytest.mark.parametrize("spread", [0.0, 0.01, 0.03])
-def test_what_is_said_to_be_detectable_is_found_in_about_four_sweeps_of_five(variants, seeds, spread):
-    rng = np.random.default_rng(6)
-    spreads = stats.Spreads(spread, 0.4, 0.05)
-    smallest = stats.detectable(stats.Design(variants, seeds, (100,), 4), spreads)
-    scores = spreads.seeds * rng.standard_normal((150, variants, seeds, 1)) + 0.2 * rng.standard_normal(
-        (150, variants, seeds, 100)
-    )
-    scores += 0.5 + spreads.problems * rng.standard_normal((150, variants, 1, 100))
-    scores[:, 1:] += smallest
-    found = stats.family([scores]).p_values() <= 0.05 / (variants - 1)
-    assert 0.65 < found.mean() < 0.92
-
-
-def test_more_seeds_or_problems_find_smaller_differences():
-    smallest = stats.detectable(DESIGN, SPREADS)
-    assert stats.detectable(DESIGN._replace(seeds=6), SPREADS) < 0.75 * smallest
-    assert stats.detectable(DESIGN._replace(problems=(400,)), SPREADS) < smallest
-    seeds = stats.seeds_needed(DESIGN, SPREADS, 0.05)
-    assert seeds > 3 and stats.detectable(DESIGN._replace(seeds=seeds), SPREADS) <= 0.05
-    assert stats.problems_needed(DESIGN, SPREADS._replace(seeds=0.2), 0.01) is None
-    assert f"take about {seeds} seeds" in stats.sentence(DESIGN, SPREADS, 0.05)
-
-
-def test_what_is_detectable_by_hand():
-    """Where only problems make a difference vary it is a t test over these; two halves are as good as the whole."""
-    few = stats.Design(2, 100, (5,), 10**6)
-    quantiles = scipy_stats.t(4).ppf(0.975) + scipy_stats.t(4).ppf(0.8)
-    expected = quantiles * math.sqrt(2 * 0.05**2 / 5)
-    assert stats.detectable(few, stats.Spreads(0.0, 1e-6, 0.05)) == pytest.approx(expected, rel=1e-3)
-    halves = stats.detectable(DESIGN._replace(problems=(50, 50)), SPREADS)
-    assert halves == pytest.approx(stats.detectable(DESIGN, SPREADS), rel=1e-2)
-    few_seeds = SPREADS._replace(seeds=0.01)
-    needed = stats.problems_needed(DESIGN, few_seeds, 0.08)
-    finds = [
-        stats.detectable(DESIGN._replace(problems=(count,)), few_seeds)
-        for count in (needed, round(needed / 1.3))
-    ]
-    assert finds[0] <= 0.08 < finds[1]
-
-
-def test_spreads_are_recovered_from_scores():
-    rng = np.random.default_rng(7)
-    truth = 0.5 + 0.04 * rng.standard_normal((7, 10, 1)) + 0.05 * rng.standard_normal((7, 1, 500))
-    scores = rng.binomial(4, np.clip(truth, 0, 1)) / 4
-    found = stats.spreads([scores], samples=4)
-    assert found == pytest.approx((0.04, 0.5, 0.05), rel=0.2)
-
-
-def test_looks_never_spend_more_than_six_percent():
-    looks, levels = [], []
-    for seeds in (2, 3, 4, 7, 8, 20, 50):
-        runs = [str(run) for run in range(3 * seeds)]
-        earlier, planned, level = stats.next_look(looks, "a", runs, 9)
-        assert len(earlier) == len(looks) and planned == 9
-        looks.append(stats.Look("a", tuple(runs), planned, len(looks) + 1, level, (), None, {}))
-        levels.append(level)
-    assert levels[0] == pytest.approx(0.05 * (2 / 3) ** 3) and sum(levels[:2]) == pytest.approx(0.05)
-    assert all(level > 0 for level in levels) and sum(levels) < 0.06
-    again = stats.next_look(looks, "a", looks[2].runs, 9)
-    assert len(again[0]) == 2 and again[2] == pytest.approx(levels[2]), "the same runs are no new look"
-    assert stats.next_look(looks, "b", looks[1].runs, 9)[2] == pytest.approx(0.05)
-
-
-def test_seeds_that_are_added_one_by_one_do_not_add_up():
-    ours, naive = error_rates.looked_at(error_rates.Cell(variants=3, problems=50, spread=0.4), 12, 150)
-    assert ours < 0.06 + 0.04 < naive

@@ -1,0 +1,54 @@
+"""Streamlit's own test driver: a page as a fresh session shows it, and what stands on it."""
+
+import json
+
+import pytest
+
+pytest.importorskip("streamlit")
+from streamlit.testing.v1 import AppTest
+
+from benchmarks.synthetic import Shape
+from tests.waiting import HANG
+
+SHAPE = Shape(steps=6, eval_every=3, problems=5, samples=3, benchmarks=("easy", "hard"))
+HOSTILE = "<img src=x onerror=window.pwned=1> **[a](http://evil)** $x$ :red[b] '); DROP TABLE runs;--🙂"
+
+
+def show(page, **selection):
+    """The page as a fresh session shows it, with a selection in the URL."""
+    app = AppTest.from_string(
+        f"from dashboard import {page}_page, view\nview.with_results({page}_page.page)()",
+        default_timeout=HANG,
+    )
+    for key, value in selection.items():
+        app.query_params[key] = value
+    app.run()
+    assert not app.exception, app.exception[0].message
+    return app
+
+
+def texts(app):
+    """All plain texts of the page."""
+    return [element.value for element in app.text]
+
+
+def drawn(app):
+    """The specification of the one chart of linked panels."""
+    [chart] = [*app.get("vega_lite_chart"), *app.get("arrow_vega_lite_chart")]
+    [group] = json.loads(chart.proto.spec)["marks"]
+    return group
+
+
+def panels(app):
+    return len(drawn(app)["marks"])
+
+
+def legend(app):
+    """What the legend lists."""
+    [found] = drawn(app)["legends"]
+    return found["values"]
+
+
+def markup(app):
+    """All HTML of the page (tables and legends)."""
+    return "".join(element.proto.body for element in app.get("html"))

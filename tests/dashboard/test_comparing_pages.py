@@ -1,0 +1,183 @@
+"""Pages that compare variants: numbers are those of the summary and the database, selections do what they say."""
+
+import json
+import re
+
+import pytest
+
+from benchmarks.synthetic import Shape, write_sweep
+from rpg.metrics import METRICS, groups
+from rpg.report import compute_curves
+from rpg.report.summary import summarise
+from rpg.report.tables import plus_minus
+from rpg.store import atomic_write_json, queries
+from rpg.store.database import build, connect
+from rpg.store.samples import drift_path
+from tests.dashboard.driver import SHAPE, legend, markup, panels, show, texts
+
+
+def test_the_table_shows_the_numbers_of_the_summary(demo):
+    app = show("table")
+    with connect(demo) as db:
+        found = summarise(db, "demo").table
+    html = markup(app)
+    for row in found[found["benchmark"] == "mean"].itertuples():
+        assert plus_minus(row.last, row.low, row.high) in html
+        assert f"{row.best:.3f}" in html
+    assert any(verdict in html for verdict in ("within noise", "better", "worse"))
+
+
+def test_the_table_follows_baseline_and_benchmarks_of_the_url(demo):
+    app = show("table", baseline="RPG-URKL", benchmarks="hard")
+    assert app.selectbox(key="baseline").value == "RPG-URKL"
+    assert app.multiselect(key="benchmarks").value == ["hard"]
+    rows = re.findall(r"<td[^>]*>(?:<a [^>]*>)?([^<]*)(?:</a>)?</td>", markup(app))
+    assert rows[0] == "RPG-URKL" and rows[5] == "baseline" and "Accuracy per benchmark" not in markup(app)
+
+
+def test_runs_are_filtered_grouped_and_sorted_by_any_setting(layout):
+    variants = [f"{name} algorithm.beta={beta}" for name in ("grpo", "rpg-urkl") for beta in (0.1, 1, 0.02)]
+    write_sweep(layout.home, "beta", variants, (0, 1), SHAPE)
+    build(layout)
+    with connect(layout) as db:
+        scores = queries.scores(db, "beta")
+    last = scores[(scores["benchmark"] == "mean") & (scores["step"] == 6)]
+    runs = lambda **asked: show("table", sweep="beta", part="By setting", **asked).dataframe[0].value  # noqa: E731
+    table = runs()
+    assert len(table) == 12 and table["accuracy"].is_monotonic_decreasing
+    assert {"seed", "algorithm.name", "algorithm.algorithm.beta"} <= set(table.columns)
+    assert table["run"].str.startswith("./run?sweep=beta&run=").all()
+    some = runs(only="algorithm.algorithm.beta = 1", order="seed")
+    assert set(some["algorithm.algorithm.beta"]) == {"1"} and some["seed"].tolist() == ["0", "0", "1", "1"]
+    means = runs(by="algorithm.name").set_index("algorithm.name")
+    expected = last.groupby(last["variant"].str.partition(" ")[0])["accuracy"].mean()
+    assert means["accuracy"].to_dict() == pytest.approx(expected.to_dict()) and set(means["runs"]) == {6}
+
+
+def test_all_variants_are_chosen_at_first(layout):
+    variants = [
+        f"{name} algorithm.beta={beta}" for name in ("grpo", "rpg-urkl") for beta in (0, 0.1, 0.2, 0.3)
+    ]
+    write_sweep(layout.home, "many", variants, (0, 1), SHAPE)
+    build(layout)
+    app = show("compare")
+    every = [f"{name}, beta {beta}" for name in ("GRPO", "RPG-URKL") for beta in (0, 0.1, 0.2, 0.3)]
+    assert app.multiselect(key="variants").value == every == app.multiselect(key="variants").options
+
+
+def test_compare_draws_what_is_chosen(demo):
+    app = show("compare")
+    assert panels(app) == 3 + 7  # mean, two benchmarks, and the metrics of the paper's figure
+    app.multiselect(key="panels").set_value(["mean", "ess"]).run()
+    app.multiselect(key="variants").set_value(["RPG-URKL"]).run()
+    assert not app.exception
+    assert panels(app) == 2
+    assert legend(app) == ["RPG-URKL"]
+    for axis in ("tokens", "hours", "optimizer_step"):
+        app.selectbox(key="x").set_value(axis).run()
+        assert not app.exception
+    app.slider(key="smooth").set_value(5).run()
+    assert not app.exception
+
+
+def test_problems_are_those_that_differ_most_and_both_answers_are_shown(demo):
+    app = show("problems", benchmark="hard")
+    table = app.dataframe[0].value
+    with connect(demo) as db:
+        rows = db.execute(
+            """SELECT s.problem_id, avg(correct::INT) FILTER (variant = 'rpg-urkl') AS mine,
+                      avg(correct::INT) FILTER (variant = 'grpo') AS other
+               FROM samples s JOIN runs r USING (sweep, run)
+               WHERE s.benchmark = 'hard' AND s.step = 6 GROUP BY ALL"""
+        ).fetchall()
+    expected = {problem: (mine, other) for problem, mine, other in rows}
+    for row in table.itertuples():
+        assert (row.mine, row.other) == pytest.approx(expected[row.problem_id])
+    assert len(table) == len(expected) == 5
+    assert table["difference"].abs().is_monotonic_decreasing
+    won = sum(mine > other for mine, other in expected.values())
+    assert f"RPG-URKL does better on {won} of 5 problems" in texts(app)[0]
+    shown = [element.value for element in app.markdown]
+    assert any("Compute problem" in text for text in shown) and sum("Answer" in text for text in shown) == 2
+    other = show("problems", benchmark="hard", problem="hard-3")
+    assert any("problem 3 of hard" in element.value for element in other.markdown)
+
+
+def test_the_frontier_draws_a_path_per_variant_and_pass_at_k(layout):
+    write_sweep(layout.home, "demo", ("grpo", "rpg-urkl"), (0, 1), SHAPE)
+    write_sweep(layout.home, "bare", ("grpo",), (0, 1), SHAPE)
+    for variant in ("grpo", "rpg-urkl"):
+        for benchmark in SHAPE.benchmarks:
+            path = drift_path(layout.run("demo", f"{variant}-seed0").eval_path(benchmark, 6))
+            one = dict.fromkeys(("per_response", "per_response_se", "per_token", "per_token_se"), 0.5)
+            atomic_write_json(path, {"policy_to_initial": one | {"responses": 15, "problems": 5}})
+    build(layout)
+    assert any("no checkpoint" in text for text in texts(show("frontier", sweep="bare")))
+    app = show("frontier", sweep="demo")
+    assert len(app.get("vega_lite_chart")) + len(app.get("arrow_vega_lite_chart")) == 1
+    assert any("KL(initial ‖ policy) was not measured" in text for text in texts(app))
+    assert app.selectbox(key="along").value == "training step" and "GRPO" in markup(app)
+    over = show("frontier", sweep="demo", part="pass@k and maj@k", variants="GRPO")
+    assert len(over.get("vega_lite_chart")) + len(over.get("arrow_vega_lite_chart")) == 2
+    assert "RPG-URKL" not in markup(over)
+
+
+def test_accuracy_over_compute_of_any_sweep(layout):
+    shape = Shape(steps=20, eval_every=2, problems=8, samples=4, benchmarks=("easy",))
+    write_sweep(layout.home, "demo", ("grpo", "rpg-urkl"), (0, 1, 2), shape)
+    build(layout)
+    app = show("frontier", part="Accuracy over compute", axis="response tokens")
+    with connect(layout) as db:
+        series = {queries.Series("demo", "grpo"): "GRPO", queries.Series("demo", "rpg-urkl"): "RPG-URKL"}
+        made = compute_curves.fits(
+            compute_curves.measured(db, series, ["easy"], "tokens"), list(series.values())
+        )
+    for row in compute_curves.grid(made, "tokens").rows:
+        assert all(f">{cell.text}<" in markup(app) for cell in row)
+    assert all(line in texts(app) for line in compute_curves.refusals(made))
+
+
+def test_paper_puts_our_numbers_next_to_the_published(layout):
+    shape = Shape(steps=3, eval_every=3, problems=6, samples=4, benchmarks=("aime24", "amc23"))
+    write_sweep(layout.home, "ours", ("grpo", "rpg-ufkl"), (0, 1), shape)
+    build(layout)
+    html = markup(show("paper"))
+    with connect(layout) as db:
+        table = summarise(db, "ours").table
+    mine = table[(table["variant"] == "rpg-ufkl") & (table["benchmark"] == "aime24")].iloc[0]
+    assert f"{mine['last']:.3f} " in html
+    assert f"{mine['last'] - 0.5938:+.3f}".replace("-", "−") in html
+    assert "0.5261 †" in html and "0.9517 †" in html
+
+
+AUDIT = "What the loss optimises"
+
+
+def test_why_draws_every_group(demo):
+    with connect(demo) as db:
+        measured = set(queries.metric_names(db))
+    for group in ("Ratios and clipping", "Divergence", "Updates"):
+        there = [name for name in groups()[group] if name in measured]
+        app = show("why", sweep="demo", group=group)
+        [line] = [text for text in texts(app) if "Lines: mean" in text]
+        headings = (re.escape(METRICS[name].heading) for name in there)
+        drawn_there = [text for text in headings if not re.search(f"{text}(, reference: [^:]+)?: 0", line)]
+        assert panels(app) == len(drawn_there) > 2
+    assert any("No audits yet" in text for text in texts(show("why", sweep="demo", group=AUDIT)))
+
+
+def test_why_draws_the_audit(demo):
+    demo.audits.mkdir()
+    rows = [
+        {"loss": "grpo", "source": "rpg", "level": "token", "divergence": "rkl", "reference": reference,
+         "clipped": False, "drift": drift, "bias": drift, "noise": 1.0}
+        for reference in ("old", "third") for drift in (0.0, 0.4)
+    ]  # fmt: skip
+    report = {"rows": rows, "losses": [{"name": "grpo", "divergence": "rkl"}]}
+    (demo.audits / "catalogue.json").write_text(json.dumps(report))
+    (demo.audits / "strange.json").write_text(json.dumps({"rows": 3}))
+    build(demo)
+    app = show("why", sweep="demo", group=AUDIT, audit="catalogue")
+    assert any("Both are exact" in text for text in texts(app))
+    app = show("why", sweep="demo", group=AUDIT, audit="strange")
+    assert any("none of the selected variants" in text for text in texts(app))

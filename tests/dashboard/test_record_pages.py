@@ -1,0 +1,173 @@
+"""Pages of single things: runs and their samples, evaluations, nights, studies."""
+
+import json
+import shutil
+
+import pytest
+
+from benchmarks import synthetic_study
+from benchmarks.synthetic import Shape, write_run
+from rpg.store import atomic_write_json
+from rpg.store.database import build, connect
+from rpg.store.run_writer import append_metrics, claim_run, write_failed, write_waiting
+from rpg.store.samples import grades_path, read_eval, write_eval, write_grades, write_samples
+from rpg.study import study_report
+from rpg.study.registration import record_path
+from tests.dashboard.driver import HOSTILE, SHAPE, markup, show, texts
+
+
+def by_run(app):
+    """The runs of the overview; each is a link to its page."""
+    table = app.dataframe[1].value
+    assert table["run"].str.startswith("./run?sweep=demo&run=").all()
+    return table.set_index(table["run"].str.rpartition("run=")[2])
+
+
+def test_overview_reads_states_from_the_files_of_this_moment(demo):
+    run = demo.run("demo", "grpo-seed1")
+    run.done_path.unlink()
+    build(demo)
+    claim_run(run)
+    append_metrics(run, 2, {"step": 5, "reward": 0.25, "seconds_step": 1.0})
+    app = show("overview", sweep="demo")
+    table = by_run(app)
+    assert table.loc["grpo-seed1", "state"] == "running"
+    assert table.loc["grpo-seed1", "reward"] == 0.25 and table.loc["grpo-seed1", "step"] == 5
+    write_failed(run, "ValueError: no", step=5)
+    app = show("overview", sweep="demo")
+    assert any("grpo-seed1: ValueError: no" in text for text in texts(app))
+    write_waiting(run, "waits for a slot: 2 of 2 taken")
+    row = by_run(show("overview", sweep="demo")).loc["grpo-seed1"]
+    assert row["state"] == "queued" and row["waits"] == "waits for a slot: 2 of 2 taken"
+
+
+def test_overview_links_to_the_flow_run(demo):
+    good = "http://127.0.0.1:4200/runs/flow-run/1"
+    for url in (good, "javascript:alert(1)", None, 3):
+        demo.write_flow_run("demo", url)
+        links = [link.proto.url for link in show("overview", sweep="demo").get("link_button")]
+        assert links == ([url] if url == good else [])
+
+
+def test_run_shows_differences_of_settings_and_finds_samples(demo):
+    write_run(demo.run("demo", "beta"), "grpo algorithm.beta=0.001", 0, 0.3, SHAPE, "grpo")
+    build(demo)
+    app = show("run", sweep="demo", run="grpo-seed0", other="beta", part="Settings")
+    tables = [frame.value for frame in app.dataframe]
+    [settings] = [table for table in tables if "other run" in table]
+    assert settings["setting"].tolist() == ["algorithm.algorithm.beta"]
+    assert json.loads(settings["other run"].iloc[0]) == "0.001"
+    app = show("run", sweep="demo", run="grpo-seed0", part="Samples")
+    app.text_input(key="search").set_value("problem 3 of easy").run()
+    assert any(text.startswith("3 of 15 samples") for text in texts(app))
+    app.selectbox(key="show").set_value("wrong").run()
+    wrong = read_eval(demo.run("demo", "grpo-seed0"), "easy", 6).to_pandas()
+    wrong = wrong[wrong["problem"].str.contains("problem 3") & ~wrong["correct"]]
+    assert any(text.startswith(f"{len(wrong)} of 15 samples") for text in texts(app))
+
+
+def test_run_shows_per_problem_where_two_gradings_differ(demo):
+    run = demo.run("demo", "grpo-seed0")
+    path, rows = run.eval_path("easy", 6), read_eval(run, "easy", 6).to_pylist()
+    turned = set(list(dict.fromkeys(row["problem_id"] for row in rows))[2:4])
+    others = [row | {"correct": row["correct"] != (row["problem_id"] in turned)} for row in rows]
+    write_eval(run, "easy", 6, rows, "lines-2")
+    write_grades(grades_path(path, "math_dapo-0.9.1"), others, "math_dapo-0.9.1", "")
+    app = show("run", sweep="demo", run="grpo-seed0", benchmark="easy")
+    assert app.selectbox(key="rules").options == ["lines-2", "math_dapo-0.9.1"]
+    app.selectbox(key="rules").set_value("math_dapo-0.9.1").run()
+    assert any(text.startswith("2 of 5 problems differ: ") for text in texts(app))
+    [table] = [frame.value for frame in app.dataframe if "right by lines-2" in frame.value]
+    chosen = [[r["correct"] for r in rows if r["problem_id"] == problem] for problem in table["problem"]]
+    assert table["right by lines-2"].tolist() == [sum(some) for some in chosen]
+    assert table["right by math_dapo-0.9.1"].tolist() == [3 - sum(some) for some in chosen]
+    app.selectbox(key="show").set_value("changed").run()
+    assert any(text.startswith("6 of 15 samples") for text in texts(app))
+
+
+def test_evaluations_by_hand_stand_beside_those_of_sweeps(demo):
+    rows = read_eval(demo.run("demo", "grpo-seed0"), "easy", 6).to_pylist()
+    about = {"model": HOSTILE, "engine": "vllm", "draws": "key"}
+    write_samples(demo.evaluations / "model" / "easy.parquet", rows, "lines-2", about)
+    build(demo)
+    app = show("evaluations")
+    [row] = app.dataframe[0].value.to_dict("records")
+    assert (row["model"], row["origin"], row["engine"]) == (HOSTILE, "hand", "vllm")
+    assert HOSTILE not in markup(app)
+    app.multiselect(key="origin").set_value(["hand", "sweep"]).run()
+    both = app.dataframe[0].value
+    of_run = both[(both["model"] == "demo/grpo-seed0/step-000006") & (both["benchmark"] == "easy")]
+    assert of_run["accuracy"].tolist() == pytest.approx([row["accuracy"]])
+    assert of_run["origin"].tolist() == ["sweep"]
+
+
+def a_night(layout, day, reward, **more):
+    digest = {"spec": "s", "steps": [1], "weights": "w", "samples": {}}
+    digest["metrics"] = {"reward": f"{reward:08.4f}"}
+    record = {
+        "night": f"2026-01-{day:02d}-0123abcd", "started": 1.7e9 + 86400 * day,
+        "revision": "f" * 40, "code": "c", "environment": {},
+        "values": {"chain / grpo / reward": reward}, "spread": {"chain / grpo / reward": 0.01},
+        "digests": {"chain / grpo / seed 0": digest}, "failed": {}, "bits": False, "said": "bits are the same",
+    }  # fmt: skip
+    atomic_write_json(layout.home / "nightly" / f"{day}.json", record | more)
+
+
+def test_nightly_runs_show_what_changed_who_accepted_it_and_the_bands(demo):
+    assert any("rpg nightly" in text for text in texts(show("nightly")))
+    for day in (1, 2):
+        a_night(demo, day, 0.5)
+    app = show("nightly")
+    assert "Newest night 2026-01-02-0123abcd: as before" in texts(app)
+    a_night(demo, 3, 0.9, bits=True, said=f"bits changed since commit ffff: {HOSTILE}")
+    app = show("nightly")
+    assert any("bits changed, 1 of 1 numbers outside their bands" in text for text in texts(app))
+    assert any(HOSTILE in text for text in texts(app)) and "<img" not in markup(app)
+    planted = {"loss: a sign": True, "store: a view": False}
+    a_night(demo, 3, 0.9, bits=True, accepted={"why": "meant", "user": "anna"}, planted=planted)
+    app = show("nightly")
+    assert "accepted by anna: meant" in texts(app)
+    assert "Planted faults of the last 30 days: 1 of 2 seen; not seen: store: a view" in texts(app)
+    nights = app.dataframe[0].value
+    assert list(nights["state"]) == ["accepted", "as before", "as before"]
+    assert nights["accepted because"][0] == "meant" and nights["by"][0] == "anna"
+
+
+@pytest.fixture(scope="module")
+def studied(tmp_path_factory):
+    """The data folder of a study whose question is hostile."""
+    home = tmp_path_factory.mktemp("studied")
+    shape = Shape(steps=20, eval_every=2, problems=5, samples=2)
+    build(synthetic_study.write(home, question=HOSTILE, trials=6, seeds=3, shape=shape))
+    return home
+
+
+def test_a_study_is_shown_from_search_to_fits(layout, studied):
+    shutil.copytree(studied, layout.home, dirs_exist_ok=True)
+    found = study_report.material(layout, "kl-forms")
+    app = show("studies")
+    assert HOSTILE in texts(app) and "<img" not in markup(app)
+    assert ":green-badge[registered]" in [element.value for element in app.markdown]
+    [table] = [element.value for element in app.dataframe]
+    first = found.trials["run_ids"][0][0]
+    assert len(table) == 18 and table["run"][0] == f"./run?sweep=kl-forms.tuning&run={first}"
+    for row in study_report.search(found).grids[0].rows:
+        assert row[4].text in markup(app)
+    html = markup(show("studies", part="Comparison"))
+    with connect(layout) as db:
+        parts = [*study_report.comparison(db, layout, found.registered), study_report.cost(db, found)]
+    for part in parts:
+        for grid in part.grids:
+            for row in grid.rows:
+                assert all(f">{cell.text}<" in html for cell in row)
+    seconds = show("studies", part="Over compute", axis="hours of training")
+    assert "Midpoint, hours of training" in markup(seconds)
+
+
+def test_a_study_that_was_changed_after_its_registration_says_so(layout, studied):
+    shutil.copytree(studied, layout.home, dirs_exist_ok=True)
+    path = record_path(layout, "kl-forms")
+    path.write_text(path.read_text().replace('"matters": 0.03', '"matters": 0.3'))
+    app = show("studies", part="Comparison")
+    assert ":orange-badge[registered, then changed]" in [element.value for element in app.markdown]
+    assert any("the record was edited" in text for text in texts(app))

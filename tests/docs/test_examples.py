@@ -1,0 +1,59 @@
+"""Every example runs as its page says, trainings with two steps; the notebooks from the first cell to the last."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from benchmarks.synthetic import write_sweep
+from rpg.cli import load
+from tests.docs.pages import ROOT, blocks
+
+EXAMPLES = ROOT / "examples"
+PAGES = sorted(EXAMPLES.glob("*/README.md"))
+SHORT = ["--set", "training.steps=2", "--set", "evaluation.every=2", "--set", "model.warm_start=null"]
+"""A model that has learned nothing is as good here, and costs nothing."""
+SHORTER = {"train": SHORT, "sweep": [*SHORT, "--axis", "seed=[0]"]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
+def test_an_example_runs(page, tmp_path, monkeypatch, prefect):
+    folder = tmp_path / page.parent.name
+    shutil.copytree(page.parent, folder)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("RPG_HOME", str(tmp_path / "data"))
+    for name, value in prefect.items():
+        monkeypatch.setenv(name, value)
+    for block in blocks(page):
+        for words in block.commands():
+            if words[0] == "rpg":
+                words += SHORTER.get(words[1], [])
+                result = CliRunner().invoke(load(), words[1:], catch_exceptions=False, standalone_mode=False)
+                assert result.return_value in (0, None), f"{' '.join(words)}: {result.output}"
+            else:
+                environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+                done = subprocess.run(
+                    [sys.executable, *words[1:]], env=environment, capture_output=True, text=True
+                )
+                assert done.returncode == 0, f"{' '.join(words)}: {done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize("notebook", sorted(EXAMPLES.glob("notebooks/*.ipynb")), ids=lambda path: path.stem)
+def test_a_notebook_runs(notebook, tmp_path, monkeypatch):
+    write_sweep(tmp_path / "rpg-data", "quickstart", ("grpo", "rpg-reinforce-urkl"))
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for number, cell in enumerate(json.loads(notebook.read_text())["cells"]):
+        assert not cell.get("outputs"), "outputs would age"
+        if cell["cell_type"] == "code":
+            exec(compile("".join(cell["source"]), f"{notebook.name}:{number}", "exec"), names)
+
+
+def test_the_page_of_examples_names_each():
+    listed = (EXAMPLES / "README.md").read_text()
+    assert [page.parent.name for page in PAGES if f"]({page.parent.name}/README.md)" not in listed] == []

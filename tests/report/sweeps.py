@@ -1,0 +1,59 @@
+"""Made-up sweeps, their summaries, and the numbers of both straight from the run folders."""
+
+import io
+
+import numpy as np
+from rich.console import Console
+
+from benchmarks.synthetic import Shape, write_sweep
+from rpg.report.summary import summarise
+from rpg.report.sweep_report import print_report
+from rpg.store.database import build, connect
+from rpg.store.samples import read_eval, write_eval
+
+SHAPE = Shape(steps=8, eval_every=4, problems=6, samples=4, benchmarks=("easy", "hard"))
+
+
+def summary(layout, **options):
+    build(layout)
+    with connect(layout) as db:
+        return summarise(db, "demo", **options)
+
+
+def row(found, variant, benchmark):
+    table = found.table
+    [one] = table[(table["variant"] == variant) & (table["benchmark"] == benchmark)].to_dict("records")
+    return one
+
+
+def array(layout, variant, benchmark, step, seeds=(0, 1, 2)):
+    """(seeds, problems) straight from the run folders."""
+    rows = []
+    for seed in seeds:
+        table = read_eval(layout.run("demo", f"{variant}-seed{seed}"), benchmark, step).to_pandas()
+        rows.append(table.groupby("problem_id")["correct"].mean().sort_index().to_numpy())
+    return np.array(rows)
+
+
+def shown(layout, width=140):
+    stream = io.StringIO()
+    build(layout)
+    print_report(layout, "demo", Console(file=stream, width=width, color_system=None))
+    return stream.getvalue()
+
+
+def demo(folder, variants=("grpo", "rpg-urkl"), seeds=(0, 1, 2)):
+    """A sweep on two benchmarks."""
+    return write_sweep(folder, "demo", variants, seeds, SHAPE)
+
+
+def answered(run, step, right):
+    """Answer a run's stored evaluations anew: right(problem, sample) says which samples are right."""
+    for benchmark in ("easy", "hard"):
+        rows = read_eval(run, benchmark, step).to_pylist()
+        problems = sorted({row["problem_id"] for row in rows})
+        for row in rows:
+            row["correct"] = bool(right(problems.index(row["problem_id"]), row["sample"]))
+            row["extracted"] = row["answer"] if row["correct"] else "no"
+        run.eval_path(benchmark, step).unlink()
+        write_eval(run, benchmark, step, rows)

@@ -1,0 +1,89 @@
+"""Colours, bands and panels of charts; a KL to the reference is never drawn beside one to another reference."""
+
+import colorsys
+import itertools
+import math
+
+import pandas
+import pytest
+
+from rpg.report import curves, theme
+
+
+def test_a_family_shares_its_colour_and_no_two_variants_look_the_same():
+    labels = [f"{name}, clip {i}" for name in ("GRPO", "RPG-URKL", "DAPO") for i in range(18)]
+    looks = theme.line_styles(labels)
+    assert len({(colour, tuple(dash)) for colour, dash in looks.values()}) == len(labels)
+    full = {label: colour for label, (colour, _) in looks.items() if colour in theme.COLOURS}
+    assert {theme.family(label): colour for label, colour in full.items()} == dict(
+        zip(("GRPO", "RPG-URKL", "DAPO"), theme.COLOURS, strict=False)
+    )
+    assert theme.family("night · RPG-UFKL, clip low 0.1, steps 3") == "RPG-UFKL"
+    many = [f"algorithm {i}" for i in range(40)]
+    assert len({(colour, tuple(dash)) for colour, dash in theme.line_styles(many).values()}) == 40
+
+
+def test_two_seeds_get_a_range_and_three_an_interval():
+    assert [curves.band_for(seeds, score=False) for seeds in (1, 2, 3)] == [None, "range", "interval"]
+    assert curves.band_for(2, score=True) == "interval"
+
+
+@pytest.mark.parametrize("shades", [{}, theme.ON_DARK], ids=["light", "dark"])
+def test_no_two_colours_of_lines_look_alike(shades):
+    """In steps of 255 per channel; the blue that dark pages had was 19 from the light blue."""
+    shown = [shades.get(colour, colour) for colour in theme.COLOURS]
+    points = [[int(colour[i : i + 2], 16) for i in (1, 3, 5)] for colour in shown]
+    pairs = itertools.combinations(zip(shown, points, strict=True), 2)
+    apart = {(a, b): math.dist(p, q) for (a, p), (b, q) in pairs}
+    assert min(apart.values()) > 60, min(apart, key=apart.get)
+
+
+def test_a_variant_keeps_its_colour_on_dark_pages_but_for_black():
+    for light, dark in theme.ON_DARK.items():
+        if light in theme.COLOURS and light != theme.COLOURS[0]:
+            parts = [[int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)] for colour in (light, dark)]
+            hues = [colorsys.rgb_to_hls(*part)[0] for part in parts]
+            assert abs(hues[0] - hues[1]) < 0.03
+
+
+def test_panels_that_never_change_are_one_line():
+    made = (("ratio_mean", 1.0, 0.0), ("entropy", 1.0, 0.2), ("reward", 0.0, 0.0), ("reward", 1.0, 0.0))
+    rows = [{"name": name, "mean": x, "lowest": x, "highest": x + spread} for name, x, spread in made]
+    constants = curves.constant(pandas.DataFrame(rows), ["ratio_mean", "entropy", "reward"])
+    assert constants == {"ratio_mean": 1.0}
+    assert curves.folded(constants).endswith("not drawn: Mean importance ratio: 1.")
+
+
+DATA = pandas.DataFrame(
+    [
+        {"name": name, "sweep": "s", "variant": variant, "step": step, "mean": 0.1 * step}
+        for name in ("kl_policy_to_ref", "kl_policy_to_old")
+        for variant in ("grpo", "rpg-urkl")
+        for step in (1, 2)
+    ]
+)
+
+
+def test_each_reference_has_a_panel_of_its_own_that_names_it():
+    references = {("s", "grpo"): "the initial model", ("s", "rpg-urkl"): "the old policy"}
+    found = curves.by_reference(DATA, references)
+    panels = curves.panels_of(found, ["kl_policy_to_old", "kl_policy_to_ref"])
+    assert [curves.title(panel) for panel in panels] == [
+        "KL(policy || old) (nats per token)",
+        "KL(policy || reference) (nats per token) · reference: the initial model",
+        "KL(policy || reference) (nats per token) · reference: the old policy",
+    ]
+    assert [set(found[found["name"] == panel]["variant"]) for panel in panels] == [
+        {"grpo", "rpg-urkl"}, {"grpo"}, {"rpg-urkl"},
+    ]  # fmt: skip
+    assert curves.metric_of(panels[1]).scale == "decades"
+
+
+def test_one_reference_is_one_panel():
+    same = dict.fromkeys([("s", "grpo"), ("s", "rpg-urkl")], "the initial model")
+    assert len(curves.panels_of(curves.by_reference(DATA, same), ["kl_policy_to_ref"])) == 1
+
+
+def test_curves_that_are_not_about_the_reference_keep_their_panel():
+    other = DATA.assign(name="reward")
+    assert curves.by_reference(other, {}).equals(other)
