@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import socket
+import sys
 import tempfile
 from pathlib import Path
 
@@ -79,6 +80,21 @@ def bench(tmp_path_factory):
     done = rpg(root, "sweep", "small.yaml")
     assert done.returncode == 0, done.stdout + done.stderr
     return root, done
+
+
+@pytest.fixture
+def command_line(capfd, monkeypatch):
+    """`rpg` in this process: a function of its words that returns (exit code, output, errors as one line)."""
+    from rpg.cli import main
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["rpg", *map(str, words)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        captured = capfd.readouterr()
+        return end.value.code, captured.out, " ".join(captured.err.split())
+
+    return run
 
 
 @pytest.fixture(scope="session")
