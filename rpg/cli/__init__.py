@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from rpg.cli import missing_packages
@@ -17,28 +18,27 @@ if TYPE_CHECKING:
 # Modules of this package that register their commands when they are imported.
 _MODULES = """adopt algorithms bench data data_folder doctor evaluate execution export import_ init model render report serve
     show study""".split()
-# Title on the help page -> its commands, in order.
-_COMMANDS = {
-    "Run": "init adopt show sweep study train data model evaluate",
-    "Results": "status report dashboard sql export import merge note tag push aggregate",
-    "Algorithms": "list audit paper render",
-    "Operations": "serve worker nightly reconcile rm gc doctor bench",
-}
 
 
 def load() -> typer.Typer:
     """The application with all its commands."""
+    import yaml
+
     from rpg.cli.app import Command, app
 
     for module in _MODULES:
         import_module(f"rpg.cli.{module}")
-    titles = {name: title for title, names in _COMMANDS.items() for name in names.split()}
-    commands = {
+    by_name = {
         entry.name or getattr(entry.callback, "__name__", ""): entry for entry in app.registered_commands
     }
-    for name, entry in commands.items():
-        entry.rich_help_panel, entry.cls = titles[name], Command
-    app.registered_commands = [commands[name] for name in titles]
+    listed = yaml.safe_load(Path(__file__).with_name("commands.yaml").read_text("utf-8"))
+    app.registered_commands = []
+    for title, commands in listed.items():
+        for name, examples in commands.items():
+            entry = by_name[name]
+            entry.cls, entry.rich_help_panel = Command, title
+            entry.epilog = f"Example{'s' * (len(examples) > 1)}: {' · '.join(examples)}"
+            app.registered_commands.append(entry)
     return app
 
 

@@ -10,9 +10,7 @@ _SHOWN = 8
 """Rows of a kind that are printed."""
 
 
-@app.command(
-    epilog="Examples: rpg adopt problems.jsonl · rpg adopt data --into lab --model Qwen/Qwen3-0.6B · rpg adopt grpo.py"
-)
+@app.command()
 def adopt(
     source: str, into: Path | None = None, model: str | None = None, samples: bool = True, home: Home = None
 ) -> None:
@@ -59,11 +57,8 @@ def adopt(
     for remark in origin.remarks:
         say(f"! {remark}", "yellow")
     if origin.rewards:
-        file = folder / "adopted_rewards.py"
-        say(
-            f"! {file}: {', '.join(origin.rewards)} and what they name; sampling and training run it",
-            "yellow",
-        )
+        functions = f"{folder / 'adopted_rewards.py'}: {', '.join(origin.rewards)} and what they name"
+        say(f"! {functions}; sampling and training run it", "yellow")
     if samples:
         from rpg.adopting.first_samples import first_samples
 

@@ -16,10 +16,7 @@ if TYPE_CHECKING:
     from rpg.backends.local.checkpoint_fidelity import Fidelity
 
 
-@app.command(
-    "list",
-    epilog="Examples: rpg list · rpg list rpg-reinforce-urkl · rpg list --tasks · rpg list --tasks chain_sum",
-)
+@app.command("list")
 def list_(
     name: Annotated[str | None, typer.Argument()] = None,
     preset: Preset = "paper",
@@ -68,10 +65,7 @@ def _tasks(name: str | None) -> None:
     console.print(table)
 
 
-@app.command(
-    epilog="Examples: rpg audit · rpg audit rpg-urkl --figure audit.svg · rpg audit --json > audit.json · "
-    "rpg audit --turns · rpg audit --checkpoint rpg-data/runs/quickstart/RUN/15 --staleness 2"
-)
+@app.command()
 def audit(
     name: Annotated[str | None, typer.Argument()] = None,
     preset: Preset = "paper",
@@ -280,7 +274,7 @@ def _estimate(value: tuple[float, float, float]) -> str:
     return "?" if estimate != estimate else f"{estimate:.2f} [{low:.2f}, {high:.2f}]"
 
 
-@app.command(epilog="Examples: rpg paper · rpg paper lint")
+@app.command()
 def paper(what: Annotated[Literal["tables", "lint"], typer.Argument()] = "tables") -> None:
     """Show the published tables of the RPG paper, or check them for impossible values.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -11,9 +12,7 @@ import typer
 from rpg.cli.app import Home, Set, app, columns, complain, console, layout_at, refuse, say
 
 
-@app.command(
-    epilog="Examples: rpg bench · rpg bench --model smollm2-135m --shape 4x4x24 --peer trl/bin/python · rpg bench --list"
-)
+@app.command()
 def bench(
     model: str = "tiny",
     shape: str = "8x8x42",
@@ -38,9 +37,8 @@ def bench(
     """
     layout = layout_at(home)
     if list_:
-        _list(
-            [json.loads(file.read_text("utf-8")) for file in sorted((layout.home / "bench").glob("*.json"))]
-        )
+        files = sorted((layout.home / "bench").glob("*.json"))
+        _list([json.loads(file.read_text("utf-8")) for file in files])
         return
     from rpg.bench import bench as measure
     from rpg.config.load import merge, parse_assignments, resolve
@@ -49,36 +47,29 @@ def bench(
         prompts, group, tokens = (int(part) for part in shape.split("x"))
     except ValueError:
         refuse(f"--shape {shape!r}: expected prompts x responses x tokens, e.g. 4x16x64")
+    longest = 64 if model == "tiny" else 256
     settings = {
         "algorithm": {"name": "dapo", "dynamic_sampling": False, "overlong": None},
         "model": {"type": "tiny"} if model == "tiny" else {"type": "pretrained", "path": model},
         "training": {"prompts_per_step": prompts, "mini_batch_prompts": prompts},
-        "rollout": {
-            "group_size": group,
-            "max_response_tokens": tokens,
-            "max_prompt_tokens": 64 if model == "tiny" else 256,
-        },
+        "rollout": {"group_size": group, "max_response_tokens": tokens, "max_prompt_tokens": longest},
     }
     spec = resolve(merge(settings, parse_assignments(set_)), "rpg bench")
-    _print(
-        measure(spec, layout.home, steps=steps, peer=peer, rows=rows, say=lambda line: complain(line, "dim"))
-    )
+    tell = partial(complain, style="dim")
+    _print(measure(spec, layout.home, steps=steps, peer=peer, rows=rows, say=tell))
 
 
 def _print(record: dict[str, Any]) -> None:
     """Two tables in Markdown: this machine, and the step."""
-    speed = f"{record['bandwidth'] / 1e9:.1f} GB/s from memory"
-    say(
-        f"{record['processor']}, threads: {record['threads']}, torch {record['versions']['torch']}, {speed}\n"
-    )
+    speed = f"torch {record['versions']['torch']}, {record['bandwidth'] / 1e9:.1f} GB/s from memory"
+    say(f"{record['processor']}, threads: {record['threads']}, {speed}\n")
     say("| bare product, GFLOP/s | float32 | bfloat16 | int8 |\n|---|--:|--:|--:|")
     for product in record["products"]:
         rates = (product[name] for name in ("float32", "bfloat16", "int8"))
         cells = " | ".join("-" if rate is None else f"{rate / 1e9:.0f}" for rate in rates)
         say(f"| {product['name']}: {' x '.join(map(str, product['shape']))} | {cells} |")
-    say(
-        f"\n{record['model_name']}, {record['shape']}, mean of {record['steps']} steps, peak {record['peak']:.2f} GiB\n"
-    )
+    mean = f"mean of {record['steps']} steps, peak {record['peak']:.2f} GiB"
+    say(f"\n{record['model_name']}, {record['shape']}, {mean}\n")
     say("| processor seconds | here | limit | share | peer |\n|---|--:|--:|--:|---|")
     peer, seconds = record["peer"], record["seconds"]
     beside = {"sample": _beside("generate", record["generate"], seconds["sample"])}
@@ -99,18 +90,17 @@ def _beside(name: str, theirs: float, ours: float) -> str:
     return f"{name} {theirs:.3g} ({theirs / ours:.1f} times)"
 
 
+_NUMBERS = ("step", "GiB")
+
+
 def _list(records: list[dict[str, Any]]) -> None:
-    table = columns(
-        "time", "version", "processor", "model", "shape", "step", "GiB", "TRL / ours", right=("step", "GiB")
-    )
+    about = ("processor", "model_name", "shape")
+    table = columns("time", "version", "processor", "model", "shape", *_NUMBERS, "TRL / ours", right=_NUMBERS)
     for record in records:
         peer, revision = record["peer"], record["revision"] or record["versions"].get("rpg-lab", "")
-        ratio = (
-            f"{peer['step'] / record['step']:.2f}, {peer['peak'] / record['peak']:.2f} memory" if peer else ""
-        )
+        time, memory = ((peer or record)[name] / record[name] for name in ("step", "peak"))
         when = datetime.fromtimestamp(record["time"]).strftime("%Y-%m-%d %H:%M")
         numbers = f"{record['step']:.3g}", f"{record['peak']:.2f}"
-        table.add_row(
-            when, revision[:8], record["processor"], record["model_name"], record["shape"], *numbers, ratio
-        )
+        ratio = f"{time:.2f}, {memory:.2f} memory" if peer else ""
+        table.add_row(when, revision[:8], *(record[name] for name in about), *numbers, ratio)
     console.print(table, markup=False)

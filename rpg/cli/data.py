@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +18,7 @@ _SHOWN = 8
 """Left-out problems of a reason that are printed; all are in dropped.jsonl."""
 
 
-@app.command(epilog="Examples: rpg data table3 · rpg data my.yaml --look")
+@app.command()
 def data(
     file: File,
     set_: Set = [],
@@ -103,12 +104,8 @@ def _print(digest: str, report: dict[str, Any]) -> None:
     folder = Path(report["folder"])
     if (folder / "dropped.jsonl").is_file():
         _print_dropped([json.loads(line) for line in (folder / "dropped.jsonl").open(encoding="utf-8")])
-    within: dict[str, int] = {}
-    for pair in report["near_duplicates"]:
-        within[pair["benchmark"]] = within.get(pair["benchmark"], 0) + 1
-    for name, count in within.items():
-        line = f"{name}: {count} pairs of its problems are near duplicates; all are kept"
-        say(line, "dim")
+    for name, count in Counter(pair["benchmark"] for pair in report["near_duplicates"]).items():
+        say(f"{name}: {count} pairs of its problems are near duplicates; all are kept", "dim")
     for note in report["notes"]:
         say(f"! {note}", "yellow")
     say(f"data {digest}: {folder}")
@@ -118,8 +115,7 @@ def _print_dropped(dropped: list[dict[str, str]]) -> None:
     for reason in ("leaked", "two answers"):  # the other reasons are what the file asks for
         problems = [problem for problem in dropped if problem["reason"] == reason]
         for problem in problems[:_SHOWN]:
-            say(
-                f"{reason}: {problem['problem']}, {problem['detail']}: {' '.join(problem['text'].split())[:70]}"
-            )
+            text = " ".join(problem["text"].split())[:70]
+            say(f"{reason}: {problem['problem']}, {problem['detail']}: {text}")
         if len(problems) > _SHOWN:
             console.print(f"{reason}: {len(problems) - _SHOWN} more in dropped.jsonl", style="dim")

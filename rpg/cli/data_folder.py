@@ -11,7 +11,7 @@ import typer
 from rpg.cli.app import Home, app, complain, console, layout_at, say, size_text
 
 
-@app.command(epilog="Example: rpg aggregate")
+@app.command()
 def aggregate(home: Home = None) -> None:
     """Update the results database from the run folders. Commands that read the database do this automatically."""
     from rpg.store.database import build
@@ -20,7 +20,7 @@ def aggregate(home: Home = None) -> None:
     say(f"{built.path}")
 
 
-@app.command(epilog="Example: rpg merge /mnt/gpu-node/rpg-data ~/laptop/rpg-data")
+@app.command()
 def merge(homes: Annotated[list[Path], typer.Argument(metavar="HOME...")], home: Home = None) -> int:
     """Copy the results of other data folders: identical runs once, contradictions reported (exit code 1).
 
@@ -46,7 +46,7 @@ def merge(homes: Annotated[list[Path], typer.Argument(metavar="HOME...")], home:
 Where = Annotated[str, typer.Argument(metavar="SWEEP|SWEEP/RUN", help="The sweep or run.")]
 
 
-@app.command(epilog="Examples: rpg note quickstart 'first with the new reward' · rpg note quickstart")
+@app.command()
 def note(where: Where, text: Annotated[str | None, typer.Argument()] = None, home: Home = None) -> None:
     """Add a note to a sweep or run, or print its notes. The dashboard's overview shows and searches them.
 
@@ -60,14 +60,13 @@ def note(where: Where, text: Annotated[str | None, typer.Argument()] = None, hom
         add_note(folder, text)
     notes = notes_and_tags(folder)["notes"]
     for entry in notes:
-        say(
-            f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(entry.get('time', 0)))}  {entry.get('text', '')}"
-        )
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.get("time", 0)))
+        say(f"{when}  {entry.get('text', '')}")
     if not notes:
         say(f"{where}: no notes yet")
 
 
-@app.command(epilog="Examples: rpg tag quickstart paper final · rpg tag quickstart --remove final")
+@app.command()
 def tag(
     where: Where,
     tags: Annotated[list[str] | None, typer.Argument()] = None,
@@ -86,7 +85,7 @@ def tag(
     say(f"{where}: {', '.join(now) or 'no tags'}")
 
 
-@app.command(epilog="Examples: rpg rm quickstart · rpg rm quickstart/grpo-s0-1a2b3c4d")
+@app.command()
 def rm(names: Annotated[list[str], typer.Argument(metavar="SWEEP|SWEEP/RUN...")], home: Home = None) -> None:
     """Move runs or whole sweeps to the trash of the data folder; `rpg gc` empties it.
 
@@ -102,7 +101,7 @@ def rm(names: Annotated[list[str], typer.Argument(metavar="SWEEP|SWEEP/RUN...")]
     build(layout)
 
 
-@app.command(epilog="Examples: rpg gc --dry-run · rpg gc --yes")
+@app.command()
 def gc(
     home: Home = None,
     dry_run: Annotated[bool, typer.Option("--dry-run")] = False,

@@ -22,10 +22,7 @@ if TYPE_CHECKING:
     from rpg.store import Layout
 
 
-@app.command(
-    epilog="Examples: rpg doctor · rpg doctor configs/sweeps/quickstart.yaml · rpg doctor --backend verl · "
-    "rpg doctor --backend verl --ray http://head:8265"
-)
+@app.command()
 def doctor(
     file: Annotated[Path | None, typer.Argument()] = None,
     set_: Set = [],

@@ -19,11 +19,7 @@ OWN_OF_JOIN = ("checkpoint", "join", "step", "revision", "home")
 """Parameters that go with --join; everything else comes from the sweep."""
 
 
-@app.command(
-    epilog="Examples: rpg evaluate Qwen/Qwen3-4B --benchmarks aime24,amc23 --engine vllm --device cuda · "
-    "rpg evaluate Qwen/Qwen3-4B --regrade --rules recipe · "
-    "rpg evaluate checkpoint-300 --join quickstart/trl-grpo-s0-1a2b3c4d --step 300"
-)
+@app.command()
 def evaluate(
     context: typer.Context,
     checkpoint: str,
@@ -213,12 +209,10 @@ def _show_regraded(regraded: list[Regraded]) -> None:
     numbers = ("samples", "correct before", "correct now")
     table = columns("problem", *numbers, right=numbers)
     for file in regraded:
-        table.add_row(
-            file.what, str(file.samples), str(file.right_before), str(file.right_after), style="bold"
-        )
-        for change in file.changes:
-            counts = (change.samples, change.right_before, change.right_after)
-            table.add_row(f"  {change.problem_id}", *map(str, counts))
+        rows = {file.what: file} | {f"  {change.problem_id}": change for change in file.changes}
+        for name, row in rows.items():
+            counts = map(str, (row.samples, row.right_before, row.right_after))
+            table.add_row(name, *counts, style="bold" if row is file else None)
     console.print(table)
     problems = sum(len(file.changes) for file in regraded)
     for before, after in dict.fromkeys((file.before, file.after) for file in regraded):
@@ -258,15 +252,12 @@ def _checked(result: Result) -> list[str]:
     """Repeated problems and leaks, if there are any."""
     checks, problems = result.checks, result.summary.problems
     lines = []
-    if checks.near_duplicates:
-        lines.append(
-            f"{result.benchmark}: {len(checks.near_duplicates)} pairs of problems are near duplicates"
-        )
+    if pairs := len(checks.near_duplicates):
+        lines.append(f"{result.benchmark}: {pairs} pairs of problems are near duplicates")
     if checks.training is not None:
         leaked = {leak.problem for leak in checks.leaks if leak.tier != "renamed"}
         alike = len({leak.problem for leak in checks.leaks} - leaked)
         also = f"; {alike} more do with other letters or numbers" if alike else ""
-        lines.append(
-            f"{result.benchmark}: {len(leaked)} of {problems} problems occur in {checks.training}{also}"
-        )
+        share = f"{len(leaked)} of {problems} problems"
+        lines.append(f"{result.benchmark}: {share} occur in {checks.training}{also}")
     return lines

@@ -42,9 +42,7 @@ Fresh = Annotated[
 ]
 
 
-@app.command(
-    epilog="Examples: rpg sweep quickstart · rpg sweep stress --set training.steps=10 --axis seed=[0,1]"
-)
+@app.command()
 def sweep(
     file: File,
     set_: Set = [],
@@ -69,7 +67,7 @@ def sweep(
     return execute(planned, home, workers, fresh)
 
 
-@app.command(epilog="Example: rpg train chain --set algorithm=rpg-reinforce-urkl --set seed=3")
+@app.command()
 def train(file: File, set_: Set = [], name: Name = None, home: Home = None, fresh: Fresh = False) -> int:
     """Train one run. It is evaluated and reported like a sweep of one run.
 
@@ -130,17 +128,14 @@ def conducted(
         for line in preflight(specs, layout):
             complain(f"! {line}", "yellow")
         end_orphans()  # of a conductor that was killed
-        older = (
-            of_other_code(recorded(layout.run(name, run.folder) for run in planned.runs))[0] if fresh else []
-        )
-        if older:
+        runs = (layout.run(name, run.folder) for run in planned.runs)
+        if older := of_other_code(recorded(runs))[0] if fresh else []:
             say(f"{name}: setting aside {len(older)} runs trained by other code: {', '.join(older)}")
         folders = register(planned, layout, fresh)
         due = [folder for folder in unfinished(folders) if wanted is None or folder.name in wanted]
         if due:
-            say(
-                f"{name}: {len(due)} of {len(folders)} runs to do, {workers} at a time, in {layout.sweep_folder(name)}"
-            )
+            to_do = f"{len(due)} of {len(folders)} runs to do, {workers} at a time"
+            say(f"{name}: {to_do}, in {layout.sweep_folder(name)}")
         else:
             say(f"{name}: all {len(folders)} runs were already done; nothing was trained.")
         progress = Progress(console, name, due if wanted else folders)
@@ -233,9 +228,7 @@ def _interrupted_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-@app.command(
-    epilog="Examples: rpg nightly · rpg nightly my-sweeps/ · rpg nightly accept --why 'new default of the clip'"
-)
+@app.command()
 def nightly(
     words: Annotated[list[str] | None, typer.Argument(metavar="[accept] [FOLDER]")] = None,
     why: str | None = None,

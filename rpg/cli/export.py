@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rpg.store import Layout
 
 
-@app.command(epilog='Example: rpg sql "select variant, seed, state from runs" --out runs.csv')
+@app.command()
 def sql(
     query: str, out: Path | None = None, rows: Annotated[int, typer.Option(min=1)] = 50, home: Home = None
 ) -> None:
@@ -68,10 +68,7 @@ def _shown(value: object) -> str:
 Target = Literal["parquet", "csv", "tensorboard", "wandb", "mlflow", "inspect"]
 
 
-@app.command(
-    epilog="Examples: rpg export results --to csv · rpg export --to tensorboard --sweep quickstart · "
-    "rpg export http://127.0.0.1:5000 --to mlflow --sweep quickstart · rpg export logs --to inspect"
-)
+@app.command()
 def export(
     where: Annotated[str | None, typer.Argument()] = None,
     to: Annotated[Target, typer.Option("--to", "--format")] = "parquet",

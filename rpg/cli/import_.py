@@ -14,12 +14,7 @@ _SHOWN = 12
 """Number of unused columns that are listed; verl logs more than a hundred."""
 
 
-@app.command(
-    "import",
-    epilog="Examples: rpg import trl trainer_state.json --sweep quickstart --variant 'TRL GRPO' --seed 0 · "
-    "rpg import verl verl.jsonl --sweep quickstart --variant 'verl DAPO' --seed 0 "
-    "--eval gsm8k=val-core/openai/gsm8k/acc/mean@1",
-)
+@app.command("import")
 def import_(
     kind: Literal["trl", "verl", "wandb", "csv", "inspect"],
     file: Path,
@@ -109,7 +104,6 @@ def _samples(file: Path, home: Path | None) -> None:
 
 
 def _pairs(given: list[str], option: str) -> dict[str, str]:
-
     pairs = {}
     for pair in given:
         name, sign, column = pair.partition("=")

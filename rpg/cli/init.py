@@ -8,7 +8,7 @@ from pathlib import Path
 from rpg.cli.app import app, refuse, say
 
 
-@app.command(epilog="Example: rpg init my-lab")
+@app.command()
 def init(folder: Path) -> None:
     """Create a folder with an example task, a run and a commented sweep, ready to run and edit.
 

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from rpg.store import Layout
 
 
-@app.command(
-    epilog="Examples: rpg model smollm2-135m · rpg model ./some-model.gguf --name mine · rpg model Qwen/Qwen3-0.6B"
-)
+@app.command()
 def model(
     source: Annotated[str | None, typer.Argument()] = None,
     name: str | None = None,
@@ -64,7 +62,7 @@ _OURS = ("training/", "checkpoint.json", "README.md")
 """Not uploaded: the training state and our record of files; the model card is generated."""
 
 
-@app.command(epilog="Example: rpg push quickstart/rpg-ufkl-s0-1a2b3c4d/step-000040 me/my-model --private")
+@app.command()
 def push(
     checkpoint: str, repo: str, private: Annotated[bool, typer.Option("--private")] = False, home: Home = None
 ) -> None:
@@ -105,7 +103,6 @@ def push(
 
 
 def _folder(layout: Layout, checkpoint: str) -> Path:
-
     parts = checkpoint.strip("/").split("/")
     folder = Path(checkpoint).expanduser()
     existing = ""

@@ -17,10 +17,7 @@ if TYPE_CHECKING:
     from rpg.planning.manifests import Job
 
 
-@app.command(
-    epilog="Examples: rpg render chain --set backend.type=verl --set algorithm=rpg-reinforce-urkl · "
-    "rpg render quickstart --slurm > job.sh · rpg render quickstart --kuberay --nodes 4 | kubectl apply -f -"
-)
+@app.command()
 def render(
     file: File,
     set_: Set = [],

@@ -10,7 +10,7 @@ import typer
 from rpg.cli.app import Home, app, complain, console, layout_at, refuse, require_sweep, say
 
 
-@app.command(epilog="Example: rpg status quickstart")
+@app.command()
 def status(
     sweep: Annotated[str | None, typer.Argument()] = None,
     home: Home = None,
@@ -62,10 +62,7 @@ def status(
         time.sleep(2)
 
 
-@app.command(
-    epilog="Examples: rpg report quickstart · rpg report stress kl-weight · "
-    "rpg report quickstart --variant grpo --variant rpg-urkl --panel mean --panel reward --html for-anna.html"
-)
+@app.command()
 def report(
     sweeps: Annotated[list[str], typer.Argument(metavar="SWEEP...")],
     superseded: Annotated[bool, typer.Option("--superseded")] = False,

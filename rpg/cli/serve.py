@@ -23,7 +23,7 @@ Auth = Annotated[
 ]
 
 
-@app.command(epilog="Example: rpg dashboard --port 8600")
+@app.command()
 def dashboard(port: DashboardPort = 8501, address: str = "127.0.0.1", home: Home = None) -> int:
     """Compare variants in the browser. Listens on loopback by default and sends nothing anywhere.
 
@@ -45,9 +45,8 @@ def dashboard(port: DashboardPort = 8501, address: str = "127.0.0.1", home: Home
     build(layout)
     with socket.socket() as probe:
         if probe.connect_ex((address, port)) == 0:
-            error_console.print(
-                f"error: port {port} on {address} is in use; choose another: rpg dashboard --port {port + 1}"
-            )
+            another = f"rpg dashboard --port {port + 1}"
+            error_console.print(f"error: port {port} on {address} is in use; choose another: {another}")
             return 2
     say(f"dashboard of {layout.home}: http://{address}:{port}  (Ctrl-C stops it)")
     environment = {**os.environ, "RPG_HOME": str(layout.home), **parent_mark()}
@@ -57,7 +56,7 @@ def dashboard(port: DashboardPort = 8501, address: str = "127.0.0.1", home: Home
         return 0
 
 
-@app.command(epilog="Example: rpg serve --port 4200 --dashboard-port 8501")
+@app.command()
 def serve(
     port: Port = 4200,
     dashboard_port: DashboardPort = 8501,
@@ -82,16 +81,11 @@ def serve(
     from flows.serve.supervisor import serve as run
 
     layout = layout_at(home)
-    return run(
-        layout,
-        Plan(
-            "rpg.__main__", port, dashboard_port, database, nightly, secret_of(layout.home, auth), public_url
-        ),
-        say,
-    )
+    secret = secret_of(layout.home, auth)
+    return run(layout, Plan("rpg.__main__", port, dashboard_port, database, nightly, secret, public_url), say)
 
 
-@app.command(epilog="Example: rpg worker --home /shared/data")
+@app.command()
 def worker(
     port: Port = 4200, dashboard_port: DashboardPort = 8501, auth: Auth = None, home: Home = None
 ) -> int:
@@ -106,12 +100,11 @@ def worker(
     from flows.serve.supervisor import join
 
     layout = layout_at(home)
-    return join(
-        layout, Plan("rpg.__main__", port, dashboard_port, None, "", secret_of(layout.home, auth)), say
-    )
+    plan = Plan("rpg.__main__", port, dashboard_port, None, "", secret_of(layout.home, auth))
+    return join(layout, plan, say)
 
 
-@app.command(epilog="Example: rpg reconcile")
+@app.command()
 def reconcile(home: Home = None) -> None:
     """Repair what a crash left behind: orphaned processes, stale leases, flow runs without a process."""
     from flows.prefect.reconcile import reconcile

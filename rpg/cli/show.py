@@ -31,7 +31,7 @@ UNKNOWN = "not-known-yet"
 """Placeholder for an identity that depends on data that are neither here nor currently available."""
 
 
-@app.command(epilog="Example: rpg show quickstart --set training.steps=10")
+@app.command()
 def show(
     file: File,
     set_: Set = [],
@@ -115,9 +115,8 @@ def print_cost(sweep: Sweep, layout: Layout, machine: Machine | None = None) -> 
         minutes = sum(m[0] * steps for m, steps in times if m) / 60
         runs_like = min(m[1] for m, _ in times if m)
         kind = "core-minutes" if sweep.runs[0].spec.backend.device == "cpu" else "minutes"
-        console.print(
-            f"about {minutes:.1f} {kind} of training, measured on {runs_like} or more finished runs of the same size here"
-        )
+        measured_on = f"measured on {runs_like} or more finished runs of the same size here"
+        console.print(f"about {minutes:.1f} {kind} of training, {measured_on}")
     elif any(run.spec.backend.type == "verl" and run.spec.backend.device == "cuda" for run in sweep.runs):
         _print_estimates(sweep, machine)
     else:
@@ -140,12 +139,10 @@ def _print_disk(sweep: Sweep) -> None:
         f"training.keep_checkpoints: {sweep.runs[0].spec.training.keep_checkpoints}"
     )
     if records := sum(token_records(run.spec) for run in sweep.runs):
-        verl = any(run.spec.backend.type == "verl" for run in sweep.runs)
-        say(
-            "training.token_records: verl keeps none; only the embedded trainer does"
-            if verl
-            else f"of which records of tokens (training.token_records) at most {size_text(records)}"
-        )
+        if any(run.spec.backend.type == "verl" for run in sweep.runs):
+            say("training.token_records: verl keeps none; only the embedded trainer does")
+        else:
+            say(f"of which records of tokens (training.token_records) at most {size_text(records)}")
 
 
 def _print_memory(sweep: Sweep, machine: Machine | None) -> None:
@@ -163,19 +160,15 @@ def _print_memory(sweep: Sweep, machine: Machine | None) -> None:
     if not needs:
         return
     need, spec = max(needs, key=lambda item: item[0].most)
-    rows = f" ({need.rows_at_once} of {spec.rollout_rows()} responses at a time)"
-    rows = rows if need.rows_at_once < spec.rollout_rows() else ""
-    parts = (
-        f"{size_text(need.fixed)} for process and weights, {size_text(need.rollout)} for rollouts{rows} or"
-    )
-    line = (
-        f"memory of a training: about {size_text(need.most)} ({parts} {size_text(need.update)} for updates)"
-    )
+    total, fixed, rollout, update = map(size_text, (need.most, need.fixed, need.rollout, need.update))
+    parted = need.rows_at_once < spec.rollout_rows()
+    rows = f" ({need.rows_at_once} of {spec.rollout_rows()} responses at a time)" if parted else ""
+    parts = f"{fixed} for process and weights, {rollout} for rollouts{rows} or {update} for updates"
+    line = f"memory of a training: about {total} ({parts})"
     again = memory(with_layers_again(spec), room)
     if again is not None and again.most < 0.9 * need.most:
-        line += (
-            f"; {size_text(again.most)} with backend.gradient_checkpointing: true and bit-identical results"
-        )
+        less = "backend.gradient_checkpointing: true and bit-identical results"
+        line += f"; {size_text(again.most)} with {less}"
     say(line)
     if spec.model.type == "pretrained":
         say(f"sizes of {spec.model.path} from {shape_and_source(spec.model.path)[1]}")
@@ -187,10 +180,8 @@ def _print_memory(sweep: Sweep, machine: Machine | None) -> None:
         say(f"fits into {judge.name}{time}")
     else:
         change = nearest_change(spec, judge)
-        say(
-            f"! does not fit into {judge.name}; "
-            + (f"fits with {change}" if change else "no change tried makes it fit")
-        )
+        fits = f"fits with {change}" if change else "no change tried makes it fit"
+        say(f"! does not fit into {judge.name}; {fits}")
 
 
 def _print_estimates(sweep: Sweep, machine: Machine | None) -> None:

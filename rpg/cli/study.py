@@ -16,10 +16,7 @@ if TYPE_CHECKING:
     from rpg.store import Layout
 
 
-@app.command(
-    epilog="Examples: rpg study first-study · rpg study my-study.yaml --only tune · rpg study status first-study · "
-    "rpg study my-study.yaml --register-again"
-)
+@app.command()
 def study(
     words: Annotated[list[str], typer.Argument(metavar="FILE | status NAME")],
     only: Literal["tune", "register", "report"] | None = None,

@@ -40,7 +40,7 @@ def folder(tmp_path, monkeypatch):
     write_sweep(tmp_path / "rpg-data", "quickstart", ("grpo", "rpg-reinforce-urkl"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("RPG_HOME", raising=False)
-    # Tests of the report draw; here seconds of each page would be spent on figures that nobody looks at.
+    # Tests of the report draw. Here, seconds of a page would be spent on figures that are not looked at.
     monkeypatch.setattr("vl_convert.vegalite_to_svg", lambda *_, **__: "<svg width='1' height='1'/>")
     monkeypatch.setattr("vl_convert.svg_to_png", lambda *_, **__: b"")
     monkeypatch.setattr("vl_convert.svg_to_pdf", lambda *_, **__: b"")
