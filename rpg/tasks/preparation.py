@@ -77,7 +77,7 @@ def prepare_data(spec: RunSpec, home: Path) -> PreparedData:
 
 
 def data_files(spec: RunSpec, home: Path, digest: str | None = None) -> PreparedData:
-    """Where the Parquet files of a run's task are or will be; `digest` if it is known. Raises DataError: unreadable files."""
+    """Where the Parquet files of a run's task are or will be; `digest` if known. Raises DataError: unreadable files."""
     digest = digest or data_digest(spec)
     folder = Path(home) / "cache" / "data" / digest
     benchmarks = {name: folder / f"{name}.parquet" for name in spec.benchmarks()}
