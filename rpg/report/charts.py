@@ -147,9 +147,8 @@ def histogram(tokens: Mapping[str, Sequence[float]], labels: Sequence[str], name
     title = "importance ratio" if log else name
     x = alt.X("x:Q", title=title, scale=scale, axis=alt.Axis(format="~g", tickCount=6))
     y = alt.Y("share:Q", title="share of tokens", axis=alt.Axis(format="~%", tickCount=4))
-    line = alt.Chart(pandas.DataFrame(rows, columns=["label", "x", "share"])).mark_line(
-        interpolate="step-after", strokeWidth=1.6
-    )
+    data = pandas.DataFrame(rows, columns=["label", "x", "share"])
+    line = alt.Chart(data).mark_line(interpolate="step-after", strokeWidth=1.6)
     return line.encode(x=x, y=y, **encodings(labels, False)).properties(width=400, height=180)
 
 
