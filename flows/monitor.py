@@ -17,6 +17,7 @@ from rich.text import Text
 from rpg.report.diagnostics import OFTEN, of_training
 from rpg.store import RunFolder, StoreError
 from rpg.store.current import how_it_came
+from rpg.store.live_status import clock
 from rpg.store.run_folder import parse_row
 
 STYLES = {
@@ -83,8 +84,8 @@ class Watch:
         tail = folder.last_metrics()
         last = tail[-1] if tail else {}
         rate = None
-        if state == "running" and len(tail) > 1 and tail[-1]["time"] > tail[0]["time"]:
-            rate = (tail[-1]["step"] - tail[0]["step"]) / (tail[-1]["time"] - tail[0]["time"])
+        if state == "running" and tail and (seconds := tail[-1]["time"] - tail[0]["time"]) > 0:
+            rate = (tail[-1]["step"] - tail[0]["step"]) / seconds
         due = len(manifest.get("eval_steps", [])) * len(manifest.get("benchmarks", []))
         evals = sum(len(folder.eval_steps(name)) for name in manifest.get("benchmarks", []))
         view = RunView(
@@ -115,22 +116,13 @@ def _state(folder: RunFolder, manifest: dict[str, Any]) -> tuple[str, str | None
     return state, how_it_came(manifest["imported"]["from"]) if "imported" in manifest else None
 
 
-def first_metrics(folder: RunFolder, most: int = 8_192) -> list[dict[str, Any]]:
+def first_metrics(folder: RunFolder) -> list[dict[str, Any]]:
     """The first steps of the first attempt, for what is compared with how it began."""
     lines: list[bytes] = []
     for attempt in folder.attempts()[:1]:
         with folder.metrics_path(attempt).open("rb") as file:
-            lines = file.read(most).split(b"\n")[:-1]
+            lines = file.read(8_192).split(b"\n")[:-1]
     return [row for line in lines if (row := parse_row(line)) is not None and row["step"] <= OFTEN]
-
-
-def clock(seconds: float | None) -> str:
-    """`75` -> `1:15`."""
-    if seconds is None:
-        return ""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 def time_left(views: Sequence[RunView], started: float, at_start: int) -> float | None:
@@ -156,7 +148,7 @@ def table(views: Sequence[RunView], most: int = 30) -> Table:
         evals = f"{v.evals}/{v.evals_due}" if v.evals_due else str(v.evals or "")
         out.add_row(
             Text(v.variant[:44]), str(v.seed), Text(v.state, style=STYLES.get(v.state, "")), bar,
-            f"{v.step}/{v.steps}", number, accuracy, evals, clock(left),
+            f"{v.step}/{v.steps}", number, accuracy, evals, "" if left is None else clock(left),
         )  # fmt: skip
         if v.now:
             out.add_row(Text(f"  {v.now}"[:140], style="dim"))

@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import socket
+import sys
 import tempfile
 
 import pytest
@@ -43,7 +44,6 @@ GROUPS = {
             "prefect_pages",
             "notifications",
             "reconcile",
-            "schedule",
             "serve",
             "schedule_checks",
             "access",
@@ -64,12 +64,16 @@ GROUPS = {
     "memory": ["flows/test_out_of_memory"],
     "fuzz": ["config/test_fuzz"],
     "wheel": ["package/test_wheel"],
-    "postgres": ["operations/test_postgres"],
+    "guarded": ["operations/test_guarded"],
     "ray": ["evaluation/test_ray", "verl/test_launch_cluster"],
     "verl": [
-        *(f"verl/test_inside_{name}" for name in ("adapters", "ahead", "driver", "update")),
-        *(f"verl/test_gpu_{name}" for name in ("doctor", "hatch", "reference", "resharding", "resources")),
+        *(f"verl/test_inside_{name}" for name in ("adapters", "driver", "prefetch", "registry", "update")),
+        *(
+            f"verl/test_gpu_{name}"
+            for name in ("doctor", "follow", "hatch", "resharding", "resources", "smoke")
+        ),
         "verl/test_launch_overrides",
+        "local/test_critic",
         "paper/test_verl_accepts",
     ],
 }
@@ -118,6 +122,21 @@ def bench(tmp_path_factory):
     done = rpg(root, "sweep", "small.yaml")
     assert done.returncode == 0, done.stdout + done.stderr
     return root, done
+
+
+@pytest.fixture
+def command_line(capfd, monkeypatch):
+    """`rpg` in this process: a function of its words that returns (exit code, output, errors as one line)."""
+    from rpg.cli import main
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["rpg", *map(str, words)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        captured = capfd.readouterr()
+        return end.value.code, captured.out, " ".join(captured.err.split())
+
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -7,10 +7,11 @@ import traceback
 
 from rpg.backends.local import __main__ as trainer
 from rpg.backends.local import prepare
+from rpg.backends.verl import __main__ as launcher
 from rpg.evaluation import __main__ as evaluator
 from tests.waiting import until
 
-MAINS = {"train": trainer.main, "evaluate": evaluator.main, "prepare": prepare.main}
+MAINS = {"train": trainer.main, "launch": launcher.main, "evaluate": evaluator.main, "prepare": prepare.main}
 
 
 class Child:

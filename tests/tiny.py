@@ -2,6 +2,9 @@
 
 import time
 
+import pytest
+from safetensors.torch import load_file
+
 from rpg.config.run_spec import RunSpec
 from rpg.store import Layout
 from rpg.store.run_writer import write_manifest
@@ -120,3 +123,27 @@ def killed_in(step):
             raise Killed
 
     return say
+
+
+def whole_and_resumed(home, name, spec, *stops):
+    """(a run trained at once, one killed after each of the steps `stops`, which goes on): they end with the same bits."""
+    from rpg.backends.local.training_loop import train
+
+    whole, parts = (make_run(home, f"{name}-{which}", spec) for which in ("whole", "parts"))
+    train(whole, home, lambda line: None)
+    for step in stops:
+        with pytest.raises(Killed):
+            train(parts, home, killed_in(step))
+        assert parts.checkpoint_steps()[-1] == step
+    train(parts, home, lambda line: None)
+    last = spec.training.steps
+    assert parts.attempts() == [*range(1, len(stops) + 2)]
+    assert numbers(parts) == numbers(whole) and len(numbers(whole)) == last
+    files = [
+        path.relative_to(whole.checkpoint(last)) for path in whole.checkpoint(last).rglob("*.safetensors")
+    ]
+    assert len(files) > 1
+    for file in files:
+        mine, same = (load_file(folder.checkpoint(last) / file) for folder in (whole, parts))
+        assert mine.keys() == same.keys() and all(value.equal(same[key]) for key, value in mine.items()), file
+    return whole, parts

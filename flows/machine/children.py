@@ -57,8 +57,7 @@ class Children:
         """
         environment = {**os.environ, **thread_environment(threads), **owner_mark(), **(extra or {})}
         with self._lock, log.open("ab") as output:
-            if self.stopping.is_set():
-                raise Stopped
+            self._check_going()
             child: subprocess.Popen[bytes] | ForkedProcess | None = None
             if self._fork_server is not None and threads == 1:
                 child = self._fork_server.start(
@@ -66,8 +65,7 @@ class Children:
                     pipe=stdin == subprocess.PIPE, keep=keep, environment=extra or {},
                 )  # fmt: skip
             if child is None:
-                if self.stopping.is_set():  # that is why the fork server is gone
-                    raise Stopped
+                self._check_going()  # `stop` has ended the fork server
                 child = subprocess.Popen(
                     python_module(module, *args),
                     stdin=stdin,
@@ -80,18 +78,20 @@ class Children:
             self._running.add(child)
         return child
 
+    def _check_going(self) -> None:
+        if self.stopping.is_set():
+            raise Stopped
+
     def cluster(self, address: str, log: Path) -> Cluster:
         """The connection to a Ray cluster, on which trainings run that are no processes of this machine."""
         with self._lock:
-            if self.stopping.is_set():
-                raise Stopped
+            self._check_going()
             return self._clusters.setdefault(address, Cluster(address, log))
 
     def slurm(self, sweep: Path) -> SlurmQueue:
         """The Slurm jobs of the sweep in this folder. From the first call on, `stop` cancels them."""
         with self._lock:
-            if self.stopping.is_set():
-                raise Stopped
+            self._check_going()
             self._slurm = self._slurm or SlurmQueue(sweep)
             return self._slurm
 

@@ -16,7 +16,7 @@ from rpg.planning.gpu_estimate import Assumptions, problems_of
 from rpg.planning.space import disk
 from rpg.store import RunFolder, StoreError
 from rpg.store.gc import size
-from rpg.store.run_writer import clear_waiting, write_waiting
+from rpg.store.run_writer import write_waiting
 
 POLL_SECONDS = 2.0
 """How often a run that waits for space looks again."""
@@ -25,7 +25,7 @@ REPEAT_SECONDS = 60.0
 
 
 class WaitingNote:
-    """What a run waits for, in its folder: `rpg status` shows it, on other machines too."""
+    """What a run waits for, in its folder: `rpg status` shows it, on other machines too. Its training removes it."""
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
@@ -37,11 +37,6 @@ class WaitingNote:
             with suppress(StoreError):  # what it waits for may be space on this disk
                 write_waiting(self._folder, why)
             self._text, self._written = why, time.monotonic()
-
-    def clear(self) -> None:
-        if self._text:
-            clear_waiting(self._folder)
-            self._text = ""
 
 
 class DiskSpace:
@@ -61,7 +56,6 @@ class DiskSpace:
             if stopping.wait(POLL_SECONDS):
                 raise Stopped
         try:
-            note.clear()
             yield
         finally:
             with self._lock:  # other threads may be adding up the reservations

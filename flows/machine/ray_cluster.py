@@ -7,7 +7,7 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from itertools import count
@@ -22,7 +22,6 @@ from rpg.store import RunFolder
 
 """In place of an exit code: the training is gone with its node, or with the connection to the cluster."""
 RELEASE_SECONDS = 4.0
-"""How long trainings that are told to end may take to give their leases back."""
 NOT_SENT = {PARENT, "RPG_OWNED_BY", "RPG_SLOTS", "RPG_SLOTS_FOLDER", "RPG_WORK", "RPG_FLOW_RUN", "RPG_AUTH"}
 """Variables of ours that mean nothing on another machine, or that nobody else shall see."""
 
@@ -149,6 +148,11 @@ class Cluster:
         self._closed = True
         if self._process is not None:
             self._process.kill()
-        deadline = time.monotonic() + RELEASE_SECONDS
-        while time.monotonic() < deadline and any(folder.lease() for folder in running):
-            time.sleep(0.1)
+        await_release(running)
+
+
+def await_release(folders: Sequence[RunFolder]) -> None:
+    """Wait until trainings that were told to end have given their leases back, for RELEASE_SECONDS at most."""
+    deadline = time.monotonic() + RELEASE_SECONDS
+    while time.monotonic() < deadline and any(folder.lease() for folder in folders):
+        time.sleep(0.1)

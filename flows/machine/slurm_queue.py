@@ -24,10 +24,10 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from flows.machine.ray_cluster import NOT_SENT, RELEASE_SECONDS, Remote
+from flows.machine.ray_cluster import NOT_SENT, Remote, await_release
 from rpg.config.backend import BackendSection, OnSlurm, VerlBackend
 from rpg.errors import UserError
-from rpg.processes import thread_environment
+from rpg.processes import BUSY, thread_environment
 from rpg.store import RunFolder, StoreError
 from rpg.store.atomic_files import atomic_write_text
 from rpg.store.run_writer import clear_waiting, write_waiting
@@ -73,14 +73,13 @@ class Submission:
 
 def submission(module: str, backend: BackendSection, place: OnSlurm) -> Submission:
     """The job of a run with this back end at this place."""
-    verl = isinstance(backend, VerlBackend)
-    per_node = backend.gpus_per_node if isinstance(backend, VerlBackend) else 1
+    nodes, per_node = (backend.nodes, backend.gpus_per_node) if isinstance(backend, VerlBackend) else (1, 1)
     gpus = place.gpus if place.gpus is not None else per_node * (backend.device == "cuda")
     kind = f"{place.gpu_type}:" if place.gpu_type else ""
     values = {
-        "nodes": backend.nodes if isinstance(backend, VerlBackend) else 1,
+        "nodes": nodes,
         "ntasks-per-node": 1,
-        "cpus-per-task": place.cpus or backend.threads * (per_node if verl else 1),
+        "cpus-per-task": place.cpus or backend.threads * per_node,
         "gpus-per-node": f"{kind}{gpus}" if gpus else None,
         "mem": f"{round(place.memory_gib * 1024)}M" if place.memory_gib else None,
         "time": place.time,
@@ -144,18 +143,14 @@ class SlurmQueue:
         """
         self._closed.set()
         with self._lock:  # a submission under way comes to its end first
-            jobs, self._jobs = self._jobs, {}
-            asked, self._asked = self._asked, []
-            numbers = {*jobs, *self._earlier().values()}
+            folders = [remote.folder for remote in self._jobs.values()]
+            numbers = {*self._jobs, *self._earlier().values()}
             for wait in (0, 2, 10) if numbers else ():
                 time.sleep(wait)
                 if _run("scancel", *sorted(numbers))[0] == 0:
                     break
-        for remote in [*jobs.values(), *(remote for remote, _ in asked)]:
-            remote.answered({"lost": "the sweep was stopped"})
-        deadline = time.monotonic() + RELEASE_SECONDS
-        while time.monotonic() < deadline and any(remote.folder.lease() for remote in jobs.values()):
-            time.sleep(0.1)
+            self._give_up("the sweep was stopped")
+        await_release(folders)
 
     def _serve(self) -> None:
         polled = 0.0
@@ -173,6 +168,7 @@ class SlurmQueue:
                     self._give_up(f"backend.place: {type(error).__name__}: {error}")
 
     def _give_up(self, why: str) -> None:
+        """Whoever waits for a job is told that it is lost."""
         for remote in [*self._jobs.values(), *(remote for remote, _ in self._asked)]:
             remote.answered({"lost": why})
         self._asked.clear()
@@ -268,14 +264,13 @@ def outcome(number: str, folder: RunFolder, said: Path) -> dict[str, object] | N
         return trained
     if why := LOST.get(state):
         return {"lost": f"Slurm job {number}: {why}"}
-    if why := REFUSED.get(state):
-        return {"refused": f"backend.place: Slurm job {number} {why}"}
-    if state == FAILED and (signal or code == 75 or folder.read_failed() is not None):
-        return {"code": -signal or code}
+    why = REFUSED.get(state)
     if state == FAILED:
-        return {
-            "refused": f"backend.place: Slurm job {number} ended with code {code} on {node}: {_last_of(said, folder)}"
-        }
+        if signal or code == BUSY or folder.read_failed() is not None:
+            return {"code": -signal or code}
+        why = f"ended with code {code} on {node}: {_last_of(said, folder.log_path)}"
+    if why:
+        return {"refused": f"backend.place: Slurm job {number} {why}"}
     if state:
         return None
     return {"code": 1} if folder.read_failed() else {"lost": f"Slurm no longer knows its job {number}"}
@@ -289,11 +284,8 @@ def _ended(number: str) -> tuple[str, int, int, str]:
     if not fields:
         code, out = _run("sacct", "-X", "-n", "-P", "-j", number, "-o", "State,ExitCode,NodeList")
         parts = out.strip().partition("\n")[0].split("|")
-        fields = (
-            dict(zip(("JobState", "ExitCode", "NodeList"), parts, strict=False))
-            if code == 0 and len(parts) == 3
-            else {}
-        )
+        if code == 0 and len(parts) == 3:
+            fields = dict(zip(("JobState", "ExitCode", "NodeList"), parts, strict=True))
     exit_code, _, signal = fields.get("ExitCode", "0:0").partition(":")
     state = fields.get("JobState", "").split(" ")[0].rstrip("+")
     return state, int(exit_code or 0), int(signal or 0), fields.get("NodeList", "?")
@@ -320,11 +312,10 @@ def _last(text: str) -> str:
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no answer")
 
 
-def _last_of(*logs: Path | RunFolder) -> str:
+def _last_of(*logs: Path) -> str:
     """The last line of the first log that has one."""
     for log in logs:
         with suppress(OSError):
-            path = log.log_path if isinstance(log, RunFolder) else log
-            if line := path.read_text("utf-8", errors="replace")[-4096:].strip():
+            if line := log.read_text("utf-8", errors="replace")[-4096:].strip():
                 return _last(line)
     return "its log is empty"

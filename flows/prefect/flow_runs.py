@@ -28,6 +28,7 @@ FLOW_RUN = "RPG_FLOW_RUN"
 GRACE_SECONDS = 7.0
 """Between SIGTERM and SIGKILL of the command, which gives its own children five."""
 LAST_LINES = 40
+LOOK_SECONDS = 3.0
 
 
 def folder_tag(home: Path | str) -> str:
@@ -61,7 +62,6 @@ def follow(
     arguments: Sequence[str],
     say: Callable[[str], None],
     look: Callable[[], None] = lambda: None,
-    every: float = 3.0,
     environment: dict[str, str] | None = None,
 ) -> list[str]:
     """Run `rpg ARGUMENTS` to its end, calling `look` every few seconds; returns its last lines.
@@ -94,7 +94,7 @@ def follow(
         looked = time.monotonic()
         while child.poll() is None:
             time.sleep(0.2)
-            if time.monotonic() - looked > every:
+            if time.monotonic() - looked > LOOK_SECONDS:
                 look()
                 looked = time.monotonic()
         reader.join(timeout=5)

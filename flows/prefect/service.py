@@ -142,13 +142,17 @@ def answers(url: str) -> bool:
         return False
 
 
+def first_line(error: BaseException) -> str:
+    """Of what an error says, else its kind."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 def last_error(log: Path) -> str:
     """The last line of a log that names an error, else its last line, and where the log is."""
-    try:
+    lines = []
+    with suppress(OSError):
         lines = [
-            line.strip() for line in log.read_text(errors="replace")[-20_000:].splitlines() if line.strip()
+            text for line in log.read_text(errors="replace")[-20_000:].splitlines() if (text := line.strip())
         ]
-    except OSError:
-        lines = []
     named = [line for line in lines if "error" in line.lower()] or lines
     return f"{named[-1][:300]} (log: {log})" if named else f"its log: {log}"

@@ -102,17 +102,15 @@ def _done(sweep: str) -> float | None:
     return round(100 * sum(min(v.step, v.steps) for v in views) / steps, 1) if steps else None
 
 
-class _Reason(logging.Filter):
-    """Logs the reason in one line; Prefect logs a failed flow run as an exception of its engine, with a traceback."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        raised = record.exc_info[1] if record.exc_info else None
-        if isinstance(raised, FailedRun):
-            record.msg, record.args, record.exc_info = str(raised), (), None
-        return True
+def _with_its_reason(record: logging.LogRecord) -> bool:
+    """The reason in one line; Prefect logs a failed flow run as an exception of its engine, with a traceback."""
+    raised = record.exc_info[1] if record.exc_info else None
+    if isinstance(raised, FailedRun):
+        record.msg, record.args, record.exc_info = str(raised), (), None
+    return True
 
 
-logging.getLogger("prefect.flow_runs").addFilter(_Reason())
+logging.getLogger("prefect.flow_runs").addFilter(_with_its_reason)
 
 
 def reasoned(body: Callable[..., Any]) -> Callable[..., Any]:

@@ -6,7 +6,6 @@ import math
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -129,23 +128,11 @@ def choices(files: Mapping[str, Path], home: Path) -> Choices:
 @lru_cache(maxsize=1)
 def _choices(files: tuple[tuple[str, Path, float], ...], home: Path, _period: float) -> Choices:
     times, layout = measured(Layout.at(home)), Layout.at(home)
-    rows = []
-    for name, path, _ in files:
-        question, size, on_gpus = "", math.inf, False
-        with suppress(UserError, OSError, ValueError):  # `cost_line` says so
-            sweep = load_sweep(path, {}, lambda _: "")
-            specs = [run.spec for run in sweep.runs]
-            on_gpus = "GPU hours" in _time(specs, times)
-            size = sum(cost(spec).optimizer_steps for spec in specs)
-            question = _question(sweep.spec.description)
-        rows.append((on_gpus, size, name, " ".join(question.split()), path))
-    rows.sort(key=lambda row: row[:3])
-    body = [
-        f"| {name} | {question.replace('|', ' ')} | {cost_line(path, times, layout)} |"
-        for _, _, name, question, path in rows
-    ]
+    rows = [(*described(path, times, layout), name) for name, path, _ in files]
+    rows.sort(key=lambda row: (row[0], row[1], row[-1]))
+    body = [f"| {name} | {question.replace('|', ' ')} | {line} |" for _, _, question, line, name in rows]
     table = "\n".join([HEAD, "", "| sweep | question | what it takes |", "|---|---|---|", *body])
-    return Choices(tuple(name for _, _, name, _, _ in rows), table)
+    return Choices(tuple(name for *_, name in rows), table)
 
 
 def _question(description: str) -> str:
@@ -155,17 +142,21 @@ def _question(description: str) -> str:
     return asked if len(asked) <= MOST else asked[: MOST - 1].rstrip() + "…"
 
 
-def cost_line(path: Path, times: Measured, layout: Layout) -> str:
-    """Number of runs, optimizer steps and time of a file, and the differences that it can find."""
+def described(path: Path, times: Measured, layout: Layout) -> tuple[bool, float, str, str]:
+    """(whether it is for GPUs, optimizer steps, question, what it takes and can find) of a sweep's file."""
     try:
         sweep = load_sweep(path, {}, lambda _: "")
         specs = [run.spec for run in sweep.runs]
     except (UserError, OSError, ValueError):  # the reason is given when it is started
-        return "has a mistake"
-    updates = sum(cost(spec).optimizer_steps for spec in specs)
+        return False, math.inf, "", "has a mistake"
+    updates, time_taken = sum(cost(spec).optimizer_steps for spec in specs), _time(specs, times)
     runs = f"{len(specs)} run{'s' if len(specs) > 1 else ''}"
-    return ", ".join(
-        filter(None, [runs, f"{updates:,} optimizer steps", _time(specs, times), finds(sweep, layout)])
+    parts = [runs, f"{updates:,} optimizer steps", time_taken, finds(sweep, layout)]
+    return (
+        "GPU hours" in time_taken,
+        updates,
+        _question(sweep.spec.description),
+        ", ".join(filter(None, parts)),
     )
 
 

@@ -81,10 +81,7 @@ def studies(where: Roots) -> dict[str, Path]:
 
 def study(where: Roots, config: str, workers: int = 0) -> tuple[str, list[str]]:
     """(name of the study, arguments of `rpg`) for a form; ConfigError as for a sweep."""
-    files = studies(where)
-    _check_known(config, files, "config")
-    path = where.check(files[config], "config")
-    _check_bases(path, where)
+    path = _chosen(where, "config", config, studies(where))
     planned = load_study(path)
     name, most = planned.spec.name, limits_of(where.home).runs
     if planned.most_runs > most:
@@ -105,11 +102,9 @@ def nights(where: Roots) -> dict[str, Path]:
 
 def nightly(where: Roots, sweeps: str, workers: int = 0) -> tuple[Path, list[str]]:
     """(folder of the set, arguments of `rpg`) for a form; ConfigError as for a sweep."""
-    sets = nights(where)
-    _check_known(sweeps, sets, "sweeps")
-    folder = where.check(sets[sweeps], "sweeps")
+    folder = _chosen(where, "sweeps", sweeps, nights(where))
     for path in sorted(folder.glob("*.yaml")):
-        _check_bases(where.check(path, "sweeps"), where)
+        list(_files(where.check(path, "sweeps"), where))
         _check_planned(load_sweep(path, {}, lambda _: ""), where)
     return folder, ["nightly", str(folder), "--home", str(where.home), *_option("workers", int(workers))]
 
@@ -129,10 +124,7 @@ def sweep(
     """(name of the sweep, arguments of `rpg`) for a form; 0 and empty mean: as in the file. ConfigError says what is
     wrong with which value, and what would be accepted.
     """
-    files = configs(where)
-    _check_known(config, files, "config")
-    path = where.check(files[config], "config")
-    _check_bases(path, where)
+    path = _chosen(where, "config", config, configs(where))
     stripped = (line.strip() for line in overrides.splitlines())
     lines = [line for line in stripped if line and not line.startswith("#")]
     if steps:
@@ -184,6 +176,15 @@ def _option(name: str, value: str | int) -> list[str]:
     return [f"--{name}={value}"] if value else []
 
 
+def _chosen(where: Roots, field: str, name: str, paths: Mapping[str, Path]) -> Path:
+    """The file or folder of this name; it and every file that it includes are in an allowed folder."""
+    _check_known(name, paths, field)
+    path = where.check(paths[name], field)
+    if path.is_file():
+        list(_files(path, where))
+    return path
+
+
 def _check_known(name: str, names: Collection[str], field: str) -> None:
     if name not in names:
         raise ConfigError(f"{field}: {name!r} is not known{nearest(name, names)} Known: {', '.join(names)}")
@@ -203,11 +204,12 @@ def _is_study(path: Path) -> bool:
     return False
 
 
-def _check_bases(path: Path, where: Roots, seen: tuple[Path, ...] = ()) -> None:
-    """Every file that a configuration includes must be in an allowed folder, before it is read."""
+def _files(path: Path, where: Roots, seen: tuple[Path, ...] = ()) -> Iterator[Path]:
+    """A configuration and the files that it includes; each must be in an allowed folder, before it is read."""
+    yield path
     base = read_mapping(path).get("base")
     if isinstance(base, str) and path not in seen:
-        _check_bases(where.check(shipped.base(path, base), f"{path}: base"), where, (*seen, path))
+        yield from _files(where.check(shipped.base(path, base), f"{path}: base"), where, (*seen, path))
 
 
 def _check_planned(planned: Sweep, where: Roots) -> None:
@@ -242,7 +244,7 @@ def _check_reach(assignments: Mapping[str, Any], where: Roots) -> None:
 
 def _check_code(planned: Sweep, where: Roots) -> None:
     """Code may only be named by files in $RPG_CONFIGS, not by those in the data folder, which others may write to."""
-    files = {Path(os.path.realpath(file)) for file in _files(planned.path)}
+    files = {Path(os.path.realpath(file)) for file in _files(planned.path, where)}
     trusted = [Path(os.path.realpath(folder)) for folder in (shipped.SHIPPED, where.code) if folder]
     if all(any(file.is_relative_to(folder) for folder in trusted) for file in files):
         return
@@ -254,14 +256,6 @@ def _check_code(planned: Sweep, where: Roots) -> None:
                     f"${OWN}{f' ({where.code})' if where.code else ', which is not set'}; or run it with: "
                     f"{next_steps.command('sweep', str(planned.path), layout=Layout(where.home))}"
                 )
-
-
-def _files(path: Path) -> Iterator[Path]:
-    """A configuration and the files that it includes."""
-    yield path
-    base = read_mapping(path).get("base")
-    if isinstance(base, str):
-        yield from _files(shipped.base(path, base))
 
 
 def _check_text(text: str, field: str, beside: Path, where: Roots) -> None:

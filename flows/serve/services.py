@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -15,7 +16,7 @@ from urllib.parse import urlsplit
 from flows.prefect.flow_runs import COMMAND, DASHBOARD
 from flows.prefect.reconcile import reconcile
 from flows.prefect.server import HOST, PUBLIC, quiet_environment
-from flows.prefect.service import Service
+from flows.prefect.service import Service, first_line
 from rpg.config.errors import ConfigError
 from rpg.processes import python_module
 from rpg.store import Layout, StoreError
@@ -64,7 +65,7 @@ def repair(layout: Layout, api: str, say: Say, worker_since: float | None = None
         for line in reconcile(layout, api, worker_since):
             say(f"{clock()} repaired: {line}")
     except Exception as error:  # noqa: BLE001 (the server may be restarting, the disk full; it is tried again)
-        say(f"{clock()} repair postponed: {str(error).splitlines()[0] if str(error) else repr(error)}")
+        say(f"{clock()} repair postponed: {first_line(error)}")
 
 
 def clock() -> str:
@@ -157,16 +158,9 @@ def secret_of(home: Path, wanted: bool | None, environment: Mapping[str, str] = 
 def _kept(path: Path) -> str:
     with readable("write", path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        except FileExistsError:
-            return _read(path)
-        with os.fdopen(fd, "w") as file:
+        how = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        with suppress(FileExistsError), open(os.open(path, how, 0o600), "w") as file:
             file.write(f"rpg:{secrets.token_urlsafe(18)}\n")
-    return _read(path)
-
-
-def _read(path: Path) -> str:
     with readable("read", path):
         if path.stat().st_mode & 0o077:
             raise StoreError(

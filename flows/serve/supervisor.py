@@ -19,17 +19,9 @@ from flows.machine.slots import machine
 from flows.prefect.flow_runs import folder_tag
 from flows.prefect.reconcile import WORKERS, mirror
 from flows.prefect.server import HOST, SERVE_LOCK, quiet_environment, using_api
-from flows.prefect.service import ServerError, Service, start_in_turn
+from flows.prefect.service import ServerError, Service, first_line, start_in_turn
 from flows.serve.schedule_checks import ServerLog, look, show
-from flows.serve.services import (
-    Plan,
-    Say,
-    client_environment,
-    clock,
-    repair,
-    services_of,
-    stop_on_signals,
-)
+from flows.serve.services import Plan, Say, client_environment, clock, repair, services_of, stop_on_signals
 from rpg.config.errors import ConfigError
 from rpg.processes import python_module
 from rpg.store import Layout, StoreError, locks
@@ -250,7 +242,7 @@ def _check_server(layout: Layout, plan: Plan) -> None:
         with using_api(plan.api), get_client(sync_client=True) as client:
             tags = client.read_deployment_by_name("sweep/sweep").tags
     except Exception as error:  # noqa: BLE001 (of the network, of httpx and of Prefect)
-        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        why = first_line(error)
         hint = f"is it running, and the tunnel open? ssh -N -L {plan.port}:127.0.0.1:{plan.port} THAT-MACHINE"
         if "401" in why:
             hint = "it requires a password: set RPG_AUTH, or pass --auth"

@@ -1,8 +1,4 @@
-"""One conductor for a sweep: it writes down what is to be done, and runs what is missing under Prefect.
-
-Files are the truth and Prefect's states a view of them: every stage derives what is still to do from the run
-folders, so running the same sweep again does exactly what is missing.
-"""
+"""One conductor for a sweep: it writes down what is to be done, and runs what is missing under Prefect."""
 
 from __future__ import annotations
 
@@ -21,6 +17,7 @@ from flows.machine.slots import machine
 from flows.machine.slurm_queue import require_slurm
 from flows.monitor import Progress
 from flows.prefect.server import prefect_api
+from flows.prefect.service import first_line
 from flows.sweep.context import Context
 from flows.sweep.renewal import identified, renew, set_aside, upgrade
 from flows.sweep.sharing import Claims
@@ -152,8 +149,8 @@ def tracking(folder: Path, children: Children) -> Iterator[None]:
             if child.stdin:
                 child.stdin.close()
         deadline = time.monotonic() + TRACKING_SECONDS
-        while child.poll() is None and time.monotonic() < deadline and not children.stopping.is_set():
-            time.sleep(0.1)
+        while child.poll() is None and time.monotonic() < deadline and not children.stopping.wait(0.1):
+            pass
         children.kill(child)
         children.wait(child)
 
@@ -180,7 +177,7 @@ def _one_line(error: BaseException) -> str | None:
         return str(ours)
     for link in chain:
         if type(link).__module__.split(".")[0] in ("prefect", "httpx"):
-            return f"the Prefect server failed: {str(link).splitlines()[0] if str(link) else type(link).__name__}"
+            return f"the Prefect server failed: {first_line(link)}"
     return None
 
 

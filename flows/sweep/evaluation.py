@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -54,9 +53,12 @@ def evaluate_checkpoints(context: Context, trainings_over: threading.Event) -> N
 def mark_done(folders: Sequence[RunFolder]) -> list[RunFolder]:
     """Write DONE.json for each run that is trained and evaluated; returns those that are done or failed."""
     for folder in folders:
-        if _over(folder) or folder.state() == "running":
-            continue
-        if not _trained(folder) or pending_evaluations(folder):
+        if (
+            _over(folder)
+            or folder.state() == "running"
+            or not _trained(folder)
+            or pending_evaluations(folder)
+        ):
             continue
         seconds = sum(row.get("seconds_step", 0.0) for row in folder.read_metrics().rows)
         with contextlib.suppress(StoreError, OSError):  # `rpg gc` does it another time
@@ -97,14 +99,10 @@ def run_beside(
     for _ in range(EVALUATOR_TRIES):
         child = children.start(programs.EVALUATOR, folder, log=log, stdin=subprocess.PIPE)
         assert child.stdin is not None
-        while child.poll() is None:
-            if not child.stdin.closed and trainings_over.wait(0.2):
-                child.stdin.close()
-            elif child.stdin.closed:
-                time.sleep(0.2)
+        while child.poll() is None and not trainings_over.wait(0.2):
             note(last_line(log))
         child.stdin.close()
-        code = children.wait(child)
+        [code] = children.watch([child], log, note)
         if code == 0:
             return
     raise _evaluation_failed(folder, code)

@@ -13,10 +13,9 @@ import errno
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
 
 from flows.machine.disk_space import WaitingNote
 from rpg.store import Layout, RunFolder, StoreError, locks, run_provenance
@@ -34,9 +33,10 @@ class Claims:
         self._held: dict[str, locks.Lock] = {}
         self._notes: dict[str, WaitingNote] = {}
         self._run_id = cache(lambda folder: folder.read_manifest()["run_id"])
-        # With 1,000 runs these are what a search costs. A folder's time changes when one comes into it or goes.
+        # With 1,000 runs these are what a search costs. A folder's time changes when one comes into it or goes; what a
+        # manifest says here never changes.
         self._names = lru_cache(lambda path, _changed: folders(path))
-        self._roots = lru_cache(self._read_roots)
+        self._known = cache(_known)
 
     def take(self, folder: RunFolder) -> bool:
         """Claim the run's identity; False while another sweep (its waiting note names it) or another host works on it."""
@@ -61,14 +61,25 @@ class Claims:
             lock.close()
 
     def close(self) -> None:
-        for lock in self._held.values():
-            lock.close()
-        self._held.clear()
+        while self._held:
+            self._held.popitem()[1].close()
 
     def duplicate(self, folder: RunFolder) -> RunFolder | None:
         """The furthest folder of the same run elsewhere, else of a shorter one; None when this one is as far."""
         manifest, here = folder.read_manifest(), progress(folder)
-        for others in (self._same(folder, manifest), self._shorter(folder, manifest)):
+        ids, root, steps = (
+            {manifest["run_id"], manifest.get("former_id")},
+            manifest.get("root_id"),
+            manifest["steps"],
+        )
+        runs = [run for run in self._runs() if run[0] != folder]
+        same = (other for other, run_id, _, _ in runs if run_id in ids)
+        shorter = (
+            other
+            for other, _, its_root, its_steps in runs
+            if its_root and its_root == root and its_steps < steps and other.state() != "running"
+        )
+        for others in (same, shorter):
             if manifest.get(FRESH):  # made afresh: only of what today's code has made
                 others = (other for other in others if run_provenance.outdated(other) is None)
             further = [(progress(other), other) for other in others]
@@ -77,39 +88,21 @@ class Claims:
                 return other
         return None
 
-    def _same(self, folder: RunFolder, manifest: Mapping[str, Any]) -> Iterator[RunFolder]:
-        ids = [manifest[name] for name in ("run_id", "former_id") if name in manifest]
-        endings = tuple(f"-{run_id[:8]}" for run_id in ids)
-        for sweep, changed in self._sweeps():
-            for name in self._names(self._layout.sweep_folder(sweep), changed):
-                other = self._layout.run(sweep, name)
+    def _runs(self) -> Iterator[tuple[RunFolder, str, str | None, int]]:
+        """(folder, identity, root, steps) of every run that is not set aside."""
+        for sweep in self._layout.sweeps():
+            path = self._layout.sweep_folder(sweep)
+            for name in self._names(path, path.stat().st_mtime_ns) if path.exists() else ():
+                folder = self._layout.run(sweep, name)
                 with contextlib.suppress(StoreError):
-                    if name.endswith(endings) and other != folder and other.read_manifest()["run_id"] in ids:
-                        yield other
+                    yield folder, *self._known(folder)
 
-    def _shorter(self, folder: RunFolder, manifest: Mapping[str, Any]) -> Iterator[RunFolder]:
-        """The same run with fewer steps, where nobody works on it."""
-        for sweep, changed in self._sweeps():
-            for other, root, steps in self._roots(sweep, changed):
-                same = root == manifest.get("root_id") and other != folder
-                if same and steps < manifest["steps"] and other.state() != "running":
-                    yield other
 
-    def _sweeps(self) -> list[tuple[str, int]]:
-        """Every sweep, and when a folder came into its own or went."""
-        paths = {sweep: self._layout.sweep_folder(sweep) for sweep in self._layout.sweeps()}
-        return [(sweep, path.stat().st_mtime_ns) for sweep, path in paths.items() if path.exists()]
-
-    def _read_roots(self, sweep: str, changed: int) -> list[tuple[RunFolder, str, int]]:
-        """(folder, root, steps) of a sweep's runs."""
-        roots = []
-        for name in self._names(self._layout.sweep_folder(sweep), changed):
-            folder = self._layout.run(sweep, name)
-            with contextlib.suppress(StoreError):
-                manifest = folder.read_manifest()
-                if "root_id" in manifest and OUTDATED not in manifest:
-                    roots.append((folder, manifest["root_id"], manifest["steps"]))
-        return roots
+def _known(folder: RunFolder) -> tuple[str, str | None, int]:
+    manifest = folder.read_manifest()
+    if OUTDATED in manifest:
+        raise StoreError(f"{folder.path} is set aside")
+    return manifest["run_id"], manifest.get("root_id"), manifest["steps"]
 
 
 def progress(folder: RunFolder) -> tuple[int, int]:

@@ -23,17 +23,10 @@ _ORDER = {"<", "<=", ">", ">="}
 
 
 def same(left: Tree, right: Tree) -> bool:
-    """Whether two expressions have the same value wherever both are defined. Raises Unreadable: this cannot be told;
-    TooLarge is one of its kinds.
-    """
+    """Whether two expressions have the same value wherever both are defined. Raises Unreadable: this cannot be told."""
     if left == right:
         return True
     names = symbols(left) | symbols(right)
-    if not names:
-        try:
-            return close(evaluate(left), evaluate(right))
-        except Undefined as error:
-            raise Unreadable(f"no value: {error}") from None
     if len(names) > 40:
         raise Unreadable("too many symbols")
     discrete = bool((kinds(left) | kinds(right)) & _DISCRETE)

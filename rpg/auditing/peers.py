@@ -24,27 +24,21 @@ from rpg.auditing.worlds import World
 WIDE = 1e9  # a clip range that never clips
 
 
-def installed(beta: float) -> tuple[list[Subject], dict[str, str]]:
-    """(subjects of all installed peers, {peer: why it was left out})."""
+def installed(beta: float, all_shipped: bool = False) -> tuple[list[Subject], dict[str, str]]:
+    """(subjects of all installed peers, {peer: why it was left out}); with `all_shipped` also what they ship around their
+    losses: a KL in the reward, distillation, more loss types.
+    """
     subjects: list[Subject] = []
     absent: dict[str, str] = {}
-    for name, make in (("verl", _verl), ("trl", _trl)):
+    for name, make, more in (("verl", _verl, _verl_more), ("trl", _trl, _trl_more)):
         try:
             source = f"{name} {version(name)}"
             subjects += make(source, beta)
+            subjects += more(source, beta) if all_shipped else []
         except PackageNotFoundError:
             absent[name] = "not installed"
         except (ImportError, AttributeError, TypeError) as error:
             absent[name] = f"its code could not be called ({type(error).__name__}: {error})"
-    return subjects, absent
-
-
-def shipped(beta: float) -> tuple[list[Subject], dict[str, str]]:
-    """`installed`, and what the peers ship around their losses: a KL in the reward, distillation, more loss types."""
-    subjects, absent = installed(beta)
-    for name, more in (("verl", _verl_more), ("trl", _trl_more)):
-        if name not in absent:
-            subjects += more(f"{name} {version(name)}", beta)
     return subjects, absent
 
 
@@ -79,7 +73,7 @@ def verl_subject(
     policy_loss = PolicyLossConfig(**{"dro_beta": beta, **_fields_of(PolicyLossConfig, options)})
     settings = {**_VERL_ACTOR, **_fields_of(ActorConfig, actor), "policy_loss": policy_loss}
     bare, clipped = (
-        partial(_verl_loss, loss, ActorConfig(**{**settings, **bounds}), kl=kl, beta=beta, mode=mode)
+        partial(_verl_loss, loss, ActorConfig(**{**settings, **bounds}), kl, beta, mode)
         for bounds in (dict.fromkeys(VERL_BOUNDS, WIDE), {})
     )
     advantages = partial(_verl_reward_kl, reward_kl, beta, to_go) if reward_kl else spread
@@ -135,47 +129,37 @@ def verl_distillation(
 
 
 def _verl_distilled(
-    policy_loss: LossFunction, kind: str, beta: float, *, log_prob: Tensor, ref_log_prob: Tensor | None,
-    old_log_prob: Tensor, **inputs: Tensor,
-) -> Any:  # fmt: skip
+    policy_loss: LossFunction, kind: str, beta: float, *, ref_log_prob: Tensor | None, **inputs: Tensor
+) -> Any:
     """As verl's distillation_loss with use_policy_gradient: the negative KL estimate at the policy is the advantage."""
     from verl.trainer.ppo.core_algos import kl_penalty  # noqa: PLC0415 (optional)
 
-    ref = old_log_prob if ref_log_prob is None else ref_log_prob
-    advantages = -beta * kl_penalty(log_prob, ref, kind).detach()
-    given = {**inputs, "advantages": advantages, "old_log_prob": old_log_prob, "ref_log_prob": ref}
-    return policy_loss(log_prob=log_prob, **given)
+    ref = inputs["old_log_prob"] if ref_log_prob is None else ref_log_prob
+    advantages = -beta * kl_penalty(inputs["log_prob"], ref, kind).detach()
+    return policy_loss(**inputs | {"advantages": advantages, "ref_log_prob": ref})
 
 
 def _verl_loss(
     name: str,
     config: Any,
-    *,
-    log_prob: Tensor,
-    old_log_prob: Tensor,
-    advantages: Tensor,
-    response_mask: Tensor,
-    ref_log_prob: Tensor | None,
     kl: str | None,
     beta: float,
     mode: str,
+    *,
+    response_mask: Tensor,
+    ref_log_prob: Tensor | None,
+    **inputs: Tensor,
 ) -> Tensor:
     from verl.trainer.ppo.core_algos import agg_loss, get_policy_loss_fn, kl_penalty  # noqa: PLC0415 (optional)
 
-    mask = response_mask.to(log_prob.dtype)
-    loss: Tensor
-    loss, _ = get_policy_loss_fn(name)(
-        old_log_prob=old_log_prob,
-        log_prob=log_prob,
-        advantages=advantages,
-        response_mask=mask,
-        loss_agg_mode=mode,
-        config=config,
-    )
+    mask = response_mask.to(inputs["log_prob"].dtype)
+    loss: Tensor = get_policy_loss_fn(name)(response_mask=mask, loss_agg_mode=mode, config=config, **inputs)[
+        0
+    ]
     if kl is None:
         return loss
-    ref = old_log_prob if ref_log_prob is None else ref_log_prob
-    penalty: Tensor = agg_loss(kl_penalty(log_prob, ref, kl), mask, mode)
+    ref = inputs["old_log_prob"] if ref_log_prob is None else ref_log_prob
+    penalty: Tensor = agg_loss(kl_penalty(inputs["log_prob"], ref, kl), mask, mode)
     return loss + beta * penalty
 
 

@@ -72,7 +72,7 @@ def cells(row: Row) -> list[str]:
 
 def field(beta: float = Settings.beta) -> Field:
     """Measure every loss that is installed or pinned, with weight `beta` on its KL."""
-    installed, absent = peers.shipped(beta)
+    installed, absent = peers.installed(beta, all_shipped=True)
     rows = []
     for subject in installed:
         try:

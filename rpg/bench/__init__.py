@@ -59,30 +59,27 @@ def bench(
     be measured.
     """
     with tempfile.TemporaryDirectory() as scratch:
-        settings = {
-            "spec": spec.model_dump(mode="json"),
-            "home": str(home),
-            "scratch": scratch,
-            "steps": steps,
-        }
+        given = spec.model_dump(mode="json")
+        settings = {"spec": given, "home": str(home), "scratch": scratch, "steps": steps}
         say("this machine and the embedded trainer")
         ours = run([sys.executable, "-m", "rpg.bench.our_step"], settings)
         work = {name: ours.pop(name) for name in ("model", "prompts")}
         tried = [] if peer is None else list(trials(spec, work, ours["peak"], peer, rows, steps, say))
     best = min(tried, key=lambda trial: float(trial["step"]), default=None)
-    model = spec.model.path if spec.model.type == "pretrained" else "tiny"
-    shape = (
-        f"{spec.training.prompts_per_step} x {spec.rollout.group_size} x {spec.rollout.max_response_tokens}"
-    )
+    sizes = (spec.training.prompts_per_step, spec.rollout.group_size, spec.rollout.max_response_tokens)
     record = {
         "time": time.time(),
-        "model_name": model,
-        "shape": shape,
+        "model_name": spec.model.path if spec.model.type == "pretrained" else "tiny",
+        "shape": " x ".join(map(str, sizes)),
         "threads": spec.backend.threads,
         "steps": steps,
+        "versions": provenance.versions(),
+        "revision": provenance.git_revision(),
+        "processor": provenance.machine()["processor"],
+        "peer": best,
+        "trials": tried,
+        **ours,
     }
-    record |= {"versions": provenance.versions(), "revision": provenance.git_revision()}
-    record |= {"processor": provenance.machine()["processor"], "peer": best, "trials": tried, **ours}
     (home / FOLDER).mkdir(parents=True, exist_ok=True)
     atomic_write_json(home / FOLDER / f"{time.time_ns()}.json", record)
     return record

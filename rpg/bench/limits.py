@@ -42,9 +42,8 @@ def rates(rows: int, inner: int, outer: int) -> dict[str, float | None]:
     def eight_bits() -> Callable[[], object]:
         """Weights in int8, packed once; activations are quantized as they come."""
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # torch has deprecated its quantized tensors, and no other kernel is as fast
+            # torch has deprecated its quantized tensors, and no other kernel is as fast.
+            warnings.simplefilter("ignore")
             weight = torch.quantize_per_tensor(b, 0.05, 0, torch.qint8)
         packed = torch.ops.quantized.linear_prepack(weight, None)
         return lambda: torch.ops.quantized.linear_dynamic(a, packed, reduce_range=True)

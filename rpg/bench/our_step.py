@@ -153,9 +153,7 @@ def _limits(
     }
     if Reference(spec.algorithm).needed:
         bare["log-probabilities"] = limits.pass_seconds(model, tokens, outputs, per_pass, False)
-    outer, inner = max(
-        (tuple(w.shape) for w in limits.weights(model)[0]), key=lambda shape: shape[0] * shape[1]
-    )
+    outer, inner = max(limits.weights(model)[0], key=torch.Tensor.numel).shape
     products = [
         {"name": name, "shape": [count, inner, outer], **limits.rates(count, inner, outer)}
         for name, count in (("update", min(tokens, per_pass)), ("decode", rows))

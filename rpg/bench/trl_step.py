@@ -14,11 +14,8 @@ import time
 from typing import Any
 
 settings: dict[str, Any] = json.load(sys.stdin)
-os.environ |= {
-    "OMP_NUM_THREADS": str(settings["threads"]),
-    "TOKENIZERS_PARALLELISM": "false",
-    "HF_HUB_OFFLINE": "1",
-}
+os.environ |= {"OMP_NUM_THREADS": str(settings["threads"]), "HF_HUB_OFFLINE": "1"}
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 import torch  # noqa: E402 (reads the environment)
 from datasets import Dataset  # noqa: E402
@@ -100,10 +97,8 @@ def main() -> None:
         )
         trainer.train()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    step = clock.seconds / steps
-    print(
-        json.dumps({"step": step, "sample": trainer.sampling / steps, "peak": peak, "rows": settings["rows"]})
-    )
+    seconds = {"step": clock.seconds / steps, "sample": trainer.sampling / steps}
+    print(json.dumps({**seconds, "peak": peak, "rows": settings["rows"]}))
 
 
 if __name__ == "__main__":

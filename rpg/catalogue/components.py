@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -382,15 +382,19 @@ RolloutCorrection = Annotated[
 ]
 
 
-_UNIONS: dict[str, tuple[type[BaseModel], ...]] = {
-    "kl": (NoKL, ObjectiveKL, LossKL, RewardKL, DistributionKL),
-    "reference": (OldReference, EveryK, KLAbove, EMAReference, FixedReference, ModelReference),
-    "advantage": (GroupAdvantage, BestOfGroup, LeaveOneOut, BatchAdvantage, GroupThenBatch, GAE, RawReward),
-    "rollout_correction": (ExactRatio, IgnoreSampler, TruncatedWeights, MaskedWeights, RejectedSamples),
-    "gate": (SigmoidGate, GammaGate),
+UNIONS: dict[str, Any] = {
+    "kl": KL,
+    "reference": Reference,
+    "advantage": Advantage,
+    "rollout_correction": RolloutCorrection,
+    "gate": Gate,
 }
 # place of a component in a config -> the component, for messages that list its fields
 MODELS: dict[str, type[BaseModel]] = {
-    **{f"{at}.{m.model_fields['type'].default}": m for at, union in _UNIONS.items() for m in union},
+    **{
+        f"{field}.{member.model_fields['type'].default}": member
+        for field, union in UNIONS.items()
+        for member in get_args(get_args(union)[0])
+    },
     **{"clip": Clip, "mask": Mask, "overlong": Overlong},
 }

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from rpg.catalogue.components import MODELS, DistributionKL, ObjectiveKL, Schedule, named
+from rpg.catalogue.components import MODELS, UNIONS, DistributionKL, ObjectiveKL, Schedule, named
 from rpg.catalogue.divergences import DIVERGENCES
 from rpg.catalogue.entries import entries
 from rpg.catalogue.entry import PROSE, Algorithm, AlgorithmError
@@ -63,11 +63,8 @@ def override(base: Algorithm, **overrides: Any) -> Algorithm:
         raise _explain(error) from None
 
 
-_UNIONS = ("kl", "reference", "advantage", "rollout_correction", "gate")
-
-
 def _merge(default: Any, value: Any, field: str) -> Any:
-    if field in _UNIONS:
+    if field in UNIONS:
         value, default = named(value), default or {"type": None}
         same = isinstance(value, Mapping) and value.get("type", default["type"]) == default["type"]
         return {**default, **value} if same else value  # another type shares no fields with the default one
@@ -82,7 +79,7 @@ def _explain(error: ValidationError) -> AlgorithmError:
     context, value = first.get("ctx", {}), first["input"]
     location = [str(part) for part in first["loc"]]
     owner = ".".join(location[:-1])
-    if location and location[0] in _UNIONS and len(location) > 1:
+    if location and location[0] in UNIONS and len(location) > 1:
         location.pop(1)  # the union's tag is not part of the field's path in a config
     path = ".".join(part for part in location if part not in ("float", "Schedule") and "[" not in part)
     if first["type"] in ("literal_error", "union_tag_invalid"):

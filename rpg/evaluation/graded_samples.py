@@ -145,19 +145,13 @@ def request(problem: Problem, k: int, seed: int) -> Request:
 
 
 def _grade(samples: Sequence[tuple[Problem, int, Draw]], scorer: Scorer) -> list[dict[str, Any]]:
-    answered = [
-        Answered(
-            draw.response,
-            draw.tokens,
-            draw.truncated,
-            problem.answer,
-            problem.asked(),
-            problem.columns,
+    answered = []
+    for problem, _, draw in samples:
+        asked, last = (
+            (problem.answer, problem.asked(), problem.columns),
             draw.turns[-1] if draw.turns else None,
-            draw.earned,
         )
-        for problem, _, draw in samples
-    ]
+        answered.append(Answered(draw.response, draw.tokens, draw.truncated, *asked, last, draw.earned))
     scores = scorer.score(answered)
     unread = {
         index: (samples[index][0].answer, scored.grade.extracted or "")

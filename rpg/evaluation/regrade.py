@@ -18,7 +18,7 @@ from rpg.config.task import MathVerifier, Task, Verifier
 from rpg.evaluation.benchmark_summary import summarise
 from rpg.evaluation.standalone import RECORD
 from rpg.rewards import Item, grader_for
-from rpg.rewards.graders import rules_name, with_rules
+from rpg.rewards.graders import rules_name
 from rpg.store.atomic_files import atomic_write_json, read_json_object
 from rpg.store.locks import in_turn
 from rpg.store.run_folder import RunFolder
@@ -85,9 +85,8 @@ def _regrade_file(stored: _Stored, rules: str | None, workers: int, say: Callabl
         raise ConfigError(
             f"{stored.path}: these answers follow a marker; only answers of type math have two sets of rules"
         )
-    verifier = with_rules(
-        stored.verifier, rules or ("default" if stored.verifier.rules == "recipe" else "recipe")
-    )
+    other = "default" if stored.verifier.rules == "recipe" else "recipe"
+    verifier = MathVerifier.model_validate({**stored.verifier.model_dump(), "rules": rules or other})
     name, path = rules_name(verifier), grades_path(stored.path, rules_name(verifier))
     rows = read_samples(stored.path).to_pylist()
     origin = hashlib.sha256(stored.path.read_bytes()).hexdigest()

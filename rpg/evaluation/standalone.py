@@ -113,7 +113,8 @@ def evaluate(
     """
     layout = Layout.at(home)
     checkpoint = pretrained_folder(str(checkpoint), layout.home, say)
-    spec, where, chosen = _section(EngineSpec, engine, "engine"), _place(place), _distinct(benchmarks)
+    where = _section(OnRay, {"type": "ray", **place}, "place") if isinstance(place, dict) else place
+    spec, chosen = _section(EngineSpec, engine, "engine"), _distinct(benchmarks)
     named = [asked for each in chosen for asked in with_prompts(each, prompts)]
     if not Path(checkpoint).expanduser().is_dir():
         revision = hub_commit(str(checkpoint), revision)  # before the benchmarks: it may not be there
@@ -295,26 +296,12 @@ def _section(kind: Any, value: Any, field: str) -> Any:
         raise ConfigError(f"{where}: {first['msg']} (got {first['input']!r})") from None
 
 
-def _place(place: dict[str, Any] | OnRay | None) -> OnRay | None:
-    if not isinstance(place, dict):
-        return place
-    on_ray: OnRay = _section(OnRay, {"type": "ray", **place}, "place")
-    return on_ray
-
-
 def _result(loaded: LoadedBenchmark, rows: list[dict[str, Any]], path: Path, checks: Checks) -> Result:
     leaked = {leak.problem for leak in checks.leaks if leak.tier != "renamed"}  # these are only listed
     clean = [row for row in rows if row["problem_id"] not in leaked]
     without = summarise(clean) if leaked and clean else None
-    return Result(
-        loaded.benchmark.name,
-        summarise(rows),
-        path,
-        [*loaded.notes, *_said(rows)],
-        checks,
-        graded_by(path),
-        without,
-    )
+    notes = [*loaded.notes, *_said(rows)]
+    return Result(loaded.benchmark.name, summarise(rows), path, notes, checks, graded_by(path), without)
 
 
 def _as_json(result: Result) -> dict[str, Any]:

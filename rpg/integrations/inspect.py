@@ -135,10 +135,8 @@ def import_log(layout: Layout, file: Path) -> Path:
             )
         about = {"model": whole.eval.model, "engine": ENGINE, "draws": digest}
         write_samples(path, rows, f"{ENGINE}-{judge}", about)
-        identity = {
-            "samples_per_problem": k,
-            "verifier": MathVerifier(fallback="boxed").model_dump(mode="json"),
-        }
+        verifier = MathVerifier(fallback="boxed").model_dump(mode="json")
+        identity = {"samples_per_problem": k, "verifier": verifier}
         record[benchmark] = {"identity": identity, "draws": digest, "source": str(file)}
         atomic_write_json(folder / RECORD, record)
     return path

@@ -162,18 +162,13 @@ def _check(algorithm: Algorithm, config: Any) -> None:
         raise AlgorithmError(field, value, accepted, f"{field}: {value!r} {why}")
 
     if algorithm.advantage.type == "gae":
-        refuse(
-            "advantage", "gae", "group, group_then_batch, batch", "needs a critic, and GRPOTrainer has none"
-        )
+        accepted = "group, group_then_batch, batch"
+        refuse("advantage", "gae", accepted, "needs a critic, and GRPOTrainer has none")
     if algorithm.kl.type == "reward" and algorithm.beta > 0:
         refuse("kl", "reward", "a KL in the loss or the objective, or beta=0", "has no place in GRPOTrainer")
     if algorithm.kl.type == "distribution" or not algorithm.rewarded:
-        refuse(
-            "kl",
-            algorithm.kl.type,
-            "a KL of the sampled tokens, with rewards",
-            "is not available in GRPOTrainer",
-        )
+        accepted = "a KL of the sampled tokens, with rewards"
+        refuse("kl", algorithm.kl.type, accepted, "is not available in GRPOTrainer")
     if algorithm.needs_reference and algorithm.reference.type != "fixed":
         refuse("reference", algorithm.reference.type, "old, fixed", "is not available in GRPOTrainer")
     if config is not None and getattr(config, "use_liger_kernel", False):

@@ -8,6 +8,7 @@ to autograd in one piece. That is one pass without a graph of temporaries, and m
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any, cast
@@ -110,7 +111,7 @@ def policy_loss(
         sums, peaks = weights.new_zeros(len(_SUMS)), [weights.new_zeros(2)]
         for start in range(0, rows, size):
             part = slice(start, start + size)
-            x, highest = _read({name: value[part] for name, value in inputs.items()}, mask[part], dtype)
+            x, highest = _read({name: value[part] for name, value in inputs.items()}, mask[part])
             value, part_slope, ratio = token_loss(algo, x, bounds)
             torch.mul(part_slope, weights[part], out=slope[part])
             part_sums, peak = _measure(x, ratio, (value * weights[part]).sum())
@@ -148,21 +149,14 @@ CLIPS = ("upper", "lower", "dual")
 
 
 def token_terms(
-    algo: Algorithm,
-    *,
-    log_prob: Tensor,
-    old_log_prob: Tensor,
-    advantages: Tensor,
-    response_mask: Tensor,
-    ref_log_prob: Tensor | None = None,
-    optimizer_step: int = 0,
+    algo: Algorithm, *, response_mask: Tensor, optimizer_step: int = 0, **inputs: Tensor | None
 ) -> TokenTerms:
-    """What the loss made of each token; arguments as in :func:`policy_loss`, which has checked them."""
-    named = {"log_prob": log_prob, "old_log_prob": old_log_prob, "advantages": advantages}
-    inputs = named if ref_log_prob is None else {**named, "ref_log_prob": ref_log_prob}
+    """What the loss made of each token; `inputs` are the log-probabilities and the advantages as in :func:`policy_loss`,
+    which has checked them.
+    """
     with torch.no_grad():
         mask = response_mask != 0
-        x, _ = _read(inputs, mask, torch.promote_types(log_prob.dtype, torch.float32))
+        x = _read(inputs, mask)[0]
         _, _, ratio = token_loss(algo, x, algo.clip.at(optimizer_step) if algo.clip else None)
         clipped = torch.zeros(mask.shape, dtype=torch.uint8, device=mask.device)
         for number, silent in enumerate((ratio.upper, ratio.lower, ratio.dual), 1):
@@ -187,14 +181,14 @@ class _KnownSlope(torch.autograd.Function):
         return (slope * grad_output).to(ctx.dtype), None, None
 
 
-def _read(inputs: dict[str, Tensor], mask: Tensor, dtype: torch.dtype) -> tuple[TokenInputs, Tensor]:
+def _read(inputs: Mapping[str, Tensor | None], mask: Tensor) -> tuple[TokenInputs, Tensor]:
     """Zeros where masked, before any arithmetic: NaN times zero is NaN. Also the highest log-probability."""
-    clean = {name: torch.where(mask, value, 0).to(dtype) for name, value in inputs.items()}
-    advantages = clean.pop("advantages")
-    log_prob, old, *ref = (value.clamp_(min=LOG_PROB_FLOOR) for value in clean.values())
-    highest = torch.stack(
-        [value.amax() if value.numel() else value.sum() for value in (log_prob, old, *ref)]
-    ).max()
+    given = [inputs.get(name) for name in ("advantages", "log_prob", "old_log_prob", "ref_log_prob")]
+    clean = [torch.where(mask, value, 0) for value in given if value is not None]
+    dtype = torch.promote_types(clean[1].dtype, torch.float32)
+    advantages, *log_probs = (value.to(dtype) for value in clean)
+    log_prob, old, *ref = (value.clamp_(min=LOG_PROB_FLOOR) for value in log_probs)
+    highest = torch.stack([x.amax() if x.numel() else x.sum() for x in (log_prob, old, *ref)]).max()
     log_w = log_prob - old
     if not ref:
         return TokenInputs(mask, log_prob, advantages, log_w, log_w, None), highest

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from rpg.models.decoding import BLOCK
+from rpg.models.decoding import BLOCK, padded_left
 from rpg.models.kernels import swap_halves
 from rpg.models.lean import Sizes, attention, concatenated, rotary
 from rpg.models.lora import weight_and_bias
@@ -99,11 +99,7 @@ class BlockEngine:
             self._read_weights()
         longest = max(map(len, prompts))
         width = -(-longest // _ALIGNED) * _ALIGNED
-        ids = torch.zeros(len(prompts), width, dtype=torch.long)
-        for row, prompt in enumerate(prompts):
-            ids[row, width - len(prompt) :] = torch.tensor(prompt)
-        padding = torch.tensor([width - len(prompt) for prompt in prompts])
-        seen = torch.arange(width) >= padding[:, None]
+        ids, seen = padded_left(prompts, width)
         # Padding sees itself: a row without any slot has no softmax.
         mask = (seen[:, None, :] & torch.ones(width, width, dtype=torch.bool).tril()) | torch.eye(
             width

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
-from typing import Protocol
+from typing import NotRequired, Protocol, TypedDict
 
 import torch
 import torch.nn.functional as F
@@ -60,8 +60,30 @@ class Samples:
     """(N,) bool: the length limit was reached before an end token or a stop string."""
 
 
+def padded_left(prompts: Sequence[Sequence[int]], width: int) -> tuple[Tensor, Tensor]:
+    """(P, width) each: token ids, zero on the padding, and bool, False there. All rows then append at the same place."""
+    ids = torch.zeros(len(prompts), width, dtype=torch.long)
+    seen = torch.zeros(ids.shape, dtype=torch.bool)
+    for row, prompt in enumerate(prompts):
+        ids[row, width - len(prompt) :] = torch.tensor(prompt)
+        seen[row, width - len(prompt) :] = True
+    return ids, seen
+
+
 def ignore_progress(finished: int, position: int) -> None:
     """For callers that do not report the progress of a generation."""
+
+
+class Drawing(TypedDict):
+    """What a caller of :func:`generate` says through `Policy.sample`."""
+
+    group_size: int
+    max_new_tokens: int
+    uniforms: Tensor | None
+    temperature: float
+    restriction: NotRequired[Restriction]
+    tell: NotRequired[Callable[[int, int], None]]
+    rows_at_once: NotRequired[int | None]
 
 
 def generate(

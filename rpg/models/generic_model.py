@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
 from rpg.models.chunked_log_prob import Closed, entropy_of
-from rpg.models.decoding import BLOCK, Batch, Scored, token_log_prob
+from rpg.models.decoding import BLOCK, Batch, Scored, padded_left, token_log_prob
 from rpg.models.truncated_sampling import among
 
 
@@ -25,13 +25,8 @@ class CacheEngine:
         self.block = BLOCK if self.device.type == "cuda" else 1
 
     def prefill(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> Tensor:  # noqa: ARG002 (of the protocol)
-        width = max(map(len, prompts))
-        ids = torch.zeros(len(prompts), width, dtype=torch.long)
-        attend = torch.zeros_like(ids)
-        for row, prompt in enumerate(prompts):  # padded on the left: all rows append at the same place
-            ids[row, width - len(prompt) :] = torch.tensor(prompt)
-            attend[row, width - len(prompt) :] = 1
-        attend = attend.to(self.device)
+        ids, seen = padded_left(prompts, max(map(len, prompts)))
+        attend = seen.long().to(self.device)
         self.cache = DynamicCache(config=self.model.config)
         out = self.model(
             ids.to(self.device),

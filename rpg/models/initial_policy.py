@@ -18,7 +18,7 @@ from rpg.config.run_spec import RunSpec
 from rpg.config.task import chat_of
 from rpg.models.lora import adapt
 from rpg.models.model_cache import pretrained_folder
-from rpg.models.model_loading import ModelError, build_tiny, load_pretrained, load_tokenizer, local_tokenizer
+from rpg.models.model_loading import ModelError, build_tiny, load_pretrained, load_tokenizer
 from rpg.models.policy import Policy
 from rpg.models.tokenizer import build_tokenizer, changes_chat_template, check_prompts, set_chat_template
 from rpg.models.warm_start import supervised_start, warm_start
@@ -70,9 +70,11 @@ def check_lengths(spec: RunSpec, splits: Splits, home: Path) -> str | None:
     Also None if the run's tokenizer is not on this machine: it is not downloaded for this check.
     """
     if isinstance(spec.model, PretrainedModel):
-        tokenizer = local_tokenizer(located(spec.model.path, home) or spec.model.path, spec.model.revision)
-        if tokenizer is None:
-            return None
+        path = located(spec.model.path, home) or spec.model.path
+        try:
+            tokenizer = load_tokenizer(path, spec.model.revision, offline=True)
+        except ModelError:
+            return None  # (loading the model reports what is wrong)
     else:
         tokenizer = build_tokenizer(characters_of(spec.task, splits))
     set_chat_template(tokenizer, chat_of(spec.task))

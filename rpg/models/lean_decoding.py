@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from rpg.models.decoding import padded_left
 from rpg.models.kernels import swap_halves
 from rpg.models.lean import Sizes, attention, concatenated, rotary
 from rpg.models.lean_caches import Shared, Whole
@@ -147,11 +148,7 @@ class LeanEngine:
     def prefill(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> Tensor:
         width = max(map(len, prompts))
         self._read_weights(width + max_new_tokens)
-        ids = torch.zeros(len(prompts), width, dtype=torch.long)
-        for row, prompt in enumerate(prompts):
-            ids[row, width - len(prompt) :] = torch.tensor(prompt)
-        padding = torch.tensor([width - len(prompt) for prompt in prompts])
-        seen = torch.arange(width) >= padding[:, None]
+        ids, seen = padded_left(prompts, width)
         mask = seen[:, None, :] & torch.ones(width, width, dtype=torch.bool).tril()
         mask = torch.where(mask, 0.0, _MASKED)[:, None].to(self.device)
         x = self.embedding[ids.to(self.device)]

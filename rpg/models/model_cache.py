@@ -18,6 +18,8 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
 from rpg.config.model import KNOWN_MODELS, KnownModel, is_model_name, kept_under, located
 from rpg.models.model_loading import ModelError, load_gguf, load_pretrained
 from rpg.tasks.preparation import once
@@ -73,11 +75,16 @@ def keep(
         if entry is not None:
             with tempfile.TemporaryDirectory(dir=build) as download:
                 gguf = file if file is not None else _download(entry, Path(download), say)
-                record = _convert(gguf, build, entry, say)
+                model, tokenizer, record = _convert(gguf, entry, say)
         elif gguf.is_file():
-            record = _convert(gguf, build, None, say)
+            model, tokenizer, record = _convert(gguf, None, say)
         else:
-            record = _from_hub(source, revision, build, say)
+            say(f"{source}: fetching from the hub")
+            model, tokenizer = load_pretrained(source, revision)
+            commit = getattr(model.config, "_commit_hash", None)
+            record = {"source": f"{source}@{commit or revision or 'newest'}", "sha256": None}
+        model.save_pretrained(build, max_shard_size="1000GB")
+        tokenizer.save_pretrained(build)
         text = json.dumps({"name": name, **record, "made": time.time()}, indent=1)
         (build / RECORD).write_text(text + "\n", encoding="utf-8")
     say(f"{name}: ready in {folder}")
@@ -132,9 +139,9 @@ def _reason(output: str) -> str:
 
 
 def _convert(
-    file: Path, build: Path, entry: KnownModel | None, say: Callable[[str], None]
-) -> dict[str, object]:
-    """Convert a GGUF file into a Hugging Face folder; returns its entries in source.json."""
+    file: Path, entry: KnownModel | None, say: Callable[[str], None]
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, dict[str, str | None]]:
+    """Model and tokenizer of a GGUF file, and its entries in source.json."""
     if not file.is_file():
         raise ModelError(f"--file {file}: no such file")
     digest = _sha256(file)
@@ -144,22 +151,8 @@ def _convert(
             "file, or was damaged in transfer"
         )
     say(f"{entry.name if entry else file.name}: converting (once; a minute or less)")
-    model, tokenizer = load_gguf(file, entry.pad_token if entry else None)
-    model.save_pretrained(build, max_shard_size="1000GB")
-    tokenizer.save_pretrained(build)
     where = f"{entry.package}=={entry.version}: {entry.member}" if entry else str(file.resolve())
-    return {"source": where, "sha256": digest}
-
-
-def _from_hub(
-    source: str, revision: str | None, build: Path, say: Callable[[str], None]
-) -> dict[str, object]:
-    say(f"{source}: fetching from the hub")
-    model, tokenizer = load_pretrained(source, revision)
-    model.save_pretrained(build, max_shard_size="1000GB")
-    tokenizer.save_pretrained(build)
-    commit = getattr(model.config, "_commit_hash", None)
-    return {"source": f"{source}@{commit or revision or 'newest'}", "sha256": None}
+    return *load_gguf(file, entry.pad_token if entry else None), {"source": where, "sha256": digest}
 
 
 def _sha256(file: Path) -> str:

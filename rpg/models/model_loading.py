@@ -36,17 +36,6 @@ def _first_line(error: Exception) -> str:
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
-def local_tokenizer(source: str | Path, revision: str | None) -> PreTrainedTokenizerBase | None:
-    """A model's tokenizer from a folder or the hub's local cache; None if it is in neither. Needs no network."""
-    try:
-        path = str(Path(source).expanduser())
-        return AutoTokenizer.from_pretrained(
-            path, revision=revision, local_files_only=True, trust_remote_code=False
-        )
-    except Exception:  # noqa: BLE001 (loaders raise many kinds; loading the model reports what is wrong)
-        return None
-
-
 def build_tiny(model: TinyModel, tokenizer: PreTrainedTokenizerBase, seed: int) -> Qwen3ForCausalLM:
     """A Qwen3 with random weights, the same for the same seed; about 0.1 M parameters with the defaults."""
     config = Qwen3Config(
@@ -97,12 +86,17 @@ def load_pretrained(
     return model.eval(), tokenizer
 
 
-def load_tokenizer(path: str | Path, revision: str | None = None) -> PreTrainedTokenizerBase:
-    """Only the tokenizer of a folder or hub id. Raises ModelError: it cannot be loaded."""
+def load_tokenizer(
+    path: str | Path, revision: str | None = None, offline: bool = False
+) -> PreTrainedTokenizerBase:
+    """Only the tokenizer of a folder or hub id; `offline`: of the hub, what is in its local cache. Raises ModelError: it
+    cannot be loaded.
+    """
     try:
         local = Path(path).expanduser()
+        source = str(local) if local.exists() else str(path)
         return AutoTokenizer.from_pretrained(
-            str(local) if local.exists() else str(path), revision=revision, trust_remote_code=False
+            source, revision=revision, local_files_only=offline, trust_remote_code=False
         )
     except Exception as error:
         raise ModelError(

@@ -19,20 +19,17 @@ def design(sweep: Sweep) -> stats.Design | None:
     if len(seeds) < 2 or not spec.benchmarks():
         return None
     count = len(spec.benchmarks())
-    problems = max(2, problems_of(spec, Assumptions()) // count)
-    return stats.Design(
-        len(seeds), min(seeds.values()), (problems,) * count, spec.evaluation.samples_per_problem
-    )
+    problems = (max(2, problems_of(spec, Assumptions()) // count),) * count
+    return stats.Design(len(seeds), min(seeds.values()), problems, spec.evaluation.samples_per_problem)
 
 
 def known_spreads(layout: Layout, benchmarks: tuple[str, ...]) -> stats.Spreads | None:
     """How much seeds, answers and problems differed in stored sweeps on the same benchmarks; the median of the sweeps."""
     found = []
     for name in layout.sweeps():
-        looks = [
-            look for look in layout.read_looks(name) if set(look.get("benchmarks", ())) == set(benchmarks)
-        ]
-        found += [looks[-1]["spreads"]] if looks else []
+        looks = layout.read_looks(name)
+        same = [look for look in looks if set(look.get("benchmarks", ())) == set(benchmarks)]
+        found += [look["spreads"] for look in same[-1:]]
     return stats.Spreads(*map(float, np.median(found, axis=0))) if found else None
 
 

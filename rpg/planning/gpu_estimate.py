@@ -18,7 +18,7 @@ from rpg.config.load import assign, parse_assignments
 from rpg.config.model import PretrainedModel
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import ChainTask, OperatorsTask, WordsTask
-from rpg.planning.model_shapes import KNOWN, Shape, shape_of
+from rpg.planning.model_shapes import KNOWN, PUBLISHED, Shape, shape_of
 from rpg.planning.space import disk, memory
 from rpg.tasks.benchmarks import benchmarks
 
@@ -42,13 +42,8 @@ H100 = Machine("H100 80 GB", 85.9e9, 989e12, 3.35e12)
 """NVIDIA's data sheet, SXM; 80 GiB."""
 MACHINES = {
     name: Machine(name, gib * 2**30, teraflops * 1e12, gigabytes * 1e9)
-    for name, gib, teraflops, gigabytes in (
-        ("rtx-3090", 24, 71, 936), ("rtx-4080", 16, 97.5, 717), ("rtx-4090", 24, 165, 1008), ("rtx-5090", 32, 209, 1792),
-        ("l4", 24, 121, 300), ("a10", 24, 125, 600), ("rtx-a6000", 48, 155, 768), ("l40s", 48, 362, 864),
-        ("a100-40gb", 40, 312, 1555), ("a100-80gb", 80, 312, 2039), ("h100", 80, 989, 3350), ("h200", 141, 989, 4800),
-    )
-}  # fmt: skip
-"""NVIDIA's data sheets: memory, dense bfloat16 with float32 sums, bandwidth."""
+    for name, (gib, teraflops, gigabytes) in PUBLISHED["gpus"].items()
+}
 
 
 def machine_named(text: str) -> Machine:
@@ -88,9 +83,8 @@ def hours(spec: RunSpec, machine: Machine) -> float | None:
     t, r = spec.training, spec.rollout
     parts = -(-spec.rollout_rows() // need.rows_at_once)
     response = a.response_share * (r.max_response_tokens + r.min_response_tokens)
-    read = 2 * shape.parameters + need.rows_at_once * shape.cache_bytes_per_token * (
-        a.prompt_tokens + response / 2
-    )
+    half_way = a.prompt_tokens + response / 2  # tokens of a sequence, on average
+    read = 2 * shape.parameters + need.rows_at_once * shape.cache_bytes_per_token * half_way
     token = max(read / (machine.bandwidth * a.decoding_efficiency), KERNELS * shape.layers * KERNEL_SECONDS)
     sampled = parts / (a.useful_groups if spec.algorithm.dynamic_sampling else 1)
     length = a.prompt_tokens + response

@@ -97,10 +97,8 @@ def slurm_script(job: Job) -> str:
         "output": f"rpg-{job.name}-%j.txt",
         "open-mode": "append",
     }
-    lines = [
-        "#!/bin/bash",
-        "# Submit it with: sbatch FILE. A job that is requeued, or submitted again, continues.",
-    ]
+    advice = "# Submit it with: sbatch FILE. A job that is requeued, or submitted again, continues."
+    lines = ["#!/bin/bash", advice]
     lines += [f"#SBATCH --{name}={value}" for name, value in options.items() if value is not None]
     lines += ["#SBATCH --requeue", "set -eu"]
     more: list[str] = []
@@ -145,12 +143,8 @@ def kuberay(job: Job, ray_version: str | None) -> list[dict[str, Any]]:
     }
     if ray_version:
         cluster["rayVersion"] = ray_version
-    config = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": name},
-        "data": {"sweep.yaml": job.text},
-    }
+    metadata = {"name": name}
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"sweep.yaml": job.text}}
     spec = {
         "entrypoint": shlex.join(job.words(CONFIG, "/data", on_its_cluster(job))),
         "backoffLimit": job.backend.attempts - 1,
@@ -158,7 +152,7 @@ def kuberay(job: Job, ray_version: str | None) -> list[dict[str, Any]]:
         "ttlSecondsAfterFinished": 600,
         "rayClusterSpec": cluster,
     }
-    return [config, {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"name": name}, "spec": spec}]
+    return [config, {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": metadata, "spec": spec}]
 
 
 def _pod(job: Job, name: str, role: str, resources: dict[str, Any]) -> dict[str, Any]:
@@ -195,11 +189,8 @@ def skypilot(job: Job) -> dict[str, Any]:
                 "ray stop",
             ]
         )
-    resources: dict[str, Any] = {
-        "image_id": f"docker:{job.image}",
-        "use_spot": True,
-        "memory": f"{job.memory_gib}+",
-    }
+    resources: dict[str, Any] = {"image_id": f"docker:{job.image}", "use_spot": True}
+    resources["memory"] = f"{job.memory_gib}+"
     if job.gpus:
         resources["accelerators"] = f"{job.gpu}:{job.gpus}"
     return {

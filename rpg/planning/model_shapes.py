@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import json
 import os
+import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.resources import files
 from pathlib import Path
 
 from rpg.config.model import KNOWN_MODELS, Lora, PretrainedModel, TinyModel
@@ -65,50 +67,23 @@ class Shape:
 TINY_VOCABULARY = 24
 """About the number of characters that a tiny model of the chain task has."""
 TABLE = "a table of open models (from litgpt/config.py of Lightning-AI/litgpt at 0006c97)"
-"""It quotes each model's config.json; whether the output layer is the embedding is from pytorch/torchtune's builders."""
-# Layers, hidden size, heads, key-value heads, head size, feed-forward size, vocabulary.
-_OPEN = {
-    "Qwen/Qwen2.5-0.5B[-Instruct] Qwen/Qwen2.5-Coder-0.5B": (24, 896, 14, 2, 64, 4864, 151936),
-    "Qwen/Qwen2.5-1.5B[-Instruct] Qwen/Qwen2.5-Math-1.5B[-Instruct]": (28, 1536, 12, 2, 128, 8960, 151936),
-    "Qwen/Qwen2.5-3B[-Instruct]": (36, 2048, 16, 2, 128, 11008, 151936),
-    "Qwen/Qwen2.5-7B[-Instruct] Qwen/Qwen2.5-Math-7B[-Instruct]": (28, 3584, 28, 4, 128, 18944, 152064),
-    "Qwen/Qwen2.5-14B[-Instruct]": (48, 5120, 40, 8, 128, 13824, 152064),
-    "Qwen/Qwen2.5-32B[-Instruct] Qwen/QwQ-32B": (64, 5120, 40, 8, 128, 27648, 152064),
-    "Qwen/Qwen3-0.6B[-Base]": (28, 1024, 16, 8, 128, 3072, 151936),
-    "Qwen/Qwen3-1.7B[-Base]": (28, 2048, 16, 8, 128, 6144, 151936),
-    "Qwen/Qwen3-4B[-Base] Qwen/Qwen3-4B-Instruct-2507": (36, 2560, 32, 8, 128, 9728, 151936),
-    "Qwen/Qwen3-8B[-Base]": (36, 4096, 32, 8, 128, 12288, 151936),
-    "Qwen/Qwen3-14B[-Base]": (40, 5120, 40, 8, 128, 17408, 151936),
-    "Qwen/Qwen3-32B": (64, 5120, 64, 8, 128, 25600, 151936),
-    "meta-llama/Llama-3.2-1B[-Instruct]": (16, 2048, 32, 8, 64, 8192, 128256),
-    "meta-llama/Llama-3.2-3B[-Instruct]": (28, 3072, 24, 8, 128, 8192, 128256),
-    "meta-llama/Meta-Llama-3.1-8B[-Instruct] deepseek-ai/DeepSeek-R1-Distill-Llama-8B": (
-        32, 4096, 32, 8, 128, 14336, 128256
-    ),
-    "meta-llama/Llama-3.3-70B-Instruct": (80, 8192, 64, 8, 128, 28672, 128256),
-    "mistralai/Mistral-7B-v0.3 mistralai/Mistral-7B-Instruct-v0.3": (32, 4096, 32, 8, 128, 14336, 32768),
-    "HuggingFaceTB/SmolLM2-135M[-Instruct]": (30, 576, 9, 3, 64, 1536, 49152),
-    "HuggingFaceTB/SmolLM2-360M[-Instruct]": (32, 960, 15, 5, 64, 2560, 49152),
-    "HuggingFaceTB/SmolLM2-1.7B[-Instruct]": (24, 2048, 32, 32, 64, 8192, 49152),
-}  # fmt: skip
-_TIED = ("Qwen2.5-0.5B", "Qwen2.5-Coder-0.5B", "Qwen2.5-1.5B", "Qwen2.5-Math-1.5B", "Qwen2.5-3B", "Qwen3-0.6B",
-         "Qwen3-1.7B", "Qwen3-4B", "Llama-3.2-", "SmolLM2-")  # fmt: skip
+PUBLISHED = tomllib.loads((files("rpg.planning") / "published.toml").read_text(encoding="utf-8"))
 
 
 def _open_models() -> Iterator[tuple[str, Shape]]:
-    for names, sizes in _OPEN.items():
+    for names, sizes in PUBLISHED["models"].items():
         for name in names.split():
             stem, _, ending = name.removesuffix("]").partition("[")
             model = stem.partition("/")[2]
-            shape = Shape(
-                *sizes, tied=model.startswith(_TIED), qkv_bias=model.startswith(("Qwen2.5", "QwQ")),
-                qk_norm=model.startswith("Qwen3"),
-            )  # fmt: skip
+            tied = model.startswith(tuple(PUBLISHED["output-is-embedding"]["names"]))
+            qkv_bias, qk_norm = model.startswith(("Qwen2.5", "QwQ")), model.startswith("Qwen3")
+            shape = replace(Shape(*sizes), tied=tied, qkv_bias=qkv_bias, qk_norm=qk_norm)
             yield from ((each, shape) for each in dict.fromkeys((stem, stem + ending)))
 
 
+OPEN = dict(_open_models())
 KNOWN = {
-    **dict(_open_models()),
+    **OPEN,
     **{name: Shape(*model.shape, tied=model.tied) for name, model in KNOWN_MODELS.items() if model.shape},
 }
 
@@ -141,9 +116,7 @@ def shape_and_source(path: str) -> tuple[Shape | None, str]:
     for file in sorted(cached.glob("*/config.json")):
         if shape := _from_config(file):
             return shape, str(file)
-    return (
-        (KNOWN[path], TABLE if path in dict(_open_models()) else "rpg model") if path in KNOWN else (None, "")
-    )
+    return KNOWN.get(path), TABLE if path in OPEN else "rpg model" if path in KNOWN else ""
 
 
 def _cache() -> Path:

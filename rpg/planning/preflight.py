@@ -87,10 +87,9 @@ def _files(spec: RunSpec) -> list[str]:
 
 
 def _models(spec: RunSpec, layout: Layout) -> list[str]:
-    reference = spec.algorithm.reference
-    lines = (
-        _model(spec, layout, "model.path", spec.model.path) if isinstance(spec.model, PretrainedModel) else []
-    )
+    model, reference, lines = spec.model, spec.algorithm.reference, list[str]()
+    if isinstance(model, PretrainedModel):
+        lines += _model(spec, layout, "model.path", model.path)
     if isinstance(reference, ModelReference) and spec.algorithm.needs_reference:
         lines += _model(spec, layout, "algorithm.reference.path", str(reference.path))
     return lines

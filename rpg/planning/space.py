@@ -115,9 +115,8 @@ def _waiting(spec: RunSpec) -> float:
 
 def _reference(spec: RunSpec) -> int:
     """1 if checkpoints hold the weights of a reference policy; an initial model as reference is in the cache."""
-    return int(
-        spec.algorithm.needs_reference and spec.algorithm.reference.type in ("every_k", "kl_above", "ema")
-    )
+    algorithm = spec.algorithm
+    return int(algorithm.needs_reference and algorithm.reference.type in ("every_k", "kl_above", "ema"))
 
 
 PROCESS = 0.5e9

@@ -80,7 +80,7 @@ class Pool:
             if isinstance(error, Late) or (isinstance(error, Ended) and error.code == -signal.SIGPROF):
                 return False, f"time limit ({self.cpu_seconds:g} s)"
             if isinstance(error, Ended):
-                return False, f"worker ended ({_ending(error.code)})"
+                return False, f"worker ended ({error})"
             raise
         self._idle.append(worker)
         return right, reason
@@ -117,12 +117,3 @@ class Pool:
 
     def __del__(self) -> None:
         self.close()
-
-
-def _ending(code: int) -> str:
-    if code >= 0:
-        return f"exit code {code}"
-    try:
-        return signal.Signals(-code).name
-    except ValueError:
-        return f"signal {-code}"

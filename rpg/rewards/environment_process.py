@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from rpg.config.task import EnvironmentTask
 from rpg.errors import UserError
-from rpg.rewards.function_process import OverMemory, UserProcess, ending
-from rpg.rewards.json_process import Ended, Late
+from rpg.rewards.function_process import Failed, UserProcess
 
 
 class EnvironmentFault(UserError):
@@ -22,10 +21,6 @@ class Reply(NamedTuple):
     text: str
     failed: bool
     """The call could not be read, or the tool failed; the text says why."""
-
-
-class _Failed(Exception):
-    """Its message is a sentence for the model and for people."""
 
 
 class Environments(AbstractContextManager["Environments"]):
@@ -41,7 +36,7 @@ class Environments(AbstractContextManager["Environments"]):
             "function": task.factory, "sources": list(sources), "memory_gib": task.memory_gib, "form": task.call,
             "characters": task.reply_characters, "network": task.network,
         }  # fmt: skip
-        self._process = UserProcess("rpg.rewards.environment_worker", begin, task.memory_gib)
+        self._process = UserProcess("rpg.rewards.environment_worker", begin, "task")
         self._events: dict[int, list[dict[str, Any]]] = {}
         self._there: set[int] = set()  # conversations that the process has been told
 
@@ -65,7 +60,7 @@ class Environments(AbstractContextManager["Environments"]):
         try:
             self._tell(row)
             reply = Reply(str(self._ask(event)), False)
-        except _Failed as failure:
+        except Failed as failure:
             return Reply(f"Error: {failure}", True)
         events.append(event)
         return reply
@@ -74,7 +69,7 @@ class Environments(AbstractContextManager["Environments"]):
         """What `get_reward` returns; None without one. Raises EnvironmentFault."""
         try:
             self._tell(row)
-        except _Failed as failure:
+        except Failed as failure:
             raise EnvironmentFault(f"task.factory: {self.task.factory}: {failure}") from None
         value: float | None = self._required({**self._events[row][0], "what": "reward"}, "get_reward")
         return value
@@ -104,30 +99,18 @@ class Environments(AbstractContextManager["Environments"]):
     def _required(self, event: Mapping[str, Any], what: str, seconds: float = 0.0) -> Any:
         try:
             return self._ask(event, seconds)
-        except _Failed as failure:
+        except Failed as failure:
             raise EnvironmentFault(f"task.factory: {self.task.factory}: {what}: {failure}") from None
 
     def _ask(self, event: Mapping[str, Any], seconds: float = 0.0) -> Any:
-        """What an event comes to. Raises _Failed; EnvironmentFault: the class cannot be imported or made."""
-        limit = seconds or self.task.seconds
+        """What an event comes to. Raises Failed; EnvironmentFault: the class cannot be imported or made."""
         try:
             if error := self._process.start().get("error"):
-                self.close()
                 raise EnvironmentFault(f"task.factory: {error}")
-            answer = self._process.ask(event, limit)
-        except Late:
-            self._fail(f"no answer within {limit:g} s (task.seconds)")
-        except Ended as end:
-            self._fail(f"its process {ending(end)}")
-        except OverMemory as over:
-            self._fail(f"its processes use {over.gib:.2f} GiB (task.memory_gib: {self.task.memory_gib:g})")
+            answer = self._process.ask(event, seconds or self.task.seconds)
         except BaseException:
             self.close()
             raise
         if "error" in answer:
-            raise _Failed(answer["error"])
+            raise Failed(answer["error"])
         return answer["value"]
-
-    def _fail(self, why: str) -> NoReturn:
-        self.close()
-        raise _Failed(why) from None

@@ -16,8 +16,8 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, get_type_hints
 
-from rpg.rewards.function_calls import BadReward, awaited, where
-from rpg.rewards.function_worker import begun, load
+from rpg.rewards.function_calls import BadReward, awaited
+from rpg.rewards.function_worker import load, serve
 
 _NO_TOOLS = ("reset", "get_reward")
 _NETWORK = (
@@ -117,39 +117,30 @@ def no_network() -> None:
     """From here on Python code of this process that asks for a network is refused."""
 
     def refuse(event: str, arguments: tuple[Any, ...]) -> None:
-        local = len(arguments) == 2 and isinstance(
-            arguments[1], str | bytes
-        )  # a path: a socket of this machine
+        # The address of a socket of this machine is a path.
+        local = len(arguments) == 2 and isinstance(arguments[1], str | bytes)
         if event in _NETWORK and not local:
             raise PermissionError("the network is not allowed (task.network)")
 
     sys.addaudithook(refuse)
 
 
-def main() -> None:
-    replies, begin = begun()
-    try:
-        conversations = _Conversations(begin)
-    except BadReward as error:
-        replies.write(json.dumps({"error": str(error)}) + "\n")
-        return
-    except Exception as error:  # noqa: BLE001 - the user's code may raise anything
-        replies.write(json.dumps({"error": f"{begin['function']}: raised {where(error)}"}) + "\n")
-        return
-    replies.write(json.dumps({"ready": True}) + "\n")
+def _prepare(begin: Any) -> Callable[[Any], dict[str, Any]]:
+    conversations = _Conversations(begin)
     if not begin["network"]:
         no_network()
-    for line in sys.stdin:
+
+    def answer(event: Any) -> dict[str, Any]:
         sys.stdout = _Printed(begin["characters"])
         try:
-            answer: dict[str, Any] = {"value": conversations.answer(json.loads(line))}
-        except BaseException as error:  # noqa: BLE001 - the same, and SystemExit
+            return {"value": conversations.answer(event)}
+        except BaseException as error:  # noqa: BLE001 - the user's code may raise anything, and SystemExit
             limit = " (task.memory_gib)" if isinstance(error, MemoryError) else ""
-            answer = {
-                "error": f"{type(error).__name__}: {error}".partition("\n")[0].rstrip(": ")[:200] + limit
-            }
-        replies.write(json.dumps(answer) + "\n")
+            said = f"{type(error).__name__}: {error}".partition("\n")[0].rstrip(": ")
+            return {"error": said[:200] + limit}
+
+    return answer
 
 
 if __name__ == "__main__":
-    main()
+    serve(_prepare)

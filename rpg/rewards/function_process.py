@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -29,35 +29,39 @@ class RewardError(UserError):
     """A reward cannot be computed; the message names the function, the first response it failed with, and the reason."""
 
 
-class OverMemory(Exception):
-    """Its processes use `gib` together."""
-
-    def __init__(self, gib: float):
-        super().__init__(gib)
-        self.gib = gib
+class Failed(Exception):
+    """What a user's code did instead of answering; the message is the end of a sentence about it."""
 
 
 class UserProcess:
     """A process that runs a user's code, and all that it starts. It starts with the first question and stays."""
 
-    def __init__(self, module: str, begin: Mapping[str, Any], memory_gib: float):
-        """`begin` is what `module` is told first; its answer says whether it can go on."""
-        self.module, self.begin, self.memory_gib = module, begin, memory_gib
+    def __init__(self, module: str, begin: Mapping[str, Any], section: str):
+        """`begin` is what `module` is told first; `section` of a run's file has its limits `seconds` and `memory_gib`."""
+        self.module, self.begin, self.section = module, begin, section
         self._process: JsonProcess | None = None
         self._mark = uuid.uuid4().hex
 
     def start(self) -> dict[str, Any]:
-        """What the process says to `begin`; nothing if it runs already. Raises what :meth:`ask` raises."""
+        """What the process says to `begin`, perhaps an `error`; nothing if it runs already. Raises Failed."""
         if self._process is not None:
             return {}
         self._process = JsonProcess(self.module, {**parent_mark(), _MARK: self._mark})
-        return self.ask(self.begin, _START_SECONDS)
+        return self.ask(self.begin, _START_SECONDS, " for its import")
 
-    def ask(self, question: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-        """Its answer. Raises Late, Ended, OverMemory; whoever catches them closes it."""
+    def ask(self, question: Mapping[str, Any], seconds: float, about: str = "") -> dict[str, Any]:
+        """Its answer. Raises Failed: it took too long or too much memory, or ended; it has been closed."""
         assert self._process is not None
-        answer: dict[str, Any] = self._process.ask(question, seconds, self._check_memory)
-        return answer
+        try:
+            answer: dict[str, Any] = self._process.ask(question, seconds, self._check_memory)
+            return answer
+        except BaseException as error:
+            self.close()  # what it would still answer belongs to this question
+            if isinstance(error, Late):
+                raise Failed(f"no answer within {seconds:g} s{about} ({self.section}.seconds)") from None
+            if isinstance(error, Ended):
+                raise Failed(f"its process ended with {error}") from None
+            raise
 
     def close(self) -> None:
         """End the process and all that it has started."""
@@ -72,17 +76,13 @@ class UserProcess:
 
     def _check_memory(self) -> None:
         """What its processes use together; pages they share count for each."""
-        total = 0
+        total, most = 0, self.begin["memory_gib"]
         for pid in marked(_MARK, self._mark):
             with contextlib.suppress(psutil.Error):
                 total += psutil.Process(pid).memory_info().rss
-        if total > self.memory_gib * 2**30:
-            raise OverMemory(total / 2**30)
-
-
-def ending(end: Ended) -> str:
-    """How a process ended, in words."""
-    return f"was killed by signal {-end.code}" if end.code < 0 else f"ended with exit code {end.code}"
+        if total > most * 2**30:
+            used = f"{total / 2**30:.2f} GiB"
+            raise Failed(f"its processes use {used} ({self.section}.memory_gib: {most:g})")
 
 
 class FunctionReward:
@@ -91,7 +91,7 @@ class FunctionReward:
     def __init__(self, part: PythonReward, sources: Sequence[Mapping[str, str]]):
         self.part = part
         begin = {"function": part.function, "sources": list(sources), "memory_gib": part.memory_gib}
-        self._process = UserProcess("rpg.rewards.function_worker", begin, part.memory_gib)
+        self._process = UserProcess("rpg.rewards.function_worker", begin, "reward")
 
     def score(self, batch: Batch) -> Values:
         """Its values by name; None for a response to which it does not apply. Raises RewardError: it raised, took too
@@ -99,44 +99,29 @@ class FunctionReward:
         """
         if not len(batch):
             return {}
+        shown = ""
         try:
-            self._answer(self._process.start, None)
-            seconds = self.part.seconds
-            values: Values = self._answer(lambda: self._process.ask(asdict(batch), seconds), batch)["values"]
-            return values
-        except BaseException:
-            self.close()  # what it would still answer belongs to this batch
-            raise
+            answer = self._process.start()
+            if "error" not in answer:
+                shown = _shown(batch, 0)
+                answer = self._process.ask(asdict(batch), self.part.seconds, f" for {len(batch)} responses")
+        except Failed as failure:
+            why = f"{failure}; the log has what it printed"
+            raise RewardError(f"reward: {self.part.function}: {why}{shown}") from None
+        if "error" in answer:
+            self.close()
+            raise RewardError(f"reward: {answer['error']}{_shown(batch, answer.get('row'))}")
+        values: Values = answer["values"]
+        return values
 
     def close(self) -> None:
         """End the process and all that it has started."""
         self._process.close()
 
-    def _answer(self, ask: Callable[[], dict[str, Any]], batch: Batch | None) -> dict[str, Any]:
-        about = f"reward: {self.part.function}:"
-        try:
-            answer = ask()
-        except Late:
-            what = f"{len(batch)} responses" if batch is not None else "its import"
-            seconds = _START_SECONDS if batch is None else self.part.seconds
-            why = f"no answer within {seconds:g} s for {what} (reward.seconds); it was killed"
-            raise RewardError(f"{about} {why}{_shown(batch, 0)}") from None
-        except Ended as end:
-            why = f"its process {ending(end)}; the log has what it printed"
-            raise RewardError(f"{about} {why}{_shown(batch, 0)}") from None
-        except OverMemory as over:
-            raise RewardError(
-                f"{about} its processes use {over.gib:.2f} GiB (reward.memory_gib: "
-                f"{self.part.memory_gib:g}); they were killed{_shown(batch, 0)}"
-            ) from None
-        if "error" in answer:
-            raise RewardError(f"reward: {answer['error']}{_shown(batch, answer.get('row'))}")
-        return answer
 
-
-def _shown(batch: Batch | None, row: int | None) -> str:
+def _shown(batch: Batch, row: int | None) -> str:
     """The first response in question, for people."""
-    if batch is None or row is None:
+    if row is None:
         return ""
     prompt = batch.prompts[row]
     asked = prompt if isinstance(prompt, str) else (prompt[-1].get("content") or "") if prompt else ""

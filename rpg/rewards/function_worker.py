@@ -15,7 +15,7 @@ import resource
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
-from typing import Any, TextIO
+from typing import Any
 
 from rpg.processes import die_with_parent
 from rpg.rewards.function_calls import BadReward, Batch, call, where
@@ -64,8 +64,9 @@ def load(function: str, sources: Sequence[Mapping[str, str]]) -> Callable[..., A
     return imported  # type: ignore[no-any-return]  # what the user wrote
 
 
-def begun() -> tuple[TextIO, dict[str, Any]]:
-    """Where answers go, and the first question; what is printed goes to the log, and memory is bounded from here on."""
+def serve(prepare: Callable[[Any], Callable[[Any], dict[str, Any]]]) -> None:
+    """Answer questions until standard input ends. `prepare` is told the first and returns what answers the others; what it
+    raises is the first answer, and the last. What is printed goes to the log, and memory is bounded."""
     die_with_parent()
     replies = os.fdopen(os.dup(1), "w", encoding="ascii", buffering=1)
     os.dup2(2, 1)  # what it prints is for the log, not for our protocol
@@ -75,24 +76,28 @@ def begun() -> tuple[TextIO, dict[str, Any]]:
         # What one process takes at once; what all take together, rpg.rewards.function_process sees.
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         resource.setrlimit(resource.RLIMIT_DATA, (int(begin["memory_gib"] * 2**30), hard))
-    return replies, begin
-
-
-def main() -> None:
-    replies, begin = begun()
     try:
-        function = load(begin["function"], begin["sources"])
-        replies.write(json.dumps({"ready": True}) + "\n")
-    except BadReward as error:
-        replies.write(json.dumps({"error": str(error)}) + "\n")
+        answer = prepare(begin)
+    except Exception as error:  # noqa: BLE001 - the user's code may raise anything
+        why = str(error) if isinstance(error, BadReward) else f"{begin['function']}: raised {where(error)}"
+        replies.write(json.dumps({"error": why}) + "\n")
         return
+    replies.write(json.dumps({"ready": True}) + "\n")
     for line in sys.stdin:
+        replies.write(json.dumps(answer(json.loads(line))) + "\n")
+
+
+def _prepare(begin: Any) -> Callable[[Any], dict[str, Any]]:
+    function = load(begin["function"], begin["sources"])
+
+    def answer(batch: Any) -> dict[str, Any]:
         try:
-            answer: dict[str, Any] = {"values": call(function, begin["function"], Batch(**json.loads(line)))}
+            return {"values": call(function, begin["function"], Batch(**batch))}
         except BadReward as error:
-            answer = {"error": str(error), "row": error.row}
-        replies.write(json.dumps(answer) + "\n")
+            return {"error": str(error), "row": error.row}
+
+    return answer
 
 
 if __name__ == "__main__":
-    main()
+    serve(_prepare)

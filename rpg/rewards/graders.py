@@ -252,8 +252,3 @@ def rules_name(verifier: VerifierSection) -> str:
     boxed = "+boxed" if verifier.fallback == "boxed" else ""
     tolerance = f"+tolerance-{verifier.relative_tolerance:g}" if verifier.relative_tolerance else ""
     return LINES + boxed + tolerance
-
-
-def with_rules(verifier: MathVerifier, rules: str) -> MathVerifier:
-    """The same verifier under `default` or `recipe` rules."""
-    return MathVerifier.model_validate({**verifier.model_dump(), "rules": rules})

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 
 class Item(NamedTuple):
@@ -31,7 +32,7 @@ class Grade:
     score: float | None = None
 
 
-class Grading:
+class Grading(AbstractContextManager["Grading"]):
     """Base of every grader: a context manager, or to be closed."""
 
     def grade(self, items: Iterable[Gradable]) -> list[Grade]:
@@ -44,9 +45,6 @@ class Grading:
 
     def close(self) -> None:
         """End the processes it has started, if any."""
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_exception: object) -> None:
         self.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import selectors
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping
@@ -21,10 +22,11 @@ class Late(Exception):
 
 
 class Ended(Exception):
-    """It ended without an answer, with the exit `code`."""
+    """It ended without an answer, with the exit `code`; the message is `exit code 3` or `SIGKILL`."""
 
     def __init__(self, code: int):
-        super().__init__(code)
+        names = {member.value: member.name for member in signal.Signals}
+        super().__init__(f"exit code {code}" if code >= 0 else names.get(-code, f"signal {-code}"))
         self.code = code
 
 

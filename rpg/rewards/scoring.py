@@ -83,8 +83,8 @@ class Scorer(AbstractContextManager["Scorer"]):
         """`prefix` is how the assistant's turn begins, before the response: the whole turn is scored.
         `max_response_tokens` is where a length reward is zero by default; `workers` compare mathematical answers."""
         self.reward, self.limit, self.prefix = tuple(reward), max_response_tokens, prefix
-        self.plain = len(self.reward) == 1 and isinstance(self.reward[0], CorrectnessReward)
-        self.plain = self.plain and not isinstance(verifier, GymVerifier)
+        right_or_wrong = [*map(type, self.reward)] == [CorrectnessReward]
+        self.plain = right_or_wrong and not isinstance(verifier, GymVerifier)
         self._threshold = verifier.at_least if isinstance(verifier, RewardVerifier) else None
         self._grader: Grading = grader_for(verifier, workers)
         self._functions = {
@@ -98,9 +98,7 @@ class Scorer(AbstractContextManager["Scorer"]):
         self._judges = {part.called(): models(part) for part in judged} if models else {}
 
     def score(self, answered: Sequence[Answered]) -> list[Scored]:
-        """What each response earns, in order. Raises RewardError: a function failed; GradingError: answers cannot be
-        graded.
-        """
+        """What each response earns, in order. Raises RewardError: a function failed; GradingError: the grader failed."""
         answered = [a._replace(response=self.turn(a.response)) for a in answered]
         grades = self._grader.grade(
             [

@@ -69,16 +69,17 @@ def progress_line(record: dict[str, Any]) -> str:
     if record.get("tokens_per_second"):
         parts.append(f"{record['tokens_per_second']:,.0f} tokens/s")
     if record.get("seconds") is not None:
-        parts.append(_clock(record["seconds"]))
+        parts.append(clock(record["seconds"]))
     if record.get("left") is not None:
-        parts.append(f"about {_clock(record['left'])} left")
+        parts.append(f"about {clock(record['left'])} left")
     line = ", ".join(parts)
     if record.get("note"):
         line += f"; {record['note']}"
     return f"step {record['step']}: {line}" if record.get("step") is not None else line
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """`75` -> `1:15`."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -48,12 +48,10 @@ def read(task: FileTask) -> Splits:
     held_out = {problem.text: problem.id for part in tests.values() for problem in part.problems}
     for part in parts:
         part.drop("leaked", {text: f"also in a benchmark: {name}" for text, name in held_out.items()})
-    everything = [
-        *zip(parts, task.train, strict=True),
-        *zip(tests.values(), task.benchmarks.values(), strict=True),
-    ]
+    everything = [("train", part, source) for part, source in zip(parts, task.train, strict=True)]
+    everything += [(name, tests[name], source) for name, source in task.benchmarks.items()]
     notes, summaries, dropped = list[str](), list[DatasetSummary](), list[Dropped]()
-    for (part, source), name in zip(everything, ["train"] * len(parts) + [*tests], strict=True):
+    for name, part, source in everything:
         if task.strict and part.dropped:
             left_out = [f"{source.called()}: {d.reason}: {d.problem}: {d.detail}" for d in part.dropped]
             raise DataError(_listed(left_out, "problems that task.strict refuses"))
@@ -63,8 +61,10 @@ def read(task: FileTask) -> Splits:
                 if part.rows
                 else f"{source.called()}: the file holds no problem; expected at least one row with prompt and answer"
             )
-        # Another sweep's files of the same content share these notes, so they name no file.
-        notes += [note.replace(source.called(), name, 1) for note in _gold(task, part.problems, source)]
+        if not isinstance(task.verifier, RewardVerifier):
+            gold = check_gold(part.problems, task.verifier, source.called())
+            # Another sweep's files of the same content share these notes, so they name no file.
+            notes += [note.replace(source.called(), name, 1) for note in gold]
         if part.dropped:
             notes.append(f"{name}: left out of {part.rows:,} problems: {part.left_out()}")
         dropped += part.dropped
@@ -94,12 +94,11 @@ class _Part:
         return ", ".join(f"{count:,} {reason}" for reason, count in counts.items())
 
     def summary(self, name: str, source: str) -> DatasetSummary:
-        kept = hashlib.sha256("\n".join(f"{p.text}\t{p.answer}" for p in self.problems).encode()).hexdigest()[
-            :16
-        ]
+        kept = "\n".join(f"{p.text}\t{p.answer}" for p in self.problems)
+        digest = hashlib.sha256(kept.encode()).hexdigest()[:16]
         distinct = len({*(p.text for p in self.problems), *(drop.text for drop in self.dropped)})
         counts = dict(Counter(drop.reason for drop in self.dropped))
-        return DatasetSummary(name, source, self.rows, distinct, counts, len(self.problems), kept)
+        return DatasetSummary(name, source, self.rows, distinct, counts, len(self.problems), digest)
 
 
 def _listed(lines: Sequence[str], what: str) -> str:
@@ -108,12 +107,6 @@ def _listed(lines: Sequence[str], what: str) -> str:
         return lines[0]
     more = [f"... and {len(lines) - _LISTED} more"] if len(lines) > _LISTED else []
     return "\n".join([f"{len(lines):,} {what}:", *lines[:_LISTED], *more])
-
-
-def _gold(task: FileTask, problems: list[Problem], source: DataSource) -> list[str]:
-    if isinstance(task.verifier, RewardVerifier):
-        return []
-    return check_gold(problems, task.verifier, source.called())
 
 
 def _mixed(parts: list[list[Problem]], weights: list[float]) -> list[Problem]:

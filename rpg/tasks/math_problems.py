@@ -55,14 +55,11 @@ def read(task: MathTask) -> Splits:
             f"({', '.join(f'{count} in {name}' for name, count in near.items())}); nothing is left to train on"
         )
     reasons = dict(Counter(reason for _, reason in dict.fromkeys((d.problem, d.reason) for d in dropped)))
-    summary = DatasetSummary(
-        "train", train.source, train.rows, train.distinct, reasons, len(kept), digest(kept)
-    )
-    summaries = [summary]
+    counts = train.rows, train.distinct, reasons, len(kept)
+    summaries = [DatasetSummary("train", train.source, *counts, digest(kept))]
     for loaded in benchmarks:
-        count = len(loaded.problems)
-        name = loaded.benchmark.name
-        summaries.append(DatasetSummary(name, loaded.source, loaded.rows, count, {}, count, loaded.digest))
+        counts = loaded.rows, len(loaded.problems), {}, len(loaded.problems)
+        summaries.append(DatasetSummary(loaded.benchmark.name, loaded.source, *counts, loaded.digest))
     gold = check_gold(kept, task.verifier, train.source)
     notes = (*train.notes, *gold, *(note for loaded in benchmarks for note in loaded.notes), *_listed(listed))
     pairs = tuple((name, *pair) for name, problems in held_out.items() for pair in near_duplicates(problems))

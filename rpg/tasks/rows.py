@@ -246,19 +246,18 @@ def text_of(row: Mapping[str, Any], column: str, where: str) -> str | None:
     if form == "asked":
         value = asked(value, f"{where}: column {name}")
     text = plain(value, column, where)
+    at = f"{where}: column {name}"
     if form == "boxed":
         if (boxed := last_box(text)) is None:
-            raise DataError(f"{where}: column {name}: contains no \\boxed{{...}} answer")
+            raise DataError(f"{at}: contains no \\boxed{{...}} answer")
         text = boxed
     elif form == "after":
         _, marker, text = text.rpartition(argument)
         if not marker:
-            raise DataError(f"{where}: column {name}: contains no {argument!r}: {reprlib.repr(value)}")
+            raise DataError(f"{at}: contains no {argument!r}: {reprlib.repr(value)}")
     elif form == "regex":
         if (match := re.search(argument, text, re.DOTALL)) is None:
-            raise DataError(
-                f"{where}: column {name}: the pattern {argument!r} is not in {reprlib.repr(value)}"
-            )
+            raise DataError(f"{at}: the pattern {argument!r} is not in {reprlib.repr(value)}")
         text = match[1] if match.re.groups else match[0]
     if not (text or "").strip():
         raise DataError(f"{where}: column {column}: the text is empty")
@@ -266,9 +265,7 @@ def text_of(row: Mapping[str, Any], column: str, where: str) -> str | None:
 
 
 def plain(value: Any, column: str, where: str) -> str:
-    """A value as text: a number as people write it, a list joined by commas. Raises DataError: it is neither, or not
-    valid Unicode.
-    """
+    """A value as text: a number as people write it, a list joined by commas. Raises DataError: no text, or not Unicode."""
     if isinstance(value, list | tuple) and all(isinstance(part, str | int | float) for part in value):
         value = ", ".join(map(str, value))
     if isinstance(value, float) and not math.isfinite(value):
@@ -302,28 +299,21 @@ def asked(conversation: Any, where: str) -> str:
 
 
 def conversation(value: Any, column: str, where: str) -> list[dict[str, str]]:
-    """A list of messages, checked. Raises DataError: it is not a conversation, or no user's message ends it (an
-    assistant's may follow).
-    """
+    """A list of messages, checked. Raises DataError: none, or no user's message ends it (an assistant's may follow)."""
+    at = f"{where}: column {column}"
     if not isinstance(value, Sequence) or isinstance(value, str) or not value:
-        raise DataError(
-            f"{where}: column {column}: expected text or a list of messages, got {reprlib.repr(value)}"
-        )
+        raise DataError(f"{at}: expected text or a list of messages, got {reprlib.repr(value)}")
     messages = []
     for number, message in enumerate(value, 1):
         if not isinstance(message, Mapping) or not {"role", "content"} <= set(message):
-            raise DataError(
-                f"{where}: column {column}: message {number}: expected role and content, got {reprlib.repr(message)}"
-            )
+            raise DataError(f"{at}: message {number}: expected role and content, got {reprlib.repr(message)}")
         if message["role"] not in ("system", "user", "assistant"):
             raise DataError(
-                f"{where}: column {column}: message {number}: role {message['role']!r}; accepted: system, user, assistant"
+                f"{at}: message {number}: role {message['role']!r}; accepted: system, user, assistant"
             )
         text = plain(message["content"], f"{column}, message {number}", where)
         messages.append({"role": str(message["role"]), "content": text})
     turns = messages[:-1] if messages[-1]["role"] == "assistant" else messages
     if not turns or turns[-1]["role"] != "user":
-        raise DataError(
-            f"{where}: column {column}: the last message (or the one before the assistant's) must be a user's"
-        )
+        raise DataError(f"{at}: the last message (or the one before the assistant's) must be a user's")
     return messages

@@ -17,7 +17,7 @@ from rpg.store.atomic_files import StoreError, atomic_write_json, read_json_obje
 from rpg.store.current import current_runs, is_imported
 from rpg.store.layout import Layout
 from rpg.store.run_folder import RunFolder
-from rpg.tracking.trackers import Record, Sink, info, open_sink, records, starts_over
+from rpg.tracking.trackers import Record, Sink, open_sink, records, starts_over
 
 POLL_SECONDS = 2.0
 RETRY_SECONDS = 30.0
@@ -94,7 +94,7 @@ class Follower:
             if key not in self._open:
                 if starts_over(tracker):
                     new = list(records(folder, set()))
-                self._open[key] = open_sink(tracker, info(folder), tracking_folder(self.layout))
+                self._open[key] = open_sink(tracker, folder, tracking_folder(self.layout))
             self._open[key].log(new)
         except Exception as error:  # noqa: BLE001 (a tracker's package may raise anything)
             self._failed[key] = time.monotonic()

@@ -35,23 +35,6 @@ class Record:
     values: dict[str, float]
 
 
-@dataclass(frozen=True)
-class RunInfo:
-    """What a tracker gets to know about a run."""
-
-    sweep: str
-    run: str
-    run_id: str
-    variant: str
-    settings: dict[str, Any]
-
-
-def info(folder: RunFolder) -> RunInfo:
-    """The run according to its manifest. Raises StoreError if that cannot be read."""
-    manifest = folder.read_manifest()
-    return RunInfo(folder.sweep, folder.name, manifest["run_id"], manifest["variant"], manifest["spec"])
-
-
 def records(folder: RunFolder, sent: set[str]) -> Iterator[Record]:
     """Steps and evaluations on disk whose keys are not in `sent`, without values that are not finite numbers.
 
@@ -117,10 +100,10 @@ class Sink(Protocol):
 class TensorBoard:
     """Event files, as TensorBoard's own writer makes them."""
 
-    def __init__(self, _tracker: TensorBoardTracker, run: RunInfo, folder: Path):
+    def __init__(self, _tracker: TensorBoardTracker, run: RunFolder, folder: Path):
         with _needs("tensorboard"):
             from torch.utils.tensorboard import SummaryWriter
-        self._writer = SummaryWriter(str(folder / "tensorboard" / run.sweep / run.run))
+        self._writer = SummaryWriter(str(folder / "tensorboard" / run.sweep / run.name))
 
     def log(self, records: Sequence[Record]) -> None:
         for record in records:
@@ -135,23 +118,24 @@ class TensorBoard:
 class Wandb:
     """One run, with the same id for every attempt; numbers are plotted over their `step`, in whatever order they arrive."""
 
-    def __init__(self, tracker: WandbTracker, run: RunInfo, folder: Path):
+    def __init__(self, tracker: WandbTracker, run: RunFolder, folder: Path):
+        manifest = run.read_manifest()
         os.environ.setdefault("WANDB_SILENT", "true")
         os.environ.setdefault("WANDB_CONSOLE", "off")
         with _needs("wandb"):
             import wandb
         (folder / "wandb").mkdir(parents=True, exist_ok=True)
-        name = f"{run.sweep}-{run.run_id}"[:128]
+        name = f"{run.sweep}-{manifest['run_id']}"[:128]
         # The new folder of an offline run will hold everything, so earlier ones are not needed.
         former = (folder / "wandb/wandb").glob(f"offline-run-*-{escape(name)}")
         self._former = list(former) if tracker.mode == "offline" else []
         self._run = wandb.init(
             project=tracker.project,
             entity=tracker.entity,
-            name=run.run,
+            name=run.name,
             id=name,
-            group=f"{run.sweep}/{run.variant}"[:128],
-            config=run.settings,
+            group=f"{run.sweep}/{manifest['variant']}"[:128],
+            config=manifest["spec"],
             dir=str(folder / "wandb"),
             mode=tracker.mode,
             resume="allow" if tracker.mode == "online" else None,
@@ -172,7 +156,7 @@ class Wandb:
 class Mlflow:
     """A run of an experiment, identified by its tag."""
 
-    def __init__(self, tracker: MlflowTracker, run: RunInfo, _folder: Path):
+    def __init__(self, tracker: MlflowTracker, run: RunFolder, _folder: Path):
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
         with _needs("mlflow"):
@@ -182,14 +166,15 @@ class Mlflow:
         name = tracker.experiment or run.sweep
         existing = self._client.get_experiment_by_name(name)
         experiment = existing.experiment_id if existing else self._client.create_experiment(name)
-        tag = f"{run.sweep}/{run.run}"
+        tag = f"{run.sweep}/{run.name}"
         same = self._client.search_runs([experiment], f"tags.`rpg.run` = '{tag}'", max_results=1)
         if same:
             self._id = same[0].info.run_id
         else:
-            tags = {"rpg.run": tag, "rpg.variant": run.variant}
-            self._id = self._client.create_run(experiment, run_name=run.run, tags=tags).info.run_id
-            settings = [Param(key, str(value)[:500]) for key, value in flat(run.settings).items() if key]
+            manifest = run.read_manifest()
+            tags = {"rpg.run": tag, "rpg.variant": manifest["variant"]}
+            self._id = self._client.create_run(experiment, run_name=run.name, tags=tags).info.run_id
+            settings = [Param(key, str(value)[:500]) for key, value in flat(manifest["spec"]).items() if key]
             for start in range(0, len(settings), 100):
                 self._client.log_batch(self._id, params=settings[start : start + 100])
 
@@ -211,11 +196,12 @@ _SINKS: dict[type, Any] = {TensorBoardTracker: TensorBoard, WandbTracker: Wandb,
 registered("tracker", TRACKERS.values(), _SINKS, "rpg/tracking/trackers.py")
 
 
-def open_sink(tracker: TrackerSection, run: RunInfo, folder: Path) -> Sink:
-    """Open a run at a tracker, with its files below `folder`.
+def open_sink(tracker: TrackerSection, run: RunFolder, folder: Path) -> Sink:
+    """Open a run at a tracker, with the tracker's files below `folder`.
 
     Raises:
-        TrackerError: its package is not installed. The package may raise anything else.
+        TrackerError: its package is not installed. StoreError: the run's manifest cannot be read. The package may raise
+            anything else.
     """
     sink: Sink = _SINKS[type(tracker)](tracker, run, folder)
     return sink

@@ -41,12 +41,6 @@ def grader():
         yield grader
 
 
-@pytest.mark.parametrize("case", exam.cases("lines"), ids=lambda case: f"{case.gold}: {case.answer}")
-def test_a_line_written_by_hand(grader, case):
-    [grade] = grader.grade([case.item])
-    assert grade.correct is (case.label == "right"), grade
-
-
 @pytest.fixture(scope="module")
 def graded():
     """Every case of the exam, and the verdicts of both our rules: an answer line, and a box where there is none."""
@@ -55,13 +49,14 @@ def graded():
     return found, {name: ours(verifier, items).verdicts for name, verifier in OURS.items()}
 
 
-@pytest.mark.parametrize("number", range(1, 10))
-def test_an_exam(graded, number):
-    """By hand, in classes; at most these shares are mistaken. Those with a box and no answer line are read as boxes.
-    The tenth exceeds them at its first run (the card says by how much), and is held by the signed table only.
+@pytest.mark.parametrize("name", ["lines", *(f"exam-{number}" for number in range(1, 10))])
+def test_an_exam(graded, name):
+    """By hand, in classes; at most these shares are mistaken, and none of the lines that were written with the rules. Those
+    with a box and no answer line are read as boxes. The tenth exam exceeds the bounds at its first run (the card says by how
+    much), and is held by the signed table only.
     """
     found, verdicts = graded
-    taken = set(exam.cases(f"exam-{number}"))
+    taken = set(exam.cases(name))
     for boxed in (False, True):
         rows = [
             (case, verdict)
@@ -71,7 +66,7 @@ def test_an_exam(graded, number):
         for label, bound in {"hedge": 0.005, "wrong": 0.003, "right": 0.08}.items():
             mine = [row for row in rows if row[0].label == label]
             mistaken = [case for case, verdict in mine if verdict != (label == "right")]
-            assert len(mistaken) <= bound * len(mine), mistaken[:20]
+            assert len(mistaken) <= bound * (name != "lines") * len(mine), mistaken[:20]
 
 
 def test_the_card_is_signed_with_what_these_rules_decide(graded):
@@ -125,29 +120,18 @@ def test_every_class_over_the_gold_answers_of_the_benchmarks(grader):
         assert len(mine) <= bound * counts[group], mine[:20]
 
 
-@pytest.mark.parametrize(
-    "marker", ["Answer:", "**Answer:**", "**Answer**:", "### Answer:", "Final Answer:", "**Final Answer:**"]
-)
-@pytest.mark.parametrize(
-    "body",
-    [
-        "42",
-        "\n42",
-        "\n\n42",
-        "\n\\[\n42\n\\]",
-        "\n$$\n42\n$$",
-        "\n\\[\n\\boxed{42}\n\\]",
-        "\n$$\\boxed{42}$$",
-        " \\[\n42\n\\]",
-        " $$\n\\boxed{42}\n$$\n\nThis completes the proof.",
-        "\n\\begin{equation}\n42\n\\end{equation}",
-        " The answer is:\n\n$42$",
-    ],
-)
-def test_a_formula_on_the_next_lines(grader, marker, body):
-    [right, wrong] = grader.grade([(f"So.\n\n{marker}{body}", "42"), (f"So.\n\n{marker}{body}", "43")])
-    assert right.correct, right
-    assert not wrong.correct, wrong
+MARKERS = ["Answer:", "**Answer:**", "**Answer**:", "### Answer:", "Final Answer:", "**Final Answer:**"]
+BODIES = [
+    "42", "\n42", "\n\n42", "\n\\[\n42\n\\]", "\n$$\n42\n$$", "\n\\[\n\\boxed{42}\n\\]", "\n$$\\boxed{42}$$",
+    " \\[\n42\n\\]", " $$\n\\boxed{42}\n$$\n\nThis completes the proof.",
+    "\n\\begin{equation}\n42\n\\end{equation}", " The answer is:\n\n$42$",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("marker", MARKERS)
+def test_a_formula_on_the_next_lines(grader, marker):
+    grades = grader.grade([(f"So.\n\n{marker}{body}", gold) for body in BODIES for gold in ("42", "43")])
+    assert [grade.correct for grade in grades] == [True, False] * len(BODIES), grades
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import torch
 
 import rpg
 from rpg.auditing import EXACT, audit_catalogue
-from rpg.auditing.moments import batch_slopes, batches_of, moments
+from rpg.auditing.moments import moments
 from rpg.auditing.objectives import Objective, gradient, gradients, terms
 from rpg.auditing.worlds import world
 from rpg.catalogue import DIVERGENCES
@@ -251,16 +251,6 @@ def test_worlds_are_complete():
         assert (w.probabilities(w.old) @ w.rewards).item() == pytest.approx(0.0, abs=1e-12)
     with pytest.raises(ValueError, match="at most 2,000 responses"):
         world(vocabulary=9)
-
-
-def test_slopes_are_those_of_policy_loss():
-    w = world()
-    algo = rpg.algorithm("dapo", clip=None)
-    from functools import partial
-
-    batches = batches_of(w, w.policy(0.0), None, w.rewards[:, None] * w.mask)
-    found = batch_slopes(partial(rpg.policy_loss, algo), batches(torch.arange(len(w.tokens))))
-    torch.testing.assert_close(found, -w.rewards[:, None].expand(27, 3) / 3)
 
 
 def test_advantage_estimators(report):

@@ -1,11 +1,12 @@
 """Stored samples graded again: by hand and in run folders, beside the first grades, and what changed per problem."""
 
 import json
-import sys
+from functools import cache
 
 import pytest
+from typer.testing import CliRunner
 
-from rpg.cli import main
+from rpg.cli import load
 from rpg.config.errors import ConfigError
 from rpg.config.task import MathVerifier
 from rpg.evaluation.regrade import Change, regrade
@@ -26,6 +27,7 @@ RESPONSES = [
 CHANGES = [Change("half", 2, 2, 1), Change("five", 2, 1, 2), Change("six", 2, 0, 1)]
 
 
+@cache
 def rows():
     found = []
     with grader_for(MathVerifier()) as grader:
@@ -106,20 +108,16 @@ def test_a_run_and_a_sweep(tmp_path):
     assert regrade(folder.checkpoints / "step-000004", say=str) == [found]
 
 
-def test_the_command_shows_what_changed_per_problem(by_hand, monkeypatch, capsys):
-    monkeypatch.setenv("COLUMNS", "140")
-    monkeypatch.setattr(
-        sys, "argv", ["rpg", "evaluate", "model", "--regrade", "--home", str(by_hand.parents[1])]
-    )
-    with pytest.raises(SystemExit) as ended:
-        main()
-    out, err = capsys.readouterr()
-    assert not ended.value.code and f"mine: 8 samples graded by {RECIPE}" in err
-    lines = [line.split() for line in out.splitlines()]
+def test_the_command_shows_what_changed_per_problem(by_hand):
+    call = ["evaluate", "model", "--regrade", "--home", str(by_hand.parents[1])]
+    ended = CliRunner(env={"COLUMNS": "140"}).invoke(load(), call)
+    assert ended.exit_code == 0 and f"mine: 8 samples graded by {RECIPE}" in ended.stderr
+    lines = [line.split() for line in ended.stdout.splitlines()]
     for line in ("mine 8 5 6", "half 2 2 1", "six 2 0 1"):
         assert line.split() in lines
     assert not any(line[:1] == ["ten"] for line in lines)
-    assert f"before: graded by {LINES}; now: by {RECIPE}." in out and "3 problems changed." in out
+    assert f"before: graded by {LINES}; now: by {RECIPE}." in ended.stdout
+    assert "3 problems changed." in ended.stdout
 
 
 def test_mistakes_are_named(tmp_path, by_hand):

@@ -1,6 +1,5 @@
 """The evaluator beside trainings: what it may take, and that a kill in the middle loses nothing."""
 
-import gzip
 import os
 import signal
 import subprocess
@@ -15,8 +14,7 @@ from flows.machine.programs import EVALUATOR, FORKED
 from flows.sweep.evaluation import run_beside
 from rpg.config.evaluation import OnRay, ThisMachine
 from rpg.evaluation import resource_limits
-from rpg.evaluation.evaluator import Evaluator
-from rpg.evaluation.resource_limits import LimitError, explained, strictest
+from rpg.evaluation.resource_limits import explained, strictest
 from rpg.fork_server import ForkServer
 from rpg.processes import owner_mark
 from rpg.store.layout import Layout
@@ -132,38 +130,6 @@ except Exception as error:
 def test_the_kernel_refuses_memory_beyond_the_limit():
     done = subprocess.run([sys.executable, "-c", BEYOND], capture_output=True, text=True, timeout=HANG)
     assert done.stdout.startswith("evaluation.place.memory_gib: ") and "is not enough" in done.stdout, done
-
-
-def test_no_room_for_a_limit_is_an_error(monkeypatch):
-    monkeypatch.setattr(resource_limits, "_data_bytes", lambda: 3 * 2**30)
-    with pytest.raises(LimitError, match=r"memory_gib: 2, but the process uses 3\.00 GiB"):
-        resource_limits._limit_memory(2.0)
-
-
-@pytest.mark.long
-def test_a_killed_evaluation_goes_on_where_it_was(checkpoints, tmp_path):
-    """kill -9 of the sweep's evaluation process, in the middle and between two samples."""
-    layout, whole_layout = Layout.at(tmp_path / "killed"), Layout.at(tmp_path / "whole")
-    folder, whole = (register(one, "one", checkpoints, **LONG) for one in (layout, whole_layout))
-    kept = 0
-    for more in (1, 64):
-        child = evaluator(layout)
-        wait_for_samples(layout, kept + more, child)
-        child.send(signal.SIGKILL)
-        child.wait()
-        before, kept = kept, len(stored(layout))
-        assert before < kept < 64 * 12, "the kill came in the middle"
-    # A mark that only stored samples can have shows that they are not drawn again.
-    for path in layout.samples.glob("*/*.jsonl.gz"):
-        marked = "\n".join(sample_lines(path)).replace('"tokens": ', '"tokens": 1000')
-        path.write_bytes(gzip.compress(marked.encode()))
-    done = evaluator(layout)
-    assert done.wait() == 0, done.output()
-    assert Evaluator(whole_layout, "sweep", lambda line: None).pass_over() == 2
-    found = rows(folder, 0)
-    assert sum(row["tokens"] >= 1000 for row in found) == kept
-    plain = [{**row, "tokens": int(str(row["tokens"]).removeprefix("1000"))} for row in found]
-    assert plain == rows(whole, 0) and rows(folder, 1) == rows(whole, 1)
 
 
 @slow

@@ -1,6 +1,5 @@
 """Every sample is drawn once, whatever it is drawn for, and all of them are in the database."""
 
-import math
 import shutil
 import signal
 import subprocess
@@ -9,6 +8,7 @@ from collections import Counter
 
 import pytest
 
+from rpg.evaluation.benchmark_summary import summarise
 from rpg.evaluation.engines.local import LocalEngine
 from rpg.store.database import build, connect
 from rpg.store.draws import Draw, Draws, Key
@@ -17,23 +17,6 @@ from tests.evaluation.counted_engine import ROWS, count
 from tests.waiting import HANG
 
 LENGTHS = ("--max-prompt-tokens", 64, "--max-response-tokens", 32)
-
-
-def by_hand(samples):
-    """mean@k, pass@k and maj@k of (problem, correct, extracted), from their definitions."""
-    problems = {}
-    for problem, correct, extracted in samples:
-        problems.setdefault(problem, []).append((correct, extracted))
-    means, passes, majorities = [], [], []
-    for tries in problems.values():
-        n, right = len(tries), sum(correct for correct, _ in tries)
-        means.append(right / n)
-        passes.append(1 - math.comb(n - right, n) / math.comb(n, n))
-        votes = Counter(extracted for _, extracted in tries if extracted is not None)
-        top = [answer for answer, count in votes.items() if count == max(votes.values())]
-        of_top = [[correct for correct, extracted in tries if extracted == answer] for answer in top]
-        majorities.append(sum(sum(each) / len(each) for each in of_top) / len(top) if top else 0)
-    return len(problems), *(sum(each) / len(problems) for each in (means, passes, majorities))
 
 
 def test_every_sample_is_drawn_once_whatever_happens(checkpoints, own_benchmark, tmp_path, monkeypatch):
@@ -87,11 +70,13 @@ def test_every_sample_is_drawn_once_whatever_happens(checkpoints, own_benchmark,
         assert {row[7:9] for row in found} == {("hand", "local")}
         assert [path.name for path in layout.samples.iterdir()] == [found[0][9]]
         for run, benchmark, k, *numbers in found:
-            samples = db.execute(
-                "SELECT problem_id, correct, extracted FROM samples WHERE run = ? AND benchmark = ?",
-                [run, benchmark],
-            ).fetchall()
-            assert len(samples) == k * 24 and numbers[:4] == pytest.approx(by_hand(samples))
+            names = ("problem_id", "correct", "extracted", "tokens", "truncated")
+            asked = f"SELECT {', '.join(names)} FROM samples WHERE run = ? AND benchmark = ?"
+            samples = db.execute(asked, [run, benchmark]).fetchall()
+            of = summarise(dict(zip(names, row, strict=True)) for row in samples)
+            assert len(samples) == k * 24 and numbers[:4] == pytest.approx(
+                [of.problems, of.mean_at_k.mean, of.pass_at_k.mean, of.majority_at_k.mean]
+            )
         assert len({row[4] for row in found[1:]}) == 2, "the two verifiers do not agree"
 
     monkeypatch.undo()

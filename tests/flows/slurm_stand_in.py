@@ -2,8 +2,7 @@
 
 `python slurm_stand_in.py PROGRAM ARGUMENTS...`; the folder is $STAND_IN_FOR_SLURM. In it, `plan.json` has
 [run, nth start, step, fault]: when the run has reached that step in that start, it is preempted (SIGTERM, requeued),
-its node fails (SIGKILL, requeued), it reaches its time limit (SIGTERM, ended) or its node is gone for good (SIGKILL,
-ended). Two jobs of an array run at a time.
+its node fails (SIGKILL, requeued) or it reaches its time limit (SIGTERM, ended). Two jobs of an array run at a time.
 """
 
 import contextlib
@@ -17,7 +16,6 @@ import time
 from pathlib import Path
 
 ROOT = Path(os.environ.get("STAND_IN_FOR_SLURM", "/nowhere"))
-ENDS = {"timeout": "TIMEOUT", "gone": "NODE_FAIL"}
 SLOTS = 2
 
 
@@ -96,11 +94,11 @@ def start(name, task, run, array):
                 return note(name, state="CANCELLED")
             for _, _, step, fault in plan:
                 if reached(run) >= step:
-                    end(process, signal.SIGTERM if fault in ("preempt", "timeout") else signal.SIGKILL)
+                    end(process, signal.SIGKILL if fault == "node" else signal.SIGTERM)
                     with (ROOT / "faults.txt").open("a") as faults:
                         faults.write(f"{fault} {name}\n")
-                    note(name, state=ENDS.get(fault, "PENDING"), reason="BeginTime")
-                    return fault not in ENDS
+                    note(name, state="TIMEOUT" if fault == "timeout" else "PENDING", reason="BeginTime")
+                    return fault != "timeout"
     code = process.returncode
     note(name, state="FAILED" if code else "COMPLETED", code=f"0:{-code}" if code < 0 else f"{code}:0")
     return False
@@ -117,13 +115,8 @@ def end(process, how):
 
 
 def reached(run):
-    lines = [
-        line
-        for path in run.glob("metrics-*.jsonl")
-        for line in path.read_text().splitlines()
-        if line.endswith("}")
-    ]
-    return max((json.loads(line)["step"] for line in lines), default=-1)
+    lines = [line for path in run.glob("metrics-*.jsonl") for line in path.read_text().splitlines()]
+    return max((json.loads(line)["step"] for line in lines if line.endswith("}")), default=-1)
 
 
 def squeue(*_):

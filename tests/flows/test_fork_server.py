@@ -55,13 +55,6 @@ def test_a_child_waits_for_its_input_leads_a_session_and_holds_what_it_shall_kee
     os.close(other)
 
 
-def test_a_killed_child_is_known_by_its_signal(fork_server, busy, tmp_path):
-    children = Children(fork_server)
-    child = children.start(programs.EVALUATOR, busy, log=tmp_path / "log", stdin=subprocess.PIPE)
-    os.kill(child.pid, signal.SIGKILL)
-    assert children.wait(child) == -signal.SIGKILL
-
-
 def test_a_nursery_that_dies_takes_its_children_along_and_others_begin_without_it(busy, tmp_path):
     own = ForkServer(tmp_path / "fork-server.txt", programs.FORKED, owner_mark())
     children = Children(own)

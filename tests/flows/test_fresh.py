@@ -8,9 +8,14 @@ import pytest
 
 from rpg.store import Layout
 from rpg.store.current import current_runs, superseded
-from tests.real_sweep import ROOT, SMALL, rpg
+from tests.operations.serving import SMALL
+from tests.real_sweep import ROOT, rpg
 
-ONE = SMALL.replace("[grpo, {name: rpg-reinforce-urkl, reference: {type: every_k, k: 5}}]", "[grpo]")
+ONE = (
+    SMALL.replace("[grpo, rpg-reinforce-urkl]", "[grpo]")
+    .replace("steps: 3", "steps: 1")
+    .replace("every: 3", "every: 1")
+)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 import time
-from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -13,13 +12,7 @@ import yaml
 from benchmarks.trivial import SECONDS
 from benchmarks.trivial import SWEEP as TRIVIAL_SWEEP
 from flows.machine import slurm_queue
-from flows.machine.children import Children
-from flows.machine.ray_cluster import Remote
-from flows.machine.slots import Machine
 from flows.machine.slurm_queue import JOB_SCRIPT, submission
-from flows.sweep import training
-from flows.sweep.context import Context, RunFailed
-from flows.sweep.sharing import Claims
 from rpg.config.backend import LocalBackend
 from rpg.config.load import resolve
 from rpg.errors import UserError
@@ -38,8 +31,8 @@ RUN = merged(
         "evaluation": {"every": STEPS, "samples_per_problem": 1},
     },
 )
-AXES = {"algorithm": ["grpo", "rpg-urkl", "rpg-reinforce-urkl"], "seed": [0, 1, 2, 3]}
-SWEEP = {"name": "jobs", "description": "Twelve runs.", "run": RUN, "axes": AXES, "baseline": "grpo"}
+AXES = {"algorithm": ["grpo", "rpg-reinforce-urkl"], "seed": [0, 1]}
+SWEEP = {"name": "jobs", "description": "Four runs.", "run": RUN, "axes": AXES, "baseline": "grpo"}
 ON_SLURM = ("--set", "backend.place.type=slurm")
 
 
@@ -92,7 +85,7 @@ def test_without_slurm_a_sweep_says_so_before_anything_starts(tmp_path):
 
 
 @pytest.mark.long
-def test_twelve_runs_with_preemptions_a_node_failure_and_a_timeout_are_what_this_machine_makes_of_them(
+def test_four_runs_with_preemptions_a_node_failure_and_a_timeout_are_what_this_machine_makes_of_them(
     tmp_path, slurm
 ):
     """Bit for bit; the runs of the sweep are one array, and one that ran out of time is another."""
@@ -103,9 +96,9 @@ def test_twelve_runs_with_preemptions_a_node_failure_and_a_timeout_are_what_this
     names = [folder.name for folder in mine]
     plan = [
         [names[0], 1, 4, "preempt"],
-        [names[5], 1, 7, "preempt"],
-        [names[7], 1, 5, "node"],
-        [names[9], 1, 8, "timeout"],
+        [names[1], 1, 7, "preempt"],
+        [names[2], 1, 5, "node"],
+        [names[3], 1, 8, "timeout"],
     ]
     root = tmp_path / "slurm"
     (root / "plan.json").write_text(json.dumps(plan))
@@ -115,7 +108,7 @@ def test_twelve_runs_with_preemptions_a_node_failure_and_a_timeout_are_what_this
     assert sorted(faults) == ["node", "preempt", "preempt", "timeout"]
     assert live(slurm) == []
     arrays = [json.loads(path.read_text())["options"]["array"] for path in sorted(root.glob("*.array"))]
-    assert arrays == ["0-11", "0-0"]
+    assert arrays == ["0-3", "0-0"]
     for one, other in zip(mine, Layout.at(tmp_path / "there").run_folders("jobs"), strict=True):
         assert other.done_path.exists() and one.name == other.name
         assert numbers(one) == numbers(other) and len(numbers(one)) == STEPS
@@ -153,53 +146,6 @@ def test_a_killed_sweep_finds_its_jobs_again_and_ctrl_c_leaves_none(tmp_path, sl
     finally:
         sweep.kill()
         sweep.wait()
-
-
-class Job:
-    """A queue whose jobs all end alike."""
-
-    def __init__(self, answer):
-        self.answer, self.asked = answer, 0
-
-    def has(self, folder):
-        return False
-
-    def start(self, folder, job):
-        self.asked += 1
-        remote = Remote(folder)
-        remote.answered(self.answer)
-        return remote
-
-
-@pytest.mark.parametrize(
-    ("answer", "asked", "why"),
-    [
-        (
-            {"lost": "Slurm job 7_0: its node failed"},
-            3,
-            "lost 3 times in a row .*backend.attempts.* its node failed",
-        ),
-        ({"refused": "backend.place: Slurm job 7_0 was cancelled"}, 1, "job 7_0 was cancelled"),
-        ({"code": 2}, 1, "ended with code 2"),
-    ],
-    ids=["machine", "person", "run"],
-)
-def test_what_the_machine_does_is_tried_again_within_the_budget_and_the_rest_is_not(
-    tmp_path, monkeypatch, answer, asked, why
-):
-    monkeypatch.setattr(training, "LEASE_SECONDS", 0.0)
-    folder = make_run(
-        tmp_path / "data", "one", make_spec(backend={"attempts": 3, "place": {"type": "slurm"}})
-    )
-    children, queue, claims = Children(), Job(answer), Claims(Layout.at(tmp_path / "data"))
-    monkeypatch.setattr(children, "slurm", lambda sweep: queue)
-    assert claims.take(folder)
-    machine, owner = Machine(tmp_path / "slots", 0, ()), SimpleNamespace(log=lambda line: None)
-    context = Context(Layout.at(tmp_path / "data"), folder.sweep, machine, children, claims, None, owner)
-    with pytest.raises(RunFailed, match=why):
-        training.train_run(folder, context)
-    assert queue.asked == asked
-    claims.close()
 
 
 @pytest.mark.parametrize(

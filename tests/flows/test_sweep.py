@@ -4,12 +4,13 @@ Where it is about who runs what, the trainings are made up (benchmarks/trivial) 
 """
 
 import json
+import os
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import urllib.request
-from pathlib import Path
 
 import psutil
 import pytest
@@ -17,7 +18,7 @@ import pytest
 from rpg.cli import main
 from rpg.store import Layout
 from rpg.store.samples import read_eval
-from tests.real_sweep import LONG, SLOW, SMALL, SWEEP, TRIVIAL, command, rpg, start
+from tests.real_sweep import LONG, SLOW, SMALL, SWEEP, TRIVIAL, rpg, start
 from tests.waiting import HANG, ended, until
 
 pytestmark = pytest.mark.slow
@@ -128,112 +129,96 @@ def test_kill_nine_of_everything_then_the_same_command_gives_the_same_numbers(be
     assert numbers(home) == numbers(root / "data")
 
 
-@pytest.mark.parametrize(
-    "lines", [pytest.param(0, marks=pytest.mark.long), 2, pytest.param(9, marks=pytest.mark.long)]
-)
-def test_whenever_it_is_killed_the_same_command_goes_on(whole, prefect, lines):
-    home = whole / f"killed-{lines}"
+def test_whenever_it_is_killed_the_same_command_goes_on(whole, prefect):
+    """Before its first step, within a run, and when one run is done and the next has begun."""
+    home = whole / "killed"
     how = {"module": TRIVIAL, "home": home, **prefect}
-    sweep = start(whole, "sweep", "plain.yaml", "--workers", "1", **how, **SLOW)
-    until(lambda: (home / "runs").exists() and steps_done(home, "plain") >= lines, f"{lines} steps")
-    kill_everything(sweep)
+    for lines in (0, 2, 9):
+        sweep = start(whole, "sweep", "plain.yaml", "--workers", "1", **how, **SLOW)
+        until(
+            lambda lines=lines: (home / "runs").exists() and steps_done(home, "plain") >= lines,
+            f"{lines} steps",
+        )
+        kill_everything(sweep)
     again = rpg(whole, "sweep", "plain.yaml", **how)
     assert again.returncode == 0, again.stdout + again.stderr
     assert numbers(home, "plain") == numbers(whole / "data", "plain")
 
 
-def begun(root, home, **how):
-    """A sweep that will not end, with its children: those of its trainings, and the others."""
-    sweep = start(root, "sweep", "long.yaml", home=home, module=TRIVIAL, **SLOW, **how)
-    until(lambda: home.joinpath("runs").exists() and steps_done(home, "long"), "a step")
-    return sweep, psutil.Process(sweep.pid).children(recursive=True)
-
-
 def test_kill_nine_of_the_conductor_alone_leaves_no_orphan(whole):
     """Neither of its trainings nor of its evaluator nor of its own Prefect server."""
-    sweep, children = begun(whole, whole / "orphans")
+    home = whole / "orphans"
+    sweep = start(whole, "sweep", "long.yaml", home=home, module=TRIVIAL, **SLOW)
+    until(lambda: (home / "runs").exists() and steps_done(home, "long"), "a step")
+    children = psutil.Process(sweep.pid).children(recursive=True)
     assert len(children) >= 3
     sweep.kill()
     sweep.wait()
     ended(children)
 
 
-def test_ctrl_c_ends_the_children_and_the_command_it_prints_continues_this_sweep(whole):
-    """Not one of the file's own name, settings and data folder."""
+def test_ctrl_c_ends_the_children_and_the_command_it_prints_continues_this_sweep(whole, prefect):
+    """Not one of the file's own name, settings and data folder. A second call meanwhile is told who is running it."""
     home, file = whole / "stopped here", whole / "my sweep.yaml"
-    file.write_text(SMALL)
-    options = "--name mine --axis seed=[5] --set training.steps=3 --fresh --home".split()
-    sweep = start(whole, "sweep", file.name, *options, str(home), home=whole / "interrupted")
-    until(lambda: (home / "runs" / "mine").exists() and Layout.at(home).run_folders("mine"), "a run")
+    file.write_text(LONG)
+    options = (
+        "--name mine --axis seed=[5] --set training.steps=30 --set evaluation.every=30 --fresh --home".split()
+    )
+    how = {"home": whole / "interrupted", "module": TRIVIAL, **prefect}
+    sweep = start(whole, "sweep", file.name, *options, str(home), **how, **SLOW)
+    until(lambda: (home / "runs").exists() and steps_done(home, "mine"), "a step")
+    second = rpg(whole, "sweep", file.name, *options, str(home))
+    assert second.returncode == 2 and "already being run" in second.stderr and str(sweep.pid) in second.stderr
     children = psutil.Process(sweep.pid).children(recursive=True)
     sweep.send_signal(signal.SIGINT)
     assert sweep.wait(HANG) == 130
     ended(children)
     said = (whole / "interrupted.log").read_text()
     assert "Traceback" not in said
-    printed = said.partition("Continue with: ")[2].splitlines()[0]
-    shell = command(whole, home=whole / "interrupted") | {"args": ["bash", "-c", printed]}
-    again = subprocess.run(**shell, capture_output=True, text=True, timeout=HANG)
+    printed = shlex.split(said.partition("Continue with: ")[2].splitlines()[0])
+    assert printed[:3] == [sys.executable, "-m", "rpg"]
+    again = rpg(whole, *printed[3:], **how)
     assert again.returncode == 0, again.stderr
     assert Layout.at(home).sweeps() == ["mine"] and not (whole / "interrupted" / "runs").exists()
-    manifests = [folder.read_manifest() for folder in Layout.at(home).run_folders("mine")]
-    assert {(made["seed"], made["steps"]) for made in manifests} == {(5, 3)}
+    [folder] = Layout.at(home).run_folders("mine")
+    assert folder.state() == "done" and (folder.read_manifest()["seed"], folder.read_manifest()["steps"]) == (
+        5,
+        30,
+    )
 
 
-def test_two_at_once_the_second_is_told_who_is_running_it(whole, prefect):
-    home = whole / "twice"
-    first, _ = begun(whole, home, **prefect)
-    try:
-        second = rpg(whole, "sweep", "long.yaml", "--home", str(home))
-        assert second.returncode == 2
-        assert str(first.pid) in second.stderr and "already being run" in second.stderr
-    finally:
-        first.send_signal(signal.SIGINT)
-        first.wait(HANG)
+def test_a_run_that_cannot_train_fails_alone(whole, prefect):
+    home = whole / "partly"
+    sweep = start(whole, "sweep", "plain.yaml", home=home, module=TRIVIAL, **prefect, **SLOW)
+    until(lambda: (home / "runs").exists() and steps_done(home, "plain"), "a step")
+    victim = until(
+        lambda: next((f for f in Layout.at(home).run_folders("plain") if f.lease()), None), "a training"
+    )
+    os.kill(victim.lease()["pid"], signal.SIGKILL)
+    assert sweep.wait(HANG) == 1
+    assert sorted(folder.state() for folder in Layout.at(home).run_folders("plain")) == ["done", "failed"]
+    said, reason = (whole / "partly.log").read_text(), victim.read_failed()["error"]
+    assert "killed by signal 9" in reason and reason in said and "Traceback" not in said
 
 
-def test_a_run_that_cannot_train_fails_alone(bench, prefect):
-    root, _ = bench
-    model = root / "broken-model"
-    model.mkdir()
-    for name in ("config.json", "tokenizer.json", "model.safetensors"):
-        (model / name).write_text("{}")
-    settings, _ = SMALL.replace("name: small", "name: partly").split("axes:\n")
-    models = f"{{type: pretrained, path: {model}}}, {{type: tiny, warm_start: null}}"
-    text = f"{settings}axes:\n  model: [{models}]\n  seed: [0]\n"
-    (root / "partly.yaml").write_text(text.replace("steps: 6", "steps: 3"))
-    done = rpg(root, "sweep", "partly.yaml", **prefect)
-    layout = Layout.at(root / "data")
-    states = {f.name: f.state() for f in layout.run_folders("partly")}
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert sorted(states.values()) == ["done", "failed"], states
-    assert str(model) in done.stderr and "Traceback" not in done.stderr
-    failed = next(f for f in layout.run_folders("partly") if f.state() == "failed")
-    record = json.loads(failed.failed_path.read_text())
-    assert str(model) in record["error"] and Path(record["log"]).exists()
-
-
-@pytest.mark.long
-def test_a_full_disk_pauses_the_sweep_which_says_so_and_goes_on_with_more_space(bench, tmp_path):
-    root, _ = bench
+def test_a_full_disk_pauses_the_sweep_which_says_so_and_goes_on_with_more_space(whole, prefect, tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
-    if subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=7m", "tmpfs", str(disk)], capture_output=True
-    ).returncode:
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)], capture_output=True
+    )
+    if mounted.returncode:
         pytest.skip("a small file system can be mounted by root only")
     try:
-        cached(root, disk)
-        sweep = start(root, "sweep", "small.yaml", home=disk)
-        log = root / "disk.log"
-        until(lambda: "waits for disk space" in log.read_text() or sweep.poll() is not None)
-        assert sweep.poll() is None, log.read_text()
+        sweep = start(whole, "sweep", "plain.yaml", home=disk, module=TRIVIAL, **prefect)
+        log = whole / "disk.log"
+        until(lambda: "waits for disk space" in log.read_text(), "a wait", lambda: sweep.poll() is not None)
         said = log.read_text()
         assert str(disk) in said and "MB needed" in said and "Traceback" not in said
-        assert {f.state() for f in Layout.at(disk).run_folders("small")} <= {"running", "pending"}
+        assert {f.state() for f in Layout.at(disk).run_folders("plain")} <= {"running", "pending"}
         subprocess.run(["mount", "-o", "remount,size=200m", str(disk)], check=True)
         assert sweep.wait(HANG) == 0, log.read_text()
-        assert numbers(disk) == numbers(root / "data")
+        assert numbers(disk, "plain") == numbers(whole / "data", "plain")
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)
 

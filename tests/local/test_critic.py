@@ -8,19 +8,13 @@ from transformers import GPT2LMHeadModel
 import rpg
 from rpg.backends.local.critic import Critic
 from rpg.backends.local.micro_batches import Limits
-from rpg.backends.local.training_loop import train
 from rpg.losses.advantages import value_loss, value_targets
 from rpg.models.model_loading import ModelError
 from rpg.models.policy import Policy
 from rpg.planning.space import memory
-from tests.tiny import Killed, killed_in, make_run, make_spec, make_trainer, numbers
+from tests.tiny import make_spec, make_trainer, numbers, whole_and_resumed
 
 GAE = {"name": "ppo", "advantage": {"type": "gae", "lam": 0.9}}
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    return tmp_path_factory.mktemp("home")
 
 
 @pytest.mark.parametrize(("gamma", "lam"), [(1.0, 1.0), (0.9, 0.7)])
@@ -50,7 +44,7 @@ def test_advantages_targets_and_loss_are_verls(gamma, lam):
 
 def test_the_critic_learns_the_returns_of_a_batch(home):
     """And its values are those of transformers' last hidden states, each response by itself."""
-    spec = make_spec(algorithm=GAE, training={"optimizer": {"learning_rate": 3e-3}})
+    spec = make_spec(algorithm=GAE, training={"optimizer": {"learning_rate": 1e-2}})
     trainer = make_trainer(spec, home)
     critic, limits = trainer.critic, Limits(rows=5, tokens=200, tokens_of_long=200)
     batch = trainer.roller.roll(trainer.policy, 1).kept.samples.batch
@@ -58,9 +52,9 @@ def test_the_critic_learns_the_returns_of_a_batch(home):
     first = critic.score(batch, limits)
     assert not first.any(), "a head of zeros"
     losses = [
-        critic.update(batch, critic.score(batch, limits), targets, limits)["value_loss"] for _ in range(60)
+        critic.update(batch, critic.score(batch, limits), targets, limits)["value_loss"] for _ in range(20)
     ]
-    assert losses[-1] < 0.2 * losses[0]
+    assert losses[-1] < 0.2 * losses[0], losses
     values = critic.score(batch, limits)
     for row in (0, 9):
         prompt, length = batch.prompts[int(batch.prompt_of[row])], int(batch.lengths[row])
@@ -72,13 +66,8 @@ def test_the_critic_learns_the_returns_of_a_batch(home):
 def test_a_killed_training_with_a_critic_goes_on_to_the_same_bits(home):
     algorithm = GAE | {"advantage": {"type": "gae", "lam": 0.9, "critic_warmup": 1}}
     spec = make_spec(algorithm=algorithm, training={"steps": 4}, evaluation={"every": 4})
-    whole, parts = make_run(home, "whole", spec), make_run(home, "parts", spec)
-    train(whole, home, lambda _: None)
-    with pytest.raises(Killed):
-        train(parts, home, killed_in(2))
-    train(parts, home, lambda _: None)
+    whole, _ = whole_and_resumed(home, "critic", spec, 2)
     rows = numbers(whole)
-    assert numbers(parts) == rows and len(rows) == 4
     assert [row["optimizer_step"] for row in rows] == [0, 2, 4, 6], "the first step trains the critic only"
     assert all("value_loss" in row for row in rows) and "grad_norm" not in rows[0]
 

@@ -59,9 +59,8 @@ def test_the_numbers_are_those_of_the_loss(home, name):
         lengths = torch.tensor([len(row["ids"]) for row in rows for _ in row["ids"]])
         kl_slope = 1 - (-(policy - reference)).exp()
         surrogate = torch.where(clipped > 0, 0, ratio * flat(rows, "advantage"))
-        assert flat(rows, "slope").allclose(
-            (0.5 * kl_slope - surrogate) / lengths / len(rows), rtol=1e-3, atol=1e-7
-        )
+        slope = (0.5 * kl_slope - surrogate) / lengths / len(rows)
+        assert flat(rows, "slope").allclose(slope, rtol=1e-3, atol=1e-7)
     for row in rows:
         assert trainer.policy.tokenizer.decode(row["ids"]) == "".join(row["tokens"])
 

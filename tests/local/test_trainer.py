@@ -65,22 +65,18 @@ rpg-reinforce-urkl""".split()
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_algorithm_trains_and_reports_every_metric(home, name):
-    before = weights(make(home))
-    after, rows, trainer = trained(home, algorithm=name)
-    assert not before.equal(after)
-    for row, step in zip(rows, (1, 2), strict=True):
-        assert set(NAMES) - set(row) - NO_KL == set(NAMES) - set(plain(dict.fromkeys(NAMES)))
-        assert ("kl_gradient_share" in row) is (trainer.spec.algorithm.kl.type in ("loss", "objective"))
-        assert 0 < row["ratio_p01"] <= row["ratio_p50"] <= row["ratio_p99"]
-        assert set(row) <= set(NAMES)
-        assert all(math.isfinite(value) for value in row.values())
-        assert row["step"] == step
-        assert 0 < row["accuracy"] < 1 and 0 < row["entropy"] < math.log(33)
-        assert row["groups_kept"] <= row["groups_sampled"]
-        assert row["ratio_max"] >= row["ratio_mean"] > 0 and 0 < row["ess"] <= 1 + 1e-6
-        assert row["grad_norm_max"] >= row["grad_norm"] > 0
-    assert rows[1]["optimizer_step"] == trainer.optimizer_step == 4
-    assert rows[1]["tokens"] > rows[0]["tokens"] > 0
+    trainer = make(home, algorithm=name)
+    before, row = weights(trainer), trainer.step(1)
+    assert not before.equal(weights(trainer))
+    assert set(NAMES) - NO_KL <= set(row) <= set(NAMES)
+    assert ("kl_gradient_share" in row) is (trainer.spec.algorithm.kl.type in ("loss", "objective"))
+    assert 0 < row["ratio_p01"] <= row["ratio_p50"] <= row["ratio_p99"]
+    assert all(math.isfinite(value) for value in row.values())
+    assert row["step"] == 1 and row["optimizer_step"] == trainer.optimizer_step == 2 and row["tokens"] > 0
+    assert 0 < row["accuracy"] < 1 and 0 < row["entropy"] < math.log(33)
+    assert row["groups_kept"] <= row["groups_sampled"]
+    assert row["ratio_max"] >= row["ratio_mean"] > 0 and 0 < row["ess"] <= 1 + 1e-6
+    assert row["grad_norm_max"] >= row["grad_norm"] > 0
 
 
 def test_the_share_of_the_kl_in_the_gradient_is_what_beta_and_the_reference_make_it(home):
@@ -132,14 +128,6 @@ def test_entropy_by_answer_adds_up(home):
     assert whole == pytest.approx(row["entropy"], rel=1e-5)
 
 
-def test_the_first_update_of_a_rollout_is_on_policy(home):
-    """Rollout log-probabilities are those of the training pass, so the first ratio is one."""
-    row = trained(home, steps=1, training={"mini_batch_prompts": 8})[1][0]
-    for name in ("kl_old_to_policy", "kl_policy_to_old"):
-        assert abs(row[name]) < 1e-9
-    assert row["ratio_max"] == pytest.approx(1, abs=1e-4) and row["ess"] == pytest.approx(1, abs=1e-6)
-
-
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_a_truncated_rollout_is_on_policy_too(home, dynamic):
     """Also where groups are dropped and rounds joined; a reference beside it is a policy over the same tokens."""
@@ -163,8 +151,7 @@ def test_sampling_from_all_tokens_is_what_it_was(home):
     assert (whole - other).abs().max() < 2e-4
 
 
-@pytest.mark.parametrize("lean", [True, False])
-@pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-mean"])
+@pytest.mark.parametrize(("mode", "lean"), [("token-mean", True), ("seq-mean-token-mean", False)])
 def test_the_entropy_bonus_has_the_exact_gradient(home, mode, lean):
     """Of the entropies of softmax distributions under autograd, averaged as the loss; and it is one over micro-batches."""
 
@@ -207,12 +194,11 @@ def test_an_entropy_bonus_keeps_the_entropy_up_and_is_part_of_the_objective(home
     assert entropies[1] > entropies[0] + 0.05
 
 
-@pytest.mark.parametrize("lean", [True, False])
-def test_the_same_seed_gives_the_same_bits_and_another_does_not(home, lean):
-    first, rows, _ = trained(home, lean=lean)
-    again, same, _ = trained(home, lean=lean)
+def test_the_same_seed_gives_the_same_bits_and_another_does_not(home):
+    first, rows, _ = trained(home)
+    again, same, _ = trained(home)
     assert first.equal(again) and rows == same
-    assert not first.equal(trained(home, lean=lean, seed=1)[0])
+    assert not first.equal(trained(home, seed=1)[0])
 
 
 def test_lean_and_transformers_train_alike(home):
@@ -223,8 +209,10 @@ def test_lean_and_transformers_train_alike(home):
     assert rows[0]["grad_norm"] == pytest.approx(other[0]["grad_norm"], rel=1e-4)
 
 
-@pytest.mark.parametrize("lean", [True, False])
-@pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum-norm"])
+@pytest.mark.parametrize(
+    ("mode", "lean"),
+    [("token-mean", True), ("seq-mean-token-mean", False), ("seq-mean-token-sum-norm", True)],
+)
 def test_micro_batches_never_change_the_gradient(home, mode, lean):
     def first_gradient(rows):
         training = {"micro_batch_rows": rows, "mini_batch_prompts": 8}
@@ -267,12 +255,6 @@ def test_dynamic_sampling_refills_with_useful_groups(home):
     # What was joined from several rounds still belongs together.
     again = score(trainer.policy, batch, 1.0, LIMITS)
     assert torch.allclose(again, rollout.kept.samples.log_prob, atol=1e-5)
-
-
-def test_refills_stop_after_max_refills(home):
-    trainer = make(home, algorithm={"name": "grpo", "dynamic_sampling": True}, rollout={"max_refills": 0})
-    rollout = trainer.roller.roll(trainer.policy, 1)
-    assert rollout.groups_sampled == 8 and 0 < len(rollout.kept) < 64
 
 
 def test_a_step_without_a_useful_group_is_recorded_without_an_update(home):
@@ -340,10 +322,9 @@ def test_reference_kl_above_is_renewed_when_the_average_is_exceeded(home):
     assert seen == expected and 1 < seen.count(0) < 8
 
 
-@pytest.mark.parametrize("name", ["grpo", "reinforce-pp", "rpg-fkl"])
-def test_a_kl_to_the_initial_model_changes_training(home, name):
-    """Loss, reward and objective: a beta that counts must move the weights elsewhere."""
-    kl = {"name": name, "reference": "fixed", "dynamic_sampling": False}
+def test_a_kl_in_the_reward_changes_training(home):
+    """A beta that counts must move the weights elsewhere. One in the loss: test_token_records.py."""
+    kl = {"name": "reinforce-pp", "reference": "fixed", "dynamic_sampling": False}
     ends = [trained(home, algorithm={**kl, "beta": beta})[0] for beta in (1.0, 0.0)]
     assert not ends[0].equal(ends[1])
 

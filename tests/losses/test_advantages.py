@@ -2,6 +2,7 @@ import pytest
 import torch
 
 import rpg
+from tests.losses import oracle
 
 
 def advantages(name, rewards, group, mask=None, **kwargs):
@@ -43,6 +44,38 @@ def test_gpg_rescales_by_the_share_of_groups_with_a_signal():
     assert a[:, 0].tolist() == pytest.approx([1.0, -1.0, 0, 0])  # 0.5 * 4 / 2
 
 
+def test_opos_baseline_is_weighted_by_length():
+    """Lengths 3 and 1 of rewards 1 and 0: the baseline is 3/4; alone, a reward is its own baseline."""
+    mask = [[1, 1, 1], [1, 0, 0], [1, 1, 0]]
+    a = advantages("opo", [1.0, 0.0, 7.0], [0, 0, 1], mask)
+    assert a[:, 0].tolist() == pytest.approx([0.25, -0.75, 0.0]) and a[0, 2] == a[0, 0]
+    assert (advantages("opo", [1.0, 0.0], [0, 0], [[1, 0, 0], [0, 0, 0]]) == 0).all()  # (an empty response)
+
+
+def test_only_the_best_of_a_group_counts():
+    """By its distance to the second best; two best ones have none."""
+    rewards, group = [1.0, 0.5, -1.0, 2.0, 2.0, 1.0, 7.0], [0, 0, 0, 1, 1, 1, 2]
+    a = advantages("grpo-passk", rewards, group)
+    assert a[:, 0].tolist() == pytest.approx([0.5, 0, 0, 0, 0, 0, 0])
+    algo = rpg.algorithm("grpo-passk", advantage={"std": True})
+    std = torch.tensor(rewards[:3], dtype=torch.float64).std().item()
+    assert advantages(algo, rewards, group)[:, 0].tolist() == pytest.approx([0.5 / (std + 1e-6), *[0] * 6])
+
+
+def test_the_best_of_a_group_is_exact_for_the_best_reward():
+    """All groups of three of four responses: the average of the sum of A log pi has the gradient of E[best reward]."""
+    rewards = torch.tensor([0.3, -1.0, 1.0, 0.9], dtype=torch.float64)
+    logits = torch.tensor([0.2, 1.0, -0.4, 0.7], dtype=torch.float64, requires_grad=True)
+    groups = torch.cartesian_prod(*[torch.arange(4)] * 3)  # (64, 3)
+    log_pi = logits.log_softmax(-1)[groups]
+    chance, group = log_pi.sum(-1).exp(), torch.arange(64).repeat_interleave(3).tolist()
+    a = advantages("grpo-passk", rewards[groups].flatten().tolist(), group)[:, 0].view(64, 3)
+    followed = (chance.detach() * (a * log_pi).sum(-1)).sum()
+    found = oracle.gradient(followed, logits)
+    meant = oracle.gradient((chance * rewards[groups].amax(-1)).sum(), logits)
+    assert meant.norm() > 0.01 and (found - meant).norm() < 1e-10 * meant.norm()
+
+
 def test_reinforce_pp_whitens_over_tokens():
     """Rewards 1 and 0 with three and one tokens: mean 0.75, unbiased std 0.5."""
     a = advantages("reinforce-pp", [1.0, 0.0], [0, 1], [[1, 1, 1], [1, 0, 0]])
@@ -70,16 +103,6 @@ def test_kl_in_the_reward_of_group_methods_is_summed():
     old, ref = torch.zeros(2, 3), torch.tensor([[-1.0, -2.0, -3.0], [0.0, 0.0, 0.0]])
     a = advantages(algo, [1.0, 1.0], [0, 0], old_log_prob=old, ref_log_prob=ref)
     assert a[:, 0].tolist() == pytest.approx([-0.6, 0.6])
-
-
-@pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
-def test_live_wire_of_kl_in_the_reward(estimator):
-    old, ref = -torch.rand(3, 3), -torch.rand(3, 3)
-    rewards, group = [1.0, 0.0, 0.4], [0, 0, 0]
-    for name in ("reinforce-pp", "rloo", "ppo", "grpo"):
-        algo = rpg.algorithm(name, kl={"type": "reward", "estimator": estimator}, beta=0.3)
-        with_kl = advantages(algo, rewards, group, old_log_prob=old, ref_log_prob=ref)
-        assert not torch.allclose(with_kl, advantages(algo, rewards, group))
 
 
 def test_gae_with_a_critic():

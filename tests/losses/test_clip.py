@@ -79,36 +79,6 @@ def test_branch_is_on_the_regularised_advantage():
     assert grad == pytest.approx(-2 * (0.1 - 0.5 * math.log(2)), abs=1e-12)
 
 
-def test_rkl_differentiable_by_hand():
-    """A = R - beta (log w + 1); the unclipped loss is w (-R + beta log w), the clipped ones -bound * A."""
-    algo = rpg_clip("rkl", "differentiable")
-    # unclipped, A = 1 - 0.5 (ln 1.2 + 1) = 0.408839: gradient -w A = -0.490607
-    value, grad, _ = one(algo, 1.2, 1.0)
-    assert value == pytest.approx(1.2 * (-1 + 0.5 * math.log(1.2)), abs=1e-12)
-    assert grad == pytest.approx(-0.4906070664, abs=1e-9)
-    # upper: value -1.28 A, and the gradient through A alone: 1.28 beta = 0.64 pulls log pi back
-    value, grad, metrics = one(algo, 1.5, 1.0)
-    assert value == pytest.approx(-1.28 * (1 - 0.5 * (math.log(1.5) + 1)), abs=1e-12)
-    assert grad == pytest.approx(0.64, abs=1e-12) and metrics["clip_fraction_upper"] == 1
-    # lower: A = -1 - 0.5 (ln 0.7 + 1) < 0: -0.8 A, gradient 0.8 beta = 0.4
-    value, grad, metrics = one(algo, 0.7, -1.0)
-    assert value == pytest.approx(0.8 * (1 + 0.5 * (math.log(0.7) + 1)), abs=1e-12)
-    assert grad == pytest.approx(0.4, abs=1e-12) and metrics["clip_fraction_lower"] == 1
-    # dual: -c A, gradient c beta = 1.5
-    value, grad, metrics = one(algo, 3.5, -1.0)
-    assert value == pytest.approx(3 * (1 + 0.5 * (math.log(3.5) + 1)), abs=1e-12)
-    assert grad == pytest.approx(1.5, abs=1e-12) and metrics["clip_fraction_dual"] == 1
-
-
-def test_fkl_and_ufkl_differentiable_clipped_gradient_by_hand():
-    """A = R + beta / w (FKL), R - beta (1 - 1/w) (UFKL): through A a clipped token keeps bound * beta / w."""
-    for divergence in ("fkl", "ufkl"):
-        algo = rpg_clip(divergence, "differentiable")
-        assert one(algo, 1.6, 1.0)[1] == pytest.approx(1.28 * 0.5 / 1.6, abs=1e-12)
-        assert one(algo, 4.0, -1.0)[1] == pytest.approx(3.0 * 0.5 / 4.0, abs=1e-12)
-        assert one(algo, 0.7, -2.0)[1] == pytest.approx(0.8 * 0.5 / 0.7, abs=1e-12)
-
-
 GRID = [
     (w, r)
     for w in (0.3, 0.7, 0.79, 0.81, 1.0, 1.27, 1.29, 2.0, 2.9, 3.1, 6.0)

@@ -79,18 +79,6 @@ def test_a_function_of_the_loss_has_its_gradient_by_the_chain_rule(style, outer)
     assert ours.allclose(exact, rtol=1e-10, atol=0) and not ours.allclose(oracle.gradient(plain, logits))
 
 
-@pytest.mark.parametrize("divergence", oracle.DIVERGENCES)
-def test_a_wrong_divergence_is_noticed(divergence):
-    """The test above can fail: each loss is far from the objectives of the other direction and of no KL."""
-    logits, log_old, log_ref, reward = oracle.policies(third=True)
-    log_pi = torch.log_softmax(logits, 0)
-    algo = rpg.algorithm(f"rpg-{divergence}", beta=0.7, clip=None)
-    ours = oracle.gradient(enumerate_loss(algo, log_pi, log_old, log_ref, reward), logits)
-    for other in ("none", "rkl" if "fkl" in divergence else "fkl"):
-        exact = -oracle.gradient(oracle.objective(other, log_pi, log_ref, reward, 0.7), logits)
-        assert (ours - exact).norm() / exact.norm() > 1e-2
-
-
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("divergence", ["ufkl", "urkl"])
 def test_mass_Z_of_unnormalised_measures(divergence, style):
@@ -131,19 +119,6 @@ def batch(rows=40, tokens=9, seed=0, third=True, scale=0.5):
 
 
 @pytest.mark.parametrize("third", [False, True])
-@pytest.mark.parametrize("ratio", ["token", "prefix", "sequence"])
-@pytest.mark.parametrize("divergence", oracle.DIVERGENCES)
-def test_pairs_agree_sample_by_sample(divergence, ratio, third):
-    data = batch(third=third)
-    grads = []
-    for style in STYLES:
-        algo = rpg.algorithm(name(divergence, style), beta=0.3, clip=None, ratio=ratio)
-        grads.append(oracle.gradient(rpg.policy_loss(algo, **data).loss, data["log_prob"]))
-    assert grads[0].abs().max() > 0
-    torch.testing.assert_close(grads[0], grads[1], rtol=1e-13, atol=1e-15)
-
-
-@pytest.mark.parametrize("third", [False, True])
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("divergence", oracle.DIVERGENCES)
 def test_every_sample_is_the_plain_formula_under_autograd(divergence, style, third):
@@ -161,42 +136,6 @@ def test_every_sample_is_the_plain_formula_under_autograd(divergence, style, thi
         divergence == "ufkl" and style == "differentiable"
     ):  # ours differs by a constant, to be zero at w = 1
         torch.testing.assert_close(out.loss, plain, rtol=1e-12, atol=1e-15)
-
-
-@pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize("divergence", ["ufkl", "urkl"])
-def test_unnormalised_terms_vanish_sample_by_sample_where_the_policy_has_not_moved(divergence, style):
-    data = batch(third=False)
-    data["log_prob"] = data["old_log_prob"].clone().requires_grad_()
-    data["advantages"] = torch.zeros_like(data["advantages"])
-    normalised = divergence[1:]
-    for kind, zero in ((divergence, True), (normalised, False)):
-        algo = rpg.algorithm(name(kind, style), beta=0.3, clip=None)
-        grad = oracle.gradient(rpg.policy_loss(algo, **data).loss, data["log_prob"])
-        assert (grad.abs().max() == 0) == zero
-
-
-@pytest.mark.parametrize("third", [False, True])
-@pytest.mark.parametrize("preset", ["paper", "released"])
-def test_live_wire(preset, third):
-    """Every declared KL term changes the gradient of the same algorithm without it."""
-    data = batch(third=third)
-    checked = 0
-    for algo in rpg.algorithms(preset).values():
-        if algo.kl.type not in ("objective", "loss"):
-            continue  # a KL in the reward is checked with the advantages
-        loud = algo.model_copy(update={"beta": 0.5})
-        if not third and loud.needs_reference:
-            data = data | {"ref_log_prob": data["old_log_prob"]}
-        with_kl = rpg.policy_loss(loud, **data).loss
-        silent = rpg.algorithm(algo.name, preset, kl="none", rewarded=True)  # neither of both is refused
-        without = rpg.policy_loss(silent, **data).loss
-        change = oracle.gradient(with_kl, data["log_prob"]) - oracle.gradient(without, data["log_prob"])
-        share = (change != 0).double().mean() / data["response_mask"].double().mean()
-        # a REINFORCE-style clip silences a token's KL too: most tokens, not all, have to move
-        assert share > 0.5, f"{algo.name} ({preset}): its KL moves {share:.0%} of the tokens"
-        checked += 1
-    assert checked >= (11 if preset == "paper" else 8)
 
 
 def test_a_reference_of_its_own_cannot_be_forgotten():

@@ -88,6 +88,9 @@ def test_sharding_into_micro_batches(case, size):
     ]
     same(whole.loss, sum(out.loss for out, _ in parts))
     same(grad, torch.cat([g for _, g in parts]))
+    assert sum(out.weight for out, _ in parts) == whole.weight == counts.tokens
+    kl = sum(out.metrics["kl_policy_to_ref"] * out.weight for out, _ in parts)
+    same(torch.tensor(kl), torch.tensor(whole.metrics["kl_policy_to_ref"] * whole.weight))
 
 
 @settings(max_examples=40, deadline=None)

@@ -104,22 +104,23 @@ def test_parts_hold_no_more_rows_and_count_on():
 
 
 def block_of(lm, device, row_of=None):
-    """One block of 70 positions, while the cache grows, with everything that may restrict a draw."""
+    """One block of 10 positions, while the cache grows, with everything that may restrict a draw."""
     engine, restriction = BlockEngine(lm), Restriction(top_k=5, top_p=0.9, min_p=0.01, min_tokens=3)
     rows, ends = torch.arange(32, device=device), torch.tensor([2, 11], device=device)
-    part = decoding._Part(engine, PROMPTS, rows // 8, 70, (2, 11), 0.7, restriction, None)
+    part = decoding._Part(engine, PROMPTS, rows // 8, 10, (2, 11), 0.7, restriction, None)
     with torch.inference_mode():
-        logits = engine.prefill(PROMPTS, 70)
+        logits = engine.prefill(PROMPTS, 10)
         engine.select(part.prompt_of)
         with Operations() as operations:
             columns, kept = part._block(
-                logits[part.prompt_of], torch.rand(32, 70, device=device), 0, 70, ends, row_of
+                logits[part.prompt_of], torch.rand(32, 10, device=device), 0, 10, ends, row_of
             )
-    assert len(columns[0]) == len(kept) == 70 and columns[0][0].device.type == device
+    assert len(columns[0]) == len(kept) == 10 and columns[0][0].device.type == device
     return operations.counts
 
 
-def test_nothing_is_looked_at_within_a_block():
+def test_nothing_is_looked_at_within_a_block(monkeypatch):
+    monkeypatch.setattr(block_decoding, "_ROOM", 4)
     counts = block_of(model(), "cpu")
     assert counts["scaled_dot_product_attention"] + counts["_scaled_dot_product_flash_attention_for_cpu"]
     assert not LOOKS & counts.keys()
@@ -135,14 +136,15 @@ def test_operations_per_token(monkeypatch):
     monkeypatch.setattr(lean, "_SMALL", 0)
     lm, per_token = model(num_hidden_layers=28), {}
     how = {"stop": (18,), "restriction": Restriction(min_tokens=64)}
-    for build in (LeanEngine, BlockEngine):
+    for build, lengths in ((LeanEngine, (17, 25)), (BlockEngine, (33, 65))):
         counts = []
-        for tokens in (33, 65):
+        for tokens in lengths:
             with Operations() as operations:
                 sampled(build(lm), [[1, 5], [1, 7]], 4, tokens, **how)
             looks = sum(operations.counts[name] for name in LOOKS)
             counts.append((operations.counts.total(), looks))
-        per_token[build] = [(long - short) / 32 for short, long in zip(*counts, strict=True)]
+        more = lengths[1] - lengths[0]
+        per_token[build] = [(long - short) / more for short, long in zip(*counts, strict=True)]
     (operations, looks), (before, looks_before) = per_token[BlockEngine], per_token[LeanEngine]
     print(
         f"operations of a token: {operations:.0f}, looks {looks:.2f}; with shared rows {before:.0f}, {looks_before:.1f}"

@@ -36,8 +36,8 @@ def test_a_tokenizer_of_characters_loses_nothing(tmp_path):
 def test_stage_one_learns_and_stage_two_mostly_hides_it(tmp_path):
     """One operation only, so that it takes seconds; the default task is measured in docs/trainer.md."""
     lines = []
-    rates = {"learning_rate": 5e-3, "behaviour_learning_rate": 1e-3}
-    start = rates | {"target_accuracy": 0.9, "behaviour_steps": 100}
+    rates = {"learning_rate": 5e-3, "behaviour_learning_rate": 1e-3, "batch_size": 16}
+    start = rates | {"target_accuracy": 0.9, "consolidation_steps": 20, "behaviour_steps": 60}
     spec = make_spec(model={"hidden_size": 64, "warm_start": start})
     one = {"tiers": {"one": 1}, "train_problems": 100}
     spec = spec.model_copy(update={"task": spec.task.model_copy(update=one)})

@@ -11,7 +11,6 @@ import httpx
 import psutil
 
 from benchmarks.trivial import SECONDS, SWEEP
-from flows.machine.programs import FORKED
 from rpg.store import Layout
 from tests.waiting import HANG, ended, until
 
@@ -137,18 +136,9 @@ class Served:
         until(lambda: self.state(run)[0] in ("RUNNING", "PENDING"), "the retry", pause=0.3)
 
     def trainers(self):
-        me = psutil.Process(self.process.pid)
-        trainers = {"rpg.backends.local", "benchmarks.trivial.train"}
-        return [
-            p for p in me.children(recursive=True) if trainers & set(words_of(p)) or is_forked_training(p)
-        ]
-
-
-def is_forked_training(process):
-    try:
-        return process.name() == FORKED["rpg.backends.local"].title
-    except psutil.Error:
-        return False
+        """The processes of trainings that are made up."""
+        children = psutil.Process(self.process.pid).children(recursive=True)
+        return [child for child in children if "benchmarks.trivial.train" in words_of(child)]
 
 
 def words_of(process):

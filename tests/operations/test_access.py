@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -13,19 +12,16 @@ import httpx
 import pytest
 import uvicorn
 
-from benchmarks.browser import CHROMIUM, FLAGS
 from flows.serve.services import secret_file, secret_of
 from rpg import web
 from rpg.config.errors import ConfigError
 from rpg.store import StoreError
-from rpg.web import HEALTH, LOGOUT, SESSION_SECONDS, AccessControl, Address
-from tests.operations.serving import ROOT, Served, free_port
-from tests.waiting import HANG, until
+from rpg.web import LOGOUT, SESSION_SECONDS, AccessControl, Address
+from tests.operations.serving import free_port
+from tests.waiting import until
 
 PUBLIC = "https://lab.example/rpg"
 SECRET = "anna:correct horse"
-PATH = f"{os.environ['PATH']}:/usr/sbin"
-PROXIES = [name for name in ("nginx", "caddy") if shutil.which(name, path=PATH)]
 
 
 async def inner(scope, receive, send):
@@ -183,33 +179,6 @@ def test_where_the_password_comes_from(tmp_path):
         secret_of(tmp_path, True, {})
 
 
-@pytest.fixture(scope="module")
-def locked(tmp_path_factory):
-    one = Served(tmp_path_factory.mktemp("locked"), secret=SECRET)
-    try:
-        yield one
-    finally:
-        one.stop()
-
-
-@pytest.mark.long
-def test_with_auth_a_sweep_runs_and_nobody_else_gets_in(locked):
-    run = locked.run_id("sweep", config="own/trivial")
-    assert locked.finished(run)[0] == "COMPLETED", "server, worker and flow run know the password"
-    for page in (f"{locked.ui}/api/deployments/filter", f"{locked.dashboard}/"):
-        assert httpx.post(page, json={}, timeout=60).status_code == 401
-    for name in ("rebound.example", f"rebound.example:{locked.dashboard_port}"):
-        assert httpx.get(locked.dashboard, headers={"host": name}, timeout=60).status_code == 400
-    opened = httpx.get(f"{locked.dashboard}/overview", auth=tuple(SECRET.split(":")), timeout=60)
-    assert opened.status_code == 200
-    words = [word for process in locked.family() for word in process.cmdline()]
-    assert not any("horse" in word for word in words), "not in the process list"
-    said = locked.log.read_text()
-    assert "horse" not in said and "with the password" in said
-    logs = (locked.home / "serve").glob("*.log")
-    assert not any("horse" in path.read_text(errors="replace") for path in logs)
-
-
 @pytest.mark.slow
 def test_without_auth_it_says_what_that_means(served):
     assert "anyone with an account on this machine can start runs here" in served.log.read_text()
@@ -227,126 +196,3 @@ def test_a_password_of_the_wrong_form_is_a_sentence(tmp_path):
     )  # fmt: skip
     assert done.returncode == 2 and "RPG_AUTH: expected user:password" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here (Debian: apt-get install chromium)")
-def test_in_a_browser_the_dashboard_asks_works_and_cannot_be_rebound(tmp_path):
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    port = free_port()
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "RPG_HOME": str(tmp_path), "RPG_AUTH": SECRET}
-    command = [sys.executable, "-m", "dashboard", "127.0.0.1", str(port)]
-    server = subprocess.Popen(command, env=environment)
-    try:
-        page = f"http://127.0.0.1:{port}{HEALTH}"
-        until(lambda: _answers(page), "the dashboard", lambda: server.poll() is not None)
-        with playwright.sync_playwright() as runner:
-            rebinding = [*FLAGS, "--host-resolver-rules=MAP rebound.example 127.0.0.1"]
-            browser = runner.chromium.launch(executable_path=CHROMIUM, args=rebinding)
-            user, password = SECRET.split(":")
-            tab = browser.new_page(http_credentials={"username": user, "password": password})
-            tab.set_default_timeout(1000 * HANG)
-            tab.goto(f"http://127.0.0.1:{port}/")
-            tab.get_by_text("No results in").wait_for()  # it came by the websocket
-            stranger = browser.new_page()
-            with pytest.raises(playwright.Error, match="ERR_INVALID_AUTH_CREDENTIALS"):
-                stranger.goto(f"http://localhost:{port}/")
-            rebound = browser.new_page()
-            rebound.goto(f"http://rebound.example:{port}/")
-            rebound.get_by_text("does not answer to that host name").wait_for()
-            browser.close()
-    finally:
-        server.kill()
-        server.wait()
-
-
-def filled_in(file, values):
-    """A documented configuration of a proxy, with the values of this machine."""
-    text = (ROOT / "docs/proxy" / file).read_text()
-    for documented, here in values.items():
-        assert documented in text, documented
-        text = text.replace(documented, here)
-    return text
-
-
-def nginx(folder, port, backends, certificate, key):
-    """The command that starts it with the documented configuration."""
-    ours = {
-        "listen 443": f"listen 127.0.0.1:{port}", "/etc/ssl/lab.example.org.pem": str(certificate),
-        "/etc/ssl/lab.example.org.key": str(key), "lab.example.org;": "localhost;",
-    }  # fmt: skip
-    site = filled_in("nginx.conf", backends | ours)
-    for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"):
-        site = f"{name}_temp_path {folder}/{name};\n{site}"
-    whole = f"pid {folder}/pid; error_log stderr; daemon off; events {{}} http {{ access_log off;\n{site}}}"
-    (folder / "nginx.conf").write_text(whole)
-    return ["nginx", "-c", str(folder / "nginx.conf"), "-e", "stderr"]
-
-
-def caddy(folder, port, backends, certificate, key):
-    """As `nginx`. With the name of a real host it fetches a certificate itself."""
-    here = f"https://localhost:{port} {{\n\tbind 127.0.0.1\n\ttls {certificate} {key}"
-    site = filled_in("Caddyfile", backends | {"lab.example.org {": here})
-    (folder / "Caddyfile").write_text(f"{{\n\tadmin off\n\tauto_https disable_redirects\n}}\n{site}")
-    return ["caddy", "run", "--config", str(folder / "Caddyfile"), "--adapter", "caddyfile"]
-
-
-@pytest.mark.long
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here (Debian: apt-get install chromium)")
-@pytest.mark.skipif(not PROXIES, reason="no proxy here (Debian: apt-get install nginx-light caddy)")
-def test_behind_a_proxy_with_tls_and_a_path_both_sites_work_as_documented(tmp_path):
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    port = free_port()
-    served = Served(tmp_path / "served", secret=SECRET, public=f"https://localhost:{port}/rpg")
-    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
-         "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True,
-    )  # fmt: skip
-    backends = {
-        "127.0.0.1:4200": f"127.0.0.1:{served.port}", "127.0.0.1:8501": f"127.0.0.1:{served.dashboard_port}"
-    }  # fmt: skip
-    try:
-        assert f"https://localhost:{port}/rpg/dashboard" in served.log.read_text()
-        for name in PROXIES:
-            command = {"nginx": nginx, "caddy": caddy}[name](tmp_path, port, backends, certificate, key)
-            proxy = subprocess.Popen(command, env={**os.environ, "HOME": str(tmp_path), "PATH": PATH})
-            try:
-                until(lambda: _answers(f"https://localhost:{port}/rpg/dashboard{HEALTH}"), name)
-                with playwright.sync_playwright() as runner:
-                    both_sites_work(
-                        runner.chromium.launch(executable_path=CHROMIUM, args=FLAGS), port, playwright.Error
-                    )
-            finally:
-                proxy.terminate()
-                proxy.wait()
-    finally:
-        served.stop()
-
-
-def both_sites_work(browser, port, error):
-    user, password = SECRET.split(":")
-    trusting = {"ignore_https_errors": True}
-    inside = browser.new_context(http_credentials={"username": user, "password": password}, **trusting)
-    tab = inside.new_page()
-    tab.set_default_timeout(1000 * HANG)
-    tab.goto(f"https://localhost:{port}/rpg/dashboard/nightly")
-    tab.get_by_text("No results in").first.wait_for()  # it came by the websocket
-    assert [cookie["name"] for cookie in inside.cookies() if "rpg" in cookie["name"]] == ["__Host-rpg"]
-    tab.goto(f"https://localhost:{port}/rpg/prefect/deployments")
-    tab.get_by_placeholder("admin:pass").fill(SECRET)
-    tab.get_by_role("button", name="Login").click()
-    tab.get_by_text("nightly").first.wait_for()
-    outside = browser.new_context(**trusting)
-    refused = outside.request.get(f"https://localhost:{port}/rpg/prefect/api/flows/count")
-    assert refused.status in (401, 405)
-    with pytest.raises(error, match="ERR_INVALID_AUTH_CREDENTIALS"):
-        outside.new_page().goto(f"https://localhost:{port}/rpg/dashboard")
-    browser.close()
-
-
-def _answers(url):
-    try:
-        return httpx.get(url, timeout=60, verify=False).status_code == 200
-    except httpx.HTTPError:
-        return False

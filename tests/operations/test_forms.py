@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from flows.serve import forms
-from flows.serve.form_sizes import choices, cost_line
+from flows.serve.form_sizes import choices, described
 from rpg.config.errors import ConfigError
 from rpg.config.shipped import SHIPPED
 from rpg.config.sweep_spec import load_sweep
@@ -57,15 +57,15 @@ def test_the_form_says_how_many_runs_a_file_has_and_what_they_take(where, tmp_pa
     (where.own / "broken.yaml").write_text("name: [")
     nothing = Measured({})
     layout = Layout.at(tmp_path)
-    line = cost_line(SHIPPED / "sweeps" / "quickstart.yaml", nothing, layout)
+    line = described(SHIPPED / "sweeps" / "quickstart.yaml", nothing, layout)[-1]
     assert re.fullmatch(r"21 runs, 1,260 optimizer steps, finds \d+ points", line)
     spec = load_sweep(SHIPPED / "sweeps" / "quickstart.yaml", {}, lambda spec: "").runs[0].spec
     known = Measured({size(spec.model_dump(mode="json")): [1.0, 2.0, 3.0]})
-    line = cost_line(SHIPPED / "sweeps" / "quickstart.yaml", known, layout)
+    line = described(SHIPPED / "sweeps" / "quickstart.yaml", known, layout)[-1]
     assert re.search(r", about 11 min, finds \d+ points$", line), line  # 21 x 15 steps x 2 s
-    assert cost_line(where.own / "mine.yaml", nothing, layout).startswith("1 run, ")
-    assert cost_line(where.own / "broken.yaml", nothing, layout) == "has a mistake"
-    assert "GPU hours, calculated" in cost_line(SHIPPED / "paper" / "table6.yaml", nothing, layout)
+    assert described(where.own / "mine.yaml", nothing, layout)[-1].startswith("1 run, ")
+    assert described(where.own / "broken.yaml", nothing, layout)[-1] == "has a mistake"
+    assert "GPU hours, calculated" in described(SHIPPED / "paper" / "table6.yaml", nothing, layout)[-1]
 
 
 def test_sweeps_are_listed_small_ones_first_and_gpus_last_with_questions_and_times(where, tmp_path):
@@ -158,23 +158,6 @@ def test_a_night_reaches_nothing_outside_either(where, tmp_path):
         forms.nightly(where, "own/mine")
 
 
-@pytest.mark.parametrize(
-    "override",
-    [
-        "model={type: pretrained, path: /etc}",
-        "model={type: pretrained, path: ../../../../etc}",
-        "model={type: pretrained, path: ~/.ssh}",
-        "task={type: file, train: /etc/passwd, benchmarks: {x: /etc/shadow}}",
-        "task={type: math, train: /etc/passwd}",
-        "task={type: math, train: x.jsonl, data: /root}",
-        "task={type: math, train: x.jsonl, benchmarks: [/etc/evil.yaml]}",
-    ],
-)
-def test_no_path_outside_the_allowed_folders(where, override):
-    with pytest.raises(ConfigError, match="outside the folders that may be used from here"):
-        forms.sweep(where, "quickstart", overrides=override)
-
-
 def test_a_link_or_an_include_does_not_lead_outside(where, tmp_path):
     (tmp_path / "secret").mkdir()
     (tmp_path / "secret" / "run.yaml").write_text("task: {type: chain}\n")
@@ -192,24 +175,6 @@ def test_a_link_or_an_include_does_not_lead_outside(where, tmp_path):
     (where.own / "set.yaml").write_text("source: {path: /etc/passwd}\n")
     with pytest.raises(ConfigError, match="outside"):
         forms.sweep(where, "quickstart", overrides=f"task={{type: math, train: {where.own}/set.yaml}}")
-
-
-@pytest.mark.parametrize(
-    "override",
-    [
-        "training.steps=!!python/object/apply:os.system ['touch {flag}']",
-        "training.steps=$(touch {flag})",
-        "training.steps=`touch {flag}`",
-        "seed=0; touch {flag}",
-        "--home=/tmp",
-        "__class__=x",
-    ],
-)
-def test_nothing_is_executed_and_the_reason_is_said(where, tmp_path, override):
-    flag = tmp_path / "flag"
-    with pytest.raises(ConfigError):
-        forms.sweep(where, "quickstart", overrides=override.replace("{flag}", str(flag)))
-    assert not flag.exists()
 
 
 @pytest.mark.parametrize(
@@ -243,28 +208,6 @@ def test_an_evaluation_is_of_a_known_checkpoint_on_known_benchmarks(where, tmp_p
             forms.evaluate(where, bad, ["aime24"], **kind)
     with pytest.raises(ConfigError, match="did you mean 'aime2"):
         forms.evaluate(where, "Qwen/Qwen3-0.6B", ["aime42"], **kind)
-
-
-@pytest.mark.parametrize(
-    ("override", "field"),
-    [
-        ("model.hidden_size=100000000", "model: parameters"),
-        ("model.layers=100000000", "model: parameters"),
-        ("rollout.group_size=1000000000", "prompts_per_step x rollout.group_size"),
-        (
-            "model.max_positions=2000000000\nrollout.max_response_tokens=1000000000",
-            "rollout.max_response_tokens",
-        ),
-        ("evaluation.samples_per_problem=1000000000", "evaluation.samples_per_problem"),
-        ("training.steps=1000000000000", "training.steps"),
-        ("evaluation.place={type: ray, address: 'ray://10.0.0.1:10001'}", "evaluation.place.address"),
-        ("evaluation.place={type: ray, workers: 1000000}", "evaluation.place.workers"),
-    ],
-)
-def test_a_form_cannot_ask_for_more_than_the_server_allows(where, override, field):
-    with pytest.raises(ConfigError) as refused:
-        forms.sweep(where, "quickstart", overrides=override)
-    assert field in str(refused.value) and "limits.yaml" in str(refused.value), refused.value
 
 
 def test_the_limits_are_the_servers_and_what_ships_is_within_them(where):
@@ -309,11 +252,26 @@ def test_a_reward_function_comes_from_the_folder_of_who_serves_and_from_nowhere_
 
 GPU = "backend={type: verl, device: cuda, rollout: {type: vllm}}\nmodel={type: pretrained, path: Qwen/Qwen3-0.6B}\n"
 VERL = f"{GPU}backend.verl="
-
-
-@pytest.mark.parametrize(
-    "override",
-    [
+CODE = r"is (code|not known to be .*), and only comes from a file in \$RPG_CONFIGS"
+REFUSED = {
+    "outside the folders that may be used from here": (
+        "model={type: pretrained, path: /etc}",
+        "model={type: pretrained, path: ../../../../etc}",
+        "model={type: pretrained, path: ~/.ssh}",
+        "task={type: file, train: /etc/passwd, benchmarks: {x: /etc/shadow}}",
+        "task={type: math, train: /etc/passwd}",
+        "task={type: math, train: x.jsonl, data: /root}",
+        "task={type: math, train: x.jsonl, benchmarks: [/etc/evil.yaml]}",
+    ),
+    ".": (  # nothing is executed, whatever the reason is
+        "training.steps=!!python/object/apply:os.system ['touch {flag}']",
+        "training.steps=$(touch {flag})",
+        "training.steps=`touch {flag}`",
+        "seed=0; touch {flag}",
+        "--home=/tmp",
+        "__class__=x",
+    ),
+    CODE: (
         "reward={type: python, function: 'os:system'}",
         "reward.function=os:system",
         "reward.beside=/tmp",  # from where the function that a trusted file names would be read
@@ -331,23 +289,36 @@ VERL = f"{GPU}backend.verl="
         VERL + "{+actor_rollout_ref.rollout.engine_kwargs.vllm.worker_cls: evil}",
         VERL + "{actor_rollout_ref.rollout.agent.agent_loop_config_path: /tmp/evil.yaml}",
         VERL.removesuffix("=") + ".actor_rollout_ref.model.external_lib=evil",
-    ],
-)
-def test_a_form_cannot_name_code(where, override):
-    with pytest.raises(
-        ConfigError, match=r"is (code|not known to be .*), and only comes from a file in \$RPG_CONFIGS"
-    ):
-        forms.sweep(where, "quickstart", overrides=override)
+    ),
+    r"track.* may not be named from here; the server's limit .*limits\.yaml": (
+        "track=tensorboard",
+        "track={type: mlflow, uri: 'http://10.0.0.1'}",
+        "track=[wandb]",
+    ),
+    r"model: parameters.*limits\.yaml": ("model.hidden_size=100000000", "model.layers=100000000"),
+    r"prompts_per_step x rollout\.group_size.*limits\.yaml": ("rollout.group_size=1000000000",),
+    r"rollout\.max_response_tokens.*limits\.yaml": (
+        "model.max_positions=2000000000\nrollout.max_response_tokens=1000000000",
+    ),
+    r"evaluation\.samples_per_problem.*limits\.yaml": ("evaluation.samples_per_problem=1000000000",),
+    r"training\.steps.*limits\.yaml": ("training.steps=1000000000000",),
+    r"evaluation\.place\.\w+.*limits\.yaml": (
+        "evaluation.place={type: ray, address: 'ray://10.0.0.1:10001'}",
+        "evaluation.place={type: ray, workers: 1000000}",
+    ),
+}
+"""Why a form refuses an override -> the overrides: paths elsewhere, code, other machines, more than the server allows."""
 
 
 @pytest.mark.parametrize(
-    "line", ["track=tensorboard", "track={type: mlflow, uri: 'http://10.0.0.1'}", "track=[wandb]"]
+    ("reason", "override"),
+    [(reason, override) for reason, overrides in REFUSED.items() for override in overrides],
 )
-def test_a_form_cannot_send_numbers_elsewhere(where, line):
-    with pytest.raises(
-        ConfigError, match=r"track.* may not be named from here; the server's limit .*limits\.yaml"
-    ):
-        forms.sweep(where, "quickstart", overrides=line)
+def test_an_override_is_refused_with_the_reason(where, tmp_path, reason, override):
+    flag = tmp_path / "flag"
+    with pytest.raises(ConfigError, match=reason):
+        forms.sweep(where, "quickstart", overrides=override.replace("{flag}", str(flag)))
+    assert not flag.exists()
 
 
 def test_verl_s_numbers_may_be_set_and_code_comes_from_whoever_serves(where, tmp_path):

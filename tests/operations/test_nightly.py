@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import math
+import sys
 
 import pytest
 
@@ -13,6 +14,8 @@ from flows import nightly
 from flows.nightly import forget, run_night
 from flows.sweep.conductor import register
 from flows.sweep.evaluation import mark_done
+from rpg.cli import main
+from rpg.config.errors import ConfigError
 from rpg.report.nightly_bands import ENOUGH, NIGHTS, band, compare, markdown
 from rpg.store import Layout, locks
 from rpg.store.draws import Draw, Draws, Key
@@ -87,7 +90,7 @@ def test_a_night_draws_its_samples_anew_though_its_models_are_those_of_the_night
 
 
 @pytest.mark.slow
-def test_a_night_of_several_sweeps_needs_no_server_that_somebody_else_runs(tmp_path):
+def test_a_night_of_several_sweeps_needs_no_server_that_somebody_else_runs(tmp_path, monkeypatch, capsys):
     (tmp_path / "nights").mkdir()
     for name in ("first", "second"):
         text = SWEEP.format(name=name, steps=2, every=2, seeds=[0])
@@ -99,11 +102,12 @@ def test_a_night_of_several_sweeps_needs_no_server_that_somebody_else_runs(tmp_p
     folders = [f for name in Layout.at(home).sweeps() for f in Layout.at(home).run_folders(name)]
     assert [folder.state() for folder in folders] == ["done", "done"]
 
-    with locks.take(home / "nightly" / "nights" / ".lock"):
-        left_out = rpg(tmp_path, "nightly", "nights", module=TRIVIAL, home=home)
-    assert left_out.returncode == 0 and "the previous night is still running" in left_out.stdout
-    refused = rpg(tmp_path, "nightly", "accept", "nights", home=home)
-    assert refused.returncode == 2 and "--why: say in a sentence" in refused.stderr, refused.stderr
+    monkeypatch.setattr(sys, "argv", ["rpg", "nightly", str(tmp_path / "nights"), "--home", str(home)])
+    with locks.take(home / "nightly" / "nights" / ".lock"), pytest.raises(SystemExit) as end:
+        main()
+    assert not end.value.code and "the previous night is still running" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match="--why: say in a sentence"):
+        nightly.accept(Layout.at(home), tmp_path / "nights", "")
 
 
 def test_a_sweep_whose_back_end_is_not_installed_is_left_out_and_red_if_it_was_there_before(

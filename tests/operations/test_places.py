@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import subprocess
-import sys
 import time
 
 import pytest
@@ -13,11 +12,14 @@ from flows.monitor import Watch
 from flows.prefect.reconcile import reconcile
 from flows.sweep.conductor import SweepBusy, sweep_lock
 from flows.sweep.sharing import Claims
+from rpg.config.sweep_spec import load_sweep
 from rpg.processes import end_descendants, end_orphans
 from rpg.store import Layout, StoreError, locks
 from rpg.store.run_writer import claim_run, release_run, write_manifest
+from rpg.tasks.preparation import data_digest
 from tests.operations.serving import ROOT, SMALL
 from tests.places import in_container, namespaces, on_host, python, without_flock
+from tests.real_sweep import TRIVIAL, start
 from tests.waiting import HANG, until
 
 pytestmark = namespaces
@@ -162,7 +164,7 @@ def test_one_host_conducts_a_sweep_with_and_without_locks_that_reach_the_other(t
 
 def test_of_two_hosts_without_locks_one_keeps_a_run(tmp_path):
     path = without_flock(tmp_path / "site")
-    for number in range(4):
+    for number in range(2):
         folder = Layout.at(tmp_path).run("s", f"r{number}")
         folder.path.mkdir(parents=True)
         with contextlib.ExitStack() as stack:
@@ -177,23 +179,17 @@ def test_of_two_hosts_without_locks_one_keeps_a_run(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_sweep_waits_for_the_run_of_another_host_and_then_does_it(tmp_path):
+def test_a_sweep_waits_for_the_run_of_another_host_and_then_does_it(tmp_path, prefect):
     (tmp_path / "small.yaml").write_text(SMALL)
-    shown = subprocess.run(
-        [sys.executable, "-m", "rpg", "show", "small.yaml", "--json"], cwd=tmp_path, capture_output=True, text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True,
-    )  # fmt: skip
+    [run, _] = load_sweep(tmp_path / "small.yaml", {}, data_digest).runs
     layout = Layout.at(tmp_path / "data")
-    folder = layout.run("small", json.loads(shown.stdout)["runs"][0]["run"])
+    folder = layout.run("small", run.folder)
     folder.path.mkdir(parents=True)
-    log = tmp_path / "sweep.log"
+    log = tmp_path / "data.log"
     worker = python(WORKER, folder.path, tmp_path / "go")
-    with started(on_host("gpu-node-7", tmp_path / "boot", *worker)), log.open("wb") as output:
+    with started(on_host("gpu-node-7", tmp_path / "boot", *worker)):
         lease = folder.lease()
-        sweep = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.trivial", "sweep", "small.yaml", "--home", "data", "-w", "1"], cwd=tmp_path,
-            stdout=output, stderr=output, env={**os.environ, "PYTHONPATH": str(ROOT)}, start_new_session=True,
-        )  # fmt: skip
+        sweep = start(tmp_path, "sweep", "small.yaml", "-w", "1", home=layout.home, module=TRIVIAL, **prefect)
         try:
             other = until(
                 lambda: [r for r in layout.run_folders("small") if r.name != folder.name and r.attempts()],

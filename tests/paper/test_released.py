@@ -1,7 +1,7 @@
 """The 60 released launch scripts, rendered through our configurations and compared key by key.
 
-Every key of the scripts is in exactly one of the lists below, every key we set is accounted for, and wherever the two
-sides are meant to differ both values are written down: a change of either is a failure here.
+Every key of the scripts is in RENAMED or in exactly one list of released_keys.yaml, every key we set is accounted for, and
+wherever the two sides are meant to differ both values are written down: a change of either is a failure here.
 """
 
 import importlib.util
@@ -11,8 +11,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 
-from rpg.backends.verl.overrides import ENDLESS_EPOCHS, Paths, plan
+from rpg.backends.verl.overrides import Paths, plan
 from rpg.config.load import parse_yaml
 from rpg.config.sweep_spec import load_sweep
 
@@ -55,37 +56,8 @@ class Rendered:
         return here
 
 
-# Under the same name in verl 0.9.1.
-SAME = [
-    *(
-        f"{ACTOR}.{key}"
-        for key in (
-            "entropy_coeff", "fsdp_config.fsdp_size", "fsdp_config.optimizer_offload", "fsdp_config.param_offload",
-            "optim.lr", "optim.weight_decay", "ppo_max_token_len_per_gpu", "ppo_micro_batch_size",
-            "ppo_mini_batch_size", "ulysses_sequence_parallel_size", "use_dynamic_bsz",
-        )
-    ),
-    f"{MODEL}.path", f"{MODEL}.enable_gradient_checkpointing", f"{MODEL}.use_remove_padding",
-    *(
-        f"{REF}.{key}"
-        for key in (
-            "fsdp_config.param_offload", "log_prob_max_token_len_per_gpu", "log_prob_micro_batch_size",
-            "log_prob_use_dynamic_bsz", "ulysses_sequence_parallel_size",
-        )
-    ),
-    *(
-        f"{ROLLOUT}.{key}"
-        for key in (
-            "enable_chunked_prefill", "enforce_eager", "log_prob_max_token_len_per_gpu",
-            "log_prob_micro_batch_size", "log_prob_use_dynamic_bsz", "max_num_batched_tokens", "n", "temperature",
-            "tensor_model_parallel_size", "top_k", "top_p", "val_kwargs.do_sample", "val_kwargs.n",
-            "val_kwargs.temperature", "val_kwargs.top_k", "val_kwargs.top_p",
-        )
-    ),
-    "data.max_prompt_length", "data.max_response_length", "data.prompt_key", "data.train_batch_size",
-    "trainer.n_gpus_per_node", "trainer.nnodes", "trainer.save_freq",
-]  # fmt: skip
-
+KEYS = yaml.safe_load(Path(__file__).with_name("released_keys.yaml").read_text())
+SAME, DROPPED, DIFFERENT = KEYS["same"], KEYS["dropped"], KEYS["different"]
 
 NOT_READ = object()
 """Any value is right: the released code does not look at it in such a run."""
@@ -155,66 +127,6 @@ RENAMED = {
     "reward_model.overlong_buffer.penalty_factor": _overlong(lambda r, o: o["factor"]),
     "trainer.test_freq": lambda r: r["rpg.save_steps"][0],
     "trainer.val_before_train": lambda r: r.spec.eval_steps()[0] == 0,
-}
-
-# Released key -> the values it has there, and why there is nothing like it here.
-DROPPED = {
-    f"{MODEL}.override_config.attention_dropout": ((0,), "the value in these models anyway"),
-    f"{MODEL}.override_config.embd_pdrop": ((0,), "no such setting in Qwen models"),
-    f"{MODEL}.override_config.resid_pdrop": ((0,), "no such setting in Qwen models"),
-    "algorithm.filter_groups.metric": (
-        ("acc",),
-        "groups are kept if their rewards differ: with this reward, if they have right and wrong answers",
-    ),
-    "reward_model.reward_manager": (("rpg",), "the back end has its own reward function"),
-    "critic.optim.optim_type": (("adamw", "schedulefree"), "no run has a critic"),
-    "data.gen_batch_size": (
-        (1536, 512),
-        "refills draw as many prompts as the share of useful groups so far suggests",
-    ),
-    "algorithm.use_kl_in_reward": (
-        (True, False),
-        "its weight is 0, except in one script: algorithm.kl_ctrl.kl_coef",
-    ),
-}
-
-# Released key -> the values it has there, ours, and why.
-DIFFERENT = {
-    f"{ROLLOUT}.free_cache_engine": (
-        (False,),
-        True,
-        "the update needs the memory of vLLM's cache",
-    ),
-    f"{ROLLOUT}.gpu_memory_utilization": (
-        (0.85,),
-        0.7,
-        "beside vLLM, a GPU holds weights and moments in float32 (11 GB for 7B on 8 GPUs)",
-    ),
-    "algorithm.kl_ctrl.kl_coef": (
-        (0.0, 1e-4),
-        0.001,  # verl's default; nothing reads it, because use_kl_in_reward stays False
-        "1e-4 in rpg_7b_rkl1e-4_rf: w (log w + 1) at w = 1, so each token costs 1e-4: a length penalty, not a KL",
-    ),
-    "data.truncation": (
-        ("left",),
-        "error",
-        "verl 0.9.1 cuts a prompt at its beginning regardless of this setting",
-    ),
-    "trainer.max_actor_ckpt_to_keep": (
-        (1,),
-        None,
-        "the run folder keeps the newest, and those still to be evaluated",
-    ),
-    "trainer.resume_mode": (
-        ("auto",),
-        "disable",
-        "the launcher names the checkpoint from which a run continues",
-    ),
-    "trainer.total_epochs": (
-        (2,),
-        ENDLESS_EPOCHS,
-        "a run ends after 400 steps; the released file repeats its rows",
-    ),
 }
 
 SCHEDULE_FREE = {"optimizer_impl": "schedulefree", "optimizer": "AdamWScheduleFree"}
@@ -322,11 +234,9 @@ def test_every_released_script_is_one_of_our_runs():
 def test_every_key_of_the_scripts_is_accounted_for_once():
     lists = [*SAME, *RENAMED, *DROPPED, *DIFFERENT]
     assert sorted(lists) == sorted(key for key in next(iter(scripts().values())))
-    for key, (values, _) in DROPPED.items():
-        assert {script[key] for script in scripts().values()} == set(values), key
-    for key, (values, mine, _) in DIFFERENT.items():
-        assert {script[key] for script in scripts().values()} == set(values), key
-        assert all(r[key] == mine for r in runs()), key
+    for key, other in {**DROPPED, **DIFFERENT}.items():
+        assert {script[key] for script in scripts().values()} == set(other["released"]), key
+        assert "ours" not in other or all(r[key] == other["ours"] for r in runs()), key
 
 
 @needs_scripts
@@ -357,6 +267,7 @@ def test_the_differences_are_told_to_users():
     assert f"{len(SAME) + len(RENAMED)} keys are the same" in text
     table = text[text.index("| key | released |") :].split("\n\n")[0].splitlines()[2:]
     assert sorted(line.split("`")[1] for line in table) == sorted([*DROPPED, *DIFFERENT])
-    for key, (values, *_, why) in {**DROPPED, **DIFFERENT}.items():
-        [row] = [line for line in table if line.startswith(f"| `{key}` | {', '.join(map(str, values))} |")]
-        assert why in row
+    for key, other in {**DROPPED, **DIFFERENT}.items():
+        start = f"| `{key}` | {', '.join(map(str, other['released']))} |"
+        [row] = [line for line in table if line.startswith(start)]
+        assert other["because"] in row

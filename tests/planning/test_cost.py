@@ -7,9 +7,8 @@ from rpg.planning.cost import measured
 
 
 def finished(spec, seconds):
-    return SimpleNamespace(
-        read_done=lambda: {"seconds": seconds}, read_manifest=lambda: {"spec": spec, "steps": 10}
-    )
+    manifest = {"spec": spec, "steps": 10}
+    return SimpleNamespace(read_done=lambda: {"seconds": seconds}, read_manifest=lambda: manifest)
 
 
 def test_runs_that_are_older_than_a_field_tell_their_time():

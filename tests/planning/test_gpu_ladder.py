@@ -1,9 +1,7 @@
 """What fits which GPU: the shipped ladder, `rpg show --gpu`, and sizes of models by hub id."""
 
 import json
-import os
-import subprocess
-import sys
+import re
 from pathlib import Path
 
 import pytest
@@ -26,12 +24,6 @@ PUBLISHED = {  # billions of parameters, as the models' cards say
 }  # fmt: skip
 
 
-def show(tmp_path, file, *words):
-    command = [sys.executable, "-m", "rpg", "show", str(file), *words, "--home", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "COLUMNS": "400"})
-    return done.returncode, done.stdout + done.stderr
-
-
 @pytest.mark.parametrize("file", LADDER, ids=lambda path: path.stem)
 def test_each_rung_fits_its_gpu(file):
     (run,) = load_file(file, {}, lambda spec: "").runs
@@ -41,17 +33,22 @@ def test_each_rung_fits_its_gpu(file):
     assert f"show gpu/{file.stem} --gpu " in file.read_text().splitlines()[0]
 
 
-def test_show_says_what_fits_and_the_nearest_change_that_would(tmp_path):
+def test_show_says_what_fits_and_the_nearest_change_that_would(command_line, tmp_path):
+    def show(*words):
+        code, out, errors = command_line("show", *words, "--home", tmp_path)
+        return code, f"{' '.join(out.split())} {errors}"
+
     small, large = (LADDER[0].with_name(name) for name in ("16gb.yaml", "24gb.yaml"))
-    code, text = show(tmp_path, large, "--gpu", "rtx-4090")
+    code, text = show(large, "--gpu", "rtx-4090")
     assert code == 0 and "fits into rtx-4090; about" in text and "does not fit" not in text
     assert f"sizes of Qwen/Qwen3-1.7B from {TABLE}" in text
     options = ("--gpu", "12GB", "--set", "backend.gradient_checkpointing=false")
-    code, text = show(tmp_path, small, *options)
+    code, text = show(small, *options)
     assert code == 0 and "! does not fit into a GPU with 12 GB; fits with --set " in text
-    code, text = show(tmp_path, small, *options[:2], *text.split("fits with ")[1].splitlines()[0].split())
+    change = re.findall(r"--set \S+", text.split("fits with ")[1])
+    code, text = show(small, *options[:2], *" ".join(change).split())
     assert code == 0 and "does not fit" not in text and "fits into a GPU with 12 GB" in text
-    code, text = show(tmp_path, small, "--gpu", "rtx-9999")
+    code, text = show(small, "--gpu", "rtx-9999")
     assert code == 2 and "rtx-9999" in text and "rtx-4090" in text and "Traceback" not in text
 
 

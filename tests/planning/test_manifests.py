@@ -3,13 +3,11 @@
 import json
 import shlex
 import subprocess
-import sys
 
 import pytest
 import yaml
 
 from flows.machine.slurm_queue import JOB_SCRIPT
-from rpg.cli import main
 from rpg.config.backend import LocalBackend, VerlBackend
 from rpg.config.load import parse_assignments
 from rpg.config.sweep_spec import load_file
@@ -19,11 +17,8 @@ from tests.planning.kuberay_schema import SCHEMA
 
 VERL = VerlBackend(type="verl", device="cuda", nodes=2, gpus_per_node=8, rollout={"type": "vllm"},
                    ray={"type": "address", "address": "auto"})  # fmt: skip
-BACKENDS = {
-    "cpu": LocalBackend(),
-    "cuda": LocalBackend(device="cuda", place={"type": "ray", "gpus": 1}),
-    "verl": VERL,
-}
+CUDA = LocalBackend(device="cuda", place={"type": "ray", "gpus": 1})
+BACKENDS = {"cpu": LocalBackend(), "cuda": CUDA, "verl": VERL}
 
 
 def job(backend, name="a-sweep", nodes=3):
@@ -41,9 +36,7 @@ def test_a_rayjob_is_what_kuberay_publishes_that_it_takes(kind):
     config, manifest = kuberay(job(BACKENDS[kind], name="x" * 60), "2.50.0")
     schema = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text()))
     schema.validate(manifest)
-    assert (
-        config["metadata"]["name"] == manifest["metadata"]["name"] and len(config["metadata"]["name"]) <= 47
-    )
+    assert config["metadata"] == manifest["metadata"] and len(config["metadata"]["name"]) <= 47
     manifest["spec"]["rayClusterSpec"]["headGroupSpec"]["rayStartParam"] = {}
     assert not schema.is_valid(manifest), "a misspelt field is seen"
 
@@ -57,10 +50,8 @@ def test_a_head_conducts_and_workers_have_the_gpus():
     words = shlex.split(spec["entrypoint"])
     assert words[:5] == ["rpg", "sweep", "/config/sweep.yaml", "--home", "/data"]
     assignments = parse_assignments(words[6::2])
-    assert assignments["backend.ray"] == {"type": "address", "address": "auto"} and assignments["seed"] == [
-        0,
-        1,
-    ]
+    assert assignments["backend.ray"] == {"type": "address", "address": "auto"}
+    assert assignments["seed"] == [0, 1]
     elastic = kuberay(job(LocalBackend()), None)[1]["spec"]["rayClusterSpec"]
     assert elastic["workerGroupSpecs"][0]["minReplicas"] == 0 and elastic["enableInTreeAutoscaling"]
 
@@ -69,31 +60,19 @@ def test_a_batch_script_brings_a_ray_of_its_own_for_several_nodes():
     script = slurm_script(job(VERL))
     assert "#SBATCH --nodes=2\n" in script and "#SBATCH --gpus-per-node=8\n" in script and "srun" in script
     assert "'backend.ray={type: address, address: auto}'" in script and "'/shared/a b.yaml'" in script
-    assert "srun" not in slurm_script(job(LocalBackend(), nodes=1))
-    for text in (
-        script,
-        slurm_script(job(LocalBackend(), nodes=1)),
-        JOB_SCRIPT.read_text(),
-        skypilot(job(VERL))["run"],
-    ):
+    alone = slurm_script(job(LocalBackend(), nodes=1))
+    assert "srun" not in alone
+    for text in (script, alone, JOB_SCRIPT.read_text(), skypilot(job(VERL))["run"]):
         subprocess.run(["bash", "-n"], input=text, text=True, check=True)
     assert skypilot(job(VERL))["resources"]["accelerators"] == "H100:8"
 
 
-def rendered(capsys, monkeypatch, *words):
-    monkeypatch.setattr(sys, "argv", ["rpg", "render", *map(str, words)])
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert end.value.code == 0
-    return capsys.readouterr().out
-
-
-def test_the_file_in_a_manifest_needs_no_other_file_and_gives_the_same_runs(capsys, monkeypatch, tmp_path):
+def test_the_file_in_a_manifest_needs_no_other_file_and_gives_the_same_runs(command_line, tmp_path):
     file = CONFIGS / "sweeps/quickstart.yaml"
     assert "base:" in file.read_text()
-    config, manifest = yaml.safe_load_all(
-        rendered(capsys, monkeypatch, file, "--kuberay", "--home", tmp_path)
-    )
+    code, out, _ = command_line("render", file, "--kuberay", "--home", tmp_path)
+    assert code == 0
+    config, manifest = yaml.safe_load_all(out)
     (tmp_path / "sweep.yaml").write_text(config["data"]["sweep.yaml"])
     overrides = parse_assignments(shlex.split(manifest["spec"]["entrypoint"])[6::2])
     one, other = (load_file(path, extra, lambda spec: "d") for path, extra in
@@ -102,8 +81,7 @@ def test_the_file_in_a_manifest_needs_no_other_file_and_gives_the_same_runs(caps
     assert other.runs[0].spec.backend.place.type == "ray"
 
 
-def test_for_runs_that_are_jobs_themselves_the_script_of_a_job_is_printed(capsys, monkeypatch, tmp_path):
-    out = rendered(
-        capsys, monkeypatch, "quickstart", "--slurm", "--home", tmp_path, "--set", "backend.place.type=slurm"
-    )
-    assert out == JOB_SCRIPT.read_text()
+def test_for_runs_that_are_jobs_themselves_the_script_of_a_job_is_printed(command_line, tmp_path):
+    place = ("--set", "backend.place.type=slurm")
+    code, out, _ = command_line("render", "quickstart", "--slurm", "--home", tmp_path, *place)
+    assert code == 0 and out == JOB_SCRIPT.read_text()

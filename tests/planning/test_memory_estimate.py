@@ -57,14 +57,9 @@ def test_layers_computed_again_are_known_to_the_estimate():
 
 def test_bfloat16_on_a_gpu_is_weights_beside_masters_and_half_of_what_a_pass_keeps():
     model = {"type": "pretrained", "path": "smollm2-135m", "dtype": "bfloat16"}
-    about = {
-        "algorithm": "grpo",
-        "training": {"micro_batch_tokens": 2048},
-        "rollout": {"max_response_tokens": 512},
-    }
-    cpu, gpu = (
-        memory(resolve({"model": model, "backend": {"device": d}, **about}, "x")) for d in ("cpu", "cuda")
-    )
+    run = {"model": model, "algorithm": "grpo", "training": {"micro_batch_tokens": 2048}}
+    run["rollout"] = {"max_response_tokens": 512}
+    cpu, gpu = (memory(resolve({**run, "backend": {"device": device}}, "x")) for device in ("cpu", "cuda"))
     weights = 134_515_008
     # A reference, a weight, its gradient and two moments; and beside the weight a master.
     assert cpu.fixed - PROCESS == pytest.approx(weights * 4 * 5, rel=1e-3)

@@ -63,9 +63,8 @@ def test_a_model_that_cannot_be_is_found_and_one_that_may_be_on_the_hub_is_not(t
 
 def test_a_folder_that_is_no_model_says_what_it_lacks(tmp_path):
     (tmp_path / "config.json").write_text("{}")
-    [line] = wrong_paths(
-        [resolve({"model": {"type": "pretrained", "path": str(tmp_path)}}, "x")], Layout(tmp_path)
-    )
+    spec = resolve({"model": {"type": "pretrained", "path": str(tmp_path)}}, "x")
+    [line] = wrong_paths([spec], Layout(tmp_path))
     assert "lacks *.safetensors, a tokenizer" in line
 
 
@@ -100,10 +99,8 @@ def test_doctor_counts_the_longest_prompt_with_the_runs_tokenizer(tmp_path):
 
     long = [("a", "1"), ("b" * 63, "1"), ("c" * 64, "1"), ("d" * 70, "1")]
     lines = _of_file(file_task(tmp_path, long), {}, Layout(tmp_path))
-    assert lines == [
-        "rollout.max_prompt_tokens: 64, but 2 prompts are longer, the longest has 71 tokens: "
-        + repr("d" * 70)
-    ]
+    begin = "rollout.max_prompt_tokens: 64, but 2 prompts are longer, the longest has 71 tokens: "
+    assert lines == [begin + repr("d" * 70)]
     assert _of_file(file_task(tmp_path, long), {"rollout.max_prompt_tokens": 71}, Layout(tmp_path)) == []
 
 
@@ -147,27 +144,15 @@ def test_doctor_asks_the_ports_that_the_runs_need(tmp_path, monkeypatch):
     ("because 1 and 1 make two of them and never any more than that as everybody knows",
      "1 gold answers are whole sentences, which hardly any response will match, e.g. train-00002"),
 ])  # fmt: skip
-def test_rpg_data_says_which_gold_answers_no_response_can_equal(tmp_path, monkeypatch, capfd, answer, said):
-    from rpg.cli import main
-
-    monkeypatch.setattr(sys, "argv", ["rpg", "data", str(file_task(tmp_path, [("a", "1"), ("b", answer)]))])
-    monkeypatch.setenv("RPG_HOME", str(tmp_path / "data"))
-    with pytest.raises(SystemExit) as ended:
-        main()
-    out, err = capfd.readouterr()
-    text = " ".join((out + err).split())
-    assert ended.value.code == (2 if "####" in answer else 0) and said in text, text
+def test_rpg_data_says_which_gold_answers_no_response_can_equal(tmp_path, command_line, answer, said):
+    file = file_task(tmp_path, [("a", "1"), ("b", answer)])
+    code, out, errors = command_line("data", file, "--home", tmp_path / "data")
+    assert code == (2 if "####" in answer else 0) and said in f"{' '.join(out.split())} {errors}"
 
 
 def test_too_little_disk_is_foretold(tmp_path):
-    huge = {
-        "hidden_size": 262_144,
-        "layers": 900,
-        "heads": 4096,
-        "kv_heads": 4096,
-        "intermediate_size": 1_048_576,
-    }
-    lines = preflight([resolve({"model": {"type": "tiny", **huge}}, "x")], Layout(tmp_path))
+    sizes = {"hidden_size": 2**18, "layers": 900, "heads": 4096, "kv_heads": 4096, "intermediate_size": 2**20}
+    lines = preflight([resolve({"model": {"type": "tiny", **sizes}}, "x")], Layout(tmp_path))
     assert any("MB are free" in line and "keep_checkpoints: last" in line for line in lines), lines
 
 
@@ -180,44 +165,40 @@ def test_a_data_folder_that_can_never_be_is_refused(tmp_path):
     assert home(tmp_path / "later" / "x") == tmp_path / "later" / "x"
 
 
-def test_show_refuses_files_that_are_missing_and_a_wrong_model(tmp_path):
-    (tmp_path / "run.yaml").write_text(
-        "task: {type: file, train: none.jsonl, benchmarks: {a: none2.jsonl}}\n"
-    )
-    done = rpg(tmp_path, "show", "run.yaml")
-    assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert "task.train" in done.stderr and "none.jsonl: no such file" in done.stderr
-    (tmp_path / "run.yaml").write_text("model: {type: pretrained, path: /nowhere/model}\n")
-    done = rpg(tmp_path, "show", "run.yaml")
-    assert done.returncode == 2 and "/nowhere/model: no such folder" in done.stderr
+def test_show_refuses_files_that_are_missing_and_a_wrong_model(command_line, tmp_path):
+    file, home = tmp_path / "run.yaml", ("--home", tmp_path / "data")
+    file.write_text("task: {type: file, train: none.jsonl, benchmarks: {a: none2.jsonl}}\n")
+    code, _, errors = command_line("show", file, *home)
+    assert code == 2 and "Traceback" not in errors
+    assert "task.train" in errors and "none.jsonl: no such file" in errors
+    file.write_text("model: {type: pretrained, path: /nowhere/model}\n")
+    code, _, errors = command_line("show", file, *home)
+    assert code == 2 and "/nowhere/model: no such folder" in errors
 
 
 @pytest.mark.slow
 def test_show_and_render_need_neither_network_nor_data(tmp_path):
     shown = rpg(tmp_path, "show", str(ROOT / "configs/paper/table3.yaml"))
-    assert shown.returncode == 0, shown.stderr
-    assert "????????" in shown.stdout and "identities are unknown" in shown.stderr
-    as_json = rpg(tmp_path, "show", str(ROOT / "configs/paper/table3.yaml"), "--json")
-    assert all(run["run_id"] is None for run in json.loads(as_json.stdout)["runs"])
-    one = json.loads(as_json.stdout)["runs"][0]["run"].removesuffix("????????")
+    assert shown.returncode == 0 and "identities are unknown" in shown.stderr, shown.stderr
+    runs = json.loads(rpg(tmp_path, "show", str(ROOT / "configs/paper/table3.yaml"), "--json").stdout)["runs"]
+    assert all(run["run_id"] is None and run["run"].endswith("????????") for run in runs)
+    one = runs[0]["run"].removesuffix("????????")
     rendered = rpg(tmp_path, "render", str(ROOT / "configs/paper/table3.yaml"), "--run", one)
     assert rendered.returncode == 0, rendered.stderr
     assert "not-known-yet" in rendered.stdout and "identity is not known yet" in rendered.stderr
 
 
-@pytest.mark.slow
-def test_doctor_of_a_file_lists_all_that_is_wrong(tmp_path):
+def test_doctor_of_a_file_lists_all_that_is_wrong(command_line, tmp_path):
     for name, answer in (("train", "because #### 2"), ("test", "2")):
         (tmp_path / f"{name}.jsonl").write_text(json.dumps({"prompt": name, "answer": answer}) + "\n")
     (tmp_path / "run.yaml").write_text(
         "task: {type: file, train: train.jsonl, benchmarks: {a: test.jsonl}}\n"
         "model: {type: pretrained, path: /nowhere/model}\n"
     )
-    done = rpg(tmp_path, "doctor", "run.yaml")
-    assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert (
-        "NO  model.path: /nowhere/model" in done.stdout and "what follows #### is the answer" in done.stdout
-    )
+    code, out, errors = command_line("doctor", tmp_path / "run.yaml", "--home", tmp_path / "data")
+    out = " ".join(out.split())
+    assert code == 1 and "Traceback" not in errors
+    assert "NO model.path: /nowhere/model" in out and "what follows #### is the answer" in out
 
 
 @pytest.mark.parametrize(
@@ -233,19 +214,16 @@ def test_doctor_of_a_file_lists_all_that_is_wrong(tmp_path):
     ],
 )  # fmt: skip
 def test_data_and_configuration_are_checked_before_any_server_or_training_starts(
-    tmp_path, monkeypatch, capfd, change, words
+    tmp_path, monkeypatch, command_line, change, words
 ):
     from flows.sweep import conductor
-    from rpg.cli import main
 
     files = {"train.jsonl": ROWS, "held.jsonl": '{"prompt": "x", "answer": "1"}', "run.yaml": RUN} | change
     for name, text in files.items():
         if text is not None:
             (tmp_path / name).write_text(text)
     monkeypatch.setattr(conductor, "conduct", lambda *_: pytest.fail("something was started"))
-    monkeypatch.setattr(sys, "argv", ["rpg", "train", "run.yaml", "--home", "data"])
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit, match="2"):
-        main()
-    assert words in capfd.readouterr().err
+    code, _, errors = command_line("train", "run.yaml", "--home", "data")
+    assert code == 2 and words in errors
     assert not (tmp_path / "data" / "prefect").exists() and not (tmp_path / "data" / "runs").exists()

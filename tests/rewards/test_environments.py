@@ -1,16 +1,14 @@
 """Environments as TRL takes them, in their bounded process: what a tool may do to us, which is nothing."""
 
-import psutil
 import pytest
 
 from rpg.config.code import kept_source
 from rpg.config.task import EnvironmentTask
 from rpg.rewards.environment_process import EnvironmentFault, Environments
 from rpg.rewards.environment_worker import tools_of
-from tests.waiting import until
 
 MODULE = '''
-import ctypes, os, random, socket, subprocess, time
+import ctypes, os, random, socket
 
 class Counter:
     """Counts, in the style of TRL's documentation, and misbehaves when asked to."""
@@ -43,8 +41,6 @@ class Counter:
         Args:
             how: In which way.
         """
-        if how == "hang":
-            time.sleep(1000)
         if how == "hang in C":
             ctypes.CDLL(None).pause()
         if how == "exit":
@@ -59,10 +55,6 @@ class Counter:
             socket.create_connection(("127.0.0.1", 9))
         if how == "name":
             socket.gethostbyname("localhost")
-        if how.startswith("/"):
-            with open(how, "w") as file:
-                file.write(str(subprocess.Popen(["sleep", "1000"]).pid))
-            time.sleep(1000)
         return "x" * 10**6
 
     async def later(self) -> str:
@@ -120,7 +112,6 @@ FAILURES = {
     "name": (call("fail", how="name"), "PermissionError: the network is not allowed (task.network)"),
     "quit": (call("fail", how="quit"), "SystemExit"),
     "exit": (call("fail", how="exit"), "its process ended with exit code 3"),
-    "hang": (call("fail", how="hang"), "no answer within 1 s (task.seconds)"),
     "hang in C": (call("fail", how="hang in C"), "no answer within 1 s (task.seconds)"),
 }
 
@@ -138,14 +129,6 @@ def test_a_tool_that_misbehaves_costs_one_reply_and_nobody_else_notices(made):
             assert environments.call(1, call("add", amount=1)) == (str(10 + number), False)
         assert environments.call(0, call("later")) == ("later", False)
         assert (environments.reward(0), environments.reward(1)) == (0.0, 10.0 + len(FAILURES))
-
-
-def test_what_a_tool_has_started_ends_with_it(made, tmp_path):
-    with made() as environments:
-        environments.begin(0, {}, "key")
-        assert environments.call(0, call("fail", how=str(tmp_path / "pid"))).failed
-    pid = int((tmp_path / "pid").read_text())
-    until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
 
 
 def test_what_an_environment_draws_follows_from_its_conversation_alone(made):

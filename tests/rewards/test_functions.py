@@ -199,9 +199,7 @@ def test_time_and_memory_limits_take_everything_that_a_function_has_started(fold
         scored(folder, big)
     many = big.model_copy(update={"function": "starts:many"})
     with Scorer(MarkerVerifier(), (many,), max_response_tokens=10) as scorer:
-        with pytest.raises(
-            RewardError, match=r"its processes use .* GiB \(reward.memory_gib: 0.5\); they were killed"
-        ):
+        with pytest.raises(RewardError, match=r"its processes use .* GiB \(reward.memory_gib: 0.5\)"):
             scorer.score(RESPONSES)
         assert not left()
 

@@ -1,20 +1,22 @@
 """Answers that are meant to hang, crash, fill memory or be executed: each is graded wrong, in bounded time."""
 
 import json
-import os
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from benchmarks.grading.generated import cases, sample_golds
 from rpg.answers.comparison import quick
+from rpg.answers.computer_algebra import forbid_evaluation
 from rpg.answers.extraction import answer_line, boxed_answer, last_box, normalise
 from rpg.config.task import MathVerifier
 from rpg.rewards import Grader, Item
 from rpg.store.samples import unread_form
+from tests.waiting import until
 
 pytest.importorskip("math_verify", reason="math-verify is not installed (pip install 'rpg-lab[math]')")
 
@@ -77,7 +79,6 @@ HOSTILE = {
     "empty": "",
     "only dollars": "$$$$",
 }
-GOLDS = ["5", *(pytest.param(g, marks=pytest.mark.slow) for g in (r"x^2+\sqrt{2}", r"1, 2, \sqrt{3}"))]
 
 
 @pytest.fixture(scope="module")
@@ -86,41 +87,29 @@ def grader():
         yield grader
 
 
-@pytest.mark.parametrize("gold", GOLDS)
-@pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_answers_are_wrong_in_bounded_time(grader, name, gold, tmp_path):
-    marker = tmp_path / "executed"
-    answer = HOSTILE[name].replace("{marker}", str(marker))
-    began = time.process_time(), time.monotonic()
-    grade = grader.grade([(f"Thinking.\nAnswer: {answer}", gold)])[0]
-    assert time.process_time() - began[0] < 2.0, "extraction in this process has to be cheap"
-    assert time.monotonic() - began[1] < 60 * CPU, "one that hangs is given up after 20 times its limit"
-    assert not grade.correct and grade.reason
-    assert not marker.exists()
-    assert grade.extracted is None or grade.extracted.encode("utf-8") is not None
-    # The same worker, or the one that took its place, goes on.
-    assert grader.grade([(r"Answer: \sqrt{16} + " + str(len(name)), str(4 + len(name)))])[0].correct
-
-
-def test_hostile_answers_among_normal_ones_change_no_verdict(tmp_path):
+@pytest.mark.parametrize(
+    "gold", ["5", *(pytest.param(g, marks=pytest.mark.slow) for g in (r"x^2+\sqrt{2}", r"1, 2, \sqrt{3}"))]
+)
+def test_hostile_answers_are_wrong_in_bounded_time_and_change_no_verdict_beside_them(grader, gold, tmp_path):
     """Also where the worker that graded them had to be ended."""
     assert len(HOSTILE) >= 56
-    normal = cases(sample_golds())[::12]
-    alone = [(case.response, case.gold) for case in normal]
-    mixed, places = [], []
-    texts = (text.replace("{marker}", str(tmp_path / "executed")) for text in HOSTILE.values())
-    hostile = [(f"Answer: {text}", "5") for text in texts]
-    hostile.append((f"Answer: {HOSTILE['sum']}", r"\sum_{n=1}^{5} \frac{1}{n}"))
-    for i, item in enumerate(alone):
-        mixed += hostile[i :: len(alone)]
-        places.append(len(mixed))
-        mixed.append(item)
-    with Grader(cpu_seconds=CPU) as one, Grader(cpu_seconds=CPU) as other:
-        expected, grades = one.grade(alone), other.grade(mixed)
-    assert len(grades) == len(alone) + len(hostile)
-    assert [grades[i] for i in places] == expected
-    assert not any(grades[i].correct for i in set(range(len(mixed))) - set(places))
-    assert not (tmp_path / "executed").exists()
+    marker = tmp_path / "executed"
+    texts = {name: text.replace("{marker}", str(marker)) for name, text in HOSTILE.items()}
+    asked = [(text, gold) for text in texts.values()] + [(texts["sum"], r"\sum_{n=1}^{5} \frac{1}{n}")]
+    normal = [(case.response, case.gold) for case in cases(sample_golds())[::12]]
+    expected = grader.grade(normal)
+    with Grader(cpu_seconds=CPU) as own:
+        for number, (text, wanted) in enumerate(asked):
+            beside = slice(number, None, len(asked))
+            began = time.process_time(), time.monotonic()
+            grade, *others = own.grade([(f"Thinking.\nAnswer: {text}", wanted), *normal[beside]])
+            assert time.process_time() - began[0] < 2.0, "extraction in this process has to be cheap"
+            assert time.monotonic() - began[1] < 60 * CPU, (
+                "one that hangs is given up after 20 times its limit"
+            )
+            assert not grade.correct and grade.reason and others == expected[beside], text[:80]
+            assert grade.extracted is None or grade.extracted.encode("utf-8") is not None
+    assert not marker.exists()
 
 
 def test_what_stopped_an_answer_is_said(grader):
@@ -164,47 +153,27 @@ def test_workers_end_with_their_parent():
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     pid = int(out.stdout)
-    for _ in range(100):
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return
-        stat = Path(f"/proc/{pid}/stat")
-        if not stat.exists() or stat.read_text().split()[2] == "Z":
-            return
-        time.sleep(0.1)
-    pytest.fail("the worker outlived its parent")
+    until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
 
 
-def test_nothing_is_evaluated(grader):
+def test_nothing_is_evaluated(monkeypatch):
     """sympy's reader of Python text ends in eval: in the worker it makes number literals only."""
-    code = (
-        "from rpg.answers.computer_algebra import forbid_evaluation; forbid_evaluation()\n"
-        "import sympy\n"
-        "assert sympy.Number('12') == 12 and sympy.Number('1.5') == sympy.Float('1.5')\n"
-        "for text in ['__import__(\"os\").getpid()', 'x+1', '(1).__class__', 'Integer(1)+Integer(2)', 'exp(1)']:\n"
-        "    try: sympy.sympify(text)\n"
-        "    except Exception: continue\n"
-        "    raise SystemExit(f'evaluated {text}')\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    import sympy
+    from sympy.parsing import sympy_parser
+
+    monkeypatch.setattr(sympy_parser, "eval_expr", sympy_parser.eval_expr)  # so that it is put back
+    forbid_evaluation()
+    assert sympy.Number("12") == 12 and sympy.Number("1.5") == sympy.Float("1.5")
+    for text in ("__import__('os').getpid()", "x+1", "(1).__class__", "Integer(1)+Integer(2)", "exp(1)"):
+        with pytest.raises((sympy.SympifyError, ValueError), match="evaluation of text is not allowed here"):
+            sympy.sympify(text)
 
 
-LONG = [
-    "a" * 2000,
-    "ab " * 660,
-    "m s " * 500,
-    "1" * 2000,
-    "1,111" * 400,
-    "(" * 2000,
-    "\\frac" * 400,
-    "\n" * 990,
-    "$" * 900,
-    ". " * 990,
-]
+LONG = ["a" * 2000, "ab " * 660, "m s " * 500, "1" * 2000, "1,111" * 400, "(" * 2000, "\\frac" * 400]
+LONG += ["\n" * 990, "$" * 900, ". " * 990, "5 " + "m " * 990 + "!"]
 
 
-@pytest.mark.parametrize("text", [*LONG, "5 " + "m " * 990 + "!"])
+@pytest.mark.parametrize("text", LONG)
 def test_the_rules_of_this_process_are_linear_enough(text):
     """What runs outside of the killable workers may not explode on any text of the length it accepts."""
     began = time.process_time()
@@ -240,18 +209,7 @@ SECOND_READING = [
     (r"x \ne 3", r"\mathbb{R}\setminus\{4\}", False),
     *(
         ("5", hedge, None)
-        for hedge in (
-            "5 or 6",
-            "not 5",
-            "5, 6",
-            "5...",
-            r"\boxed{5}6",
-            r"2\boxed{5}",
-            "5_6",
-            "5'",
-            "~5",
-            "5*",
-        )
+        for hedge in r"5 or 6; not 5; 5, 6; 5...; \boxed{5}6; 2\boxed{5}; 5_6; 5'; ~5; 5*".split("; ")
     ),
     ("1/3", "0.333333", False),
     ("5", "9^{9^{9^{9}}}", None),

@@ -1,8 +1,12 @@
 """Data in verl's schema: made once, whole or absent, and without torch."""
 
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pyarrow.parquet
 import pytest
@@ -66,16 +70,29 @@ def test_digest_and_preparation_need_no_torch(tmp_path):
     assert out.stdout.strip() == "[]"
 
 
+def child(build):
+    """A process that does this and nothing else; its exit code is 9 where it raises."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            build()
+            os._exit(0)
+        finally:
+            os._exit(9)
+    return pid
+
+
 def test_several_processes_build_once(tmp_path):
-    code = (
-        "import sys, time; from pathlib import Path; from rpg.tasks.preparation import once\n"
-        f"with once(Path({str(tmp_path / 'cache' / 'x')!r})) as build:\n"
-        "    if build is not None:\n"
-        f"        open({str(tmp_path / 'builders')!r}, 'a').write('x'); time.sleep(0.3)\n"
-        "        (build / 'data').write_text('whole')\n"
-    )
-    children = [subprocess.Popen([sys.executable, "-c", code], cwd=ROOT) for _ in range(4)]
-    assert [child.wait() for child in children] == [0] * 4
+    def build():
+        with once(tmp_path / "cache" / "x") as folder:
+            if folder is not None:
+                with open(tmp_path / "builders", "a") as builders:
+                    builders.write("x")
+                time.sleep(0.3)
+                (folder / "data").write_text("whole")
+
+    children = [child(build) for _ in range(4)]
+    assert [os.waitpid(pid, 0)[1] for pid in children] == [0] * 4
     assert (tmp_path / "builders").read_text() == "x"
     assert (tmp_path / "cache" / "x" / "data").read_text() == "whole"
 
@@ -83,20 +100,16 @@ def test_several_processes_build_once(tmp_path):
 def test_a_failed_or_killed_build_leaves_nothing_that_counts(tmp_path):
     folder = tmp_path / "cache" / "x"
 
-    def fail(build):
-        (build / "data").write_text("half")
-        raise RuntimeError
+    def half(end):
+        with once(folder) as build:
+            (build / "data").write_text("half")
+            end()
 
-    with pytest.raises(RuntimeError), once(folder) as build:
-        fail(build)
+    with pytest.raises(RuntimeError):
+        half(Mock(side_effect=RuntimeError))
     assert not folder.exists()
-    code = (
-        "import os, signal; from pathlib import Path; from rpg.tasks.preparation import once\n"
-        f"with once(Path({str(folder)!r})) as build:\n"
-        "    (build / 'data').write_text('half'); os.kill(os.getpid(), signal.SIGKILL)\n"
-    )
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == -9
-    assert not folder.exists()
+    _, status = os.waitpid(child(lambda: half(lambda: os.kill(os.getpid(), signal.SIGKILL))), 0)
+    assert os.WTERMSIG(status) == signal.SIGKILL and not folder.exists()
     with once(folder) as build:
         assert not (build / "data").exists()
         (build / "data").write_text("whole")

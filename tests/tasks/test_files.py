@@ -76,23 +76,15 @@ def test_mistakes_name_file_line_and_field(tmp_path, rows, message):
         load_problems(task(tmp_path, rows))
 
 
-ORDINARY = [
-    *GOOD,
-    GOOD[0],
-    {"prompt": "3+3", "answer": "6"},
-    {"prompt": "5+5", "answer": "10"},
-    {"prompt": "5+5", "answer": "11"},
-    {"prompt": "7+7", "answer": "14"},
-]
+def rows(*pairs):
+    return [{"prompt": prompt, "answer": answer} for prompt, answer in pairs]
+
+
+ORDINARY = [*GOOD, *rows(("1+1", "2"), ("3+3", "6"), ("5+5", "10"), ("5+5", "11"), ("7+7", "14"))]
 
 
 def test_repeats_overlaps_and_two_answers_are_left_out_and_listed(tmp_path):
-    held = (
-        {"prompt": "3+3", "answer": "6"},
-        {"prompt": "8+8", "answer": "16"},
-        {"prompt": "8+8", "answer": "16"},
-    )
-    files = task(tmp_path, ORDINARY, held)
+    files = task(tmp_path, ORDINARY, rows(("3+3", "6"), ("8+8", "16"), ("8+8", "16")))
     splits = load_problems(files)
     assert [problem.text for problem in splits.train] == ["1+1", "2+2", "7+7"]
     assert [problem.text for problem in splits.benchmarks["held"]] == ["3+3", "8+8"]
@@ -124,21 +116,13 @@ def test_nothing_left_is_an_error(tmp_path):
 
 
 def test_all_bad_rows_are_in_one_message(tmp_path):
-    bad = [
-        '{"prompt": "1", "answer": NaN}',
-        "{broken",
-        {"prompt": "x"},
-        *({"prompt": "y"} for _ in range(30)),
-    ]
+    bad = ['{"prompt": "1", "answer": NaN}', "{broken", *({"prompt": "y"} for _ in range(31))]
     with pytest.raises(DataError) as caught:
         load_problems(task(tmp_path, [GOOD[0], *bad]))
     lines = str(caught.value).splitlines()
     assert lines[0] == "33 rows cannot be used:" and lines[-1] == "... and 13 more" and len(lines) == 22
-    assert (
-        "line 2: field answer" in lines[1]
-        and "line 3: not JSON" in lines[2]
-        and "line 4: field answer" in lines[3]
-    )
+    for line, words in zip(lines[1:], ("2: field answer", "3: not JSON", "4: field answer"), strict=False):
+        assert f"line {words}" in line
 
 
 def test_unreadable_files(tmp_path):
@@ -185,23 +169,11 @@ def test_a_bare_answer_is_written_for_the_verifier_that_reads_it(tmp_path):
 # ------------------------------- gold answers that no response could equal are refused or named before the training
 
 
-def rows(*pairs):
-    return [{"prompt": prompt, "answer": answer} for prompt, answer in pairs]
-
-
 @pytest.mark.parametrize("verifier", [{"match": "number"}, {"type": "math"}, {}])
 def test_a_worked_solution_is_refused_and_the_answer_in_it_named(tmp_path, verifier):
-    with pytest.raises(DataError) as caught:
+    named = r"train.jsonl: train-00002: field answer: 'because #### 2' .* follows ####.*write '2'"
+    with pytest.raises(DataError, match=named):
         load_problems(task(tmp_path, rows(("a", "1"), ("b", "because #### 2")), verifier=verifier))
-    for word in (
-        "train.jsonl",
-        "train-00002",
-        "field answer",
-        "'because #### 2'",
-        "follows ####",
-        "write '2'",
-    ):
-        assert word in str(caught.value)
 
 
 def test_so_is_one_in_a_benchmark(tmp_path):

@@ -26,6 +26,10 @@ def changed(pattern, replacement):
 
 
 FOUND = {
+    "capitals, other line breaks and a word": ORIGINAL.upper()
+    .replace("POSITIVE", "NEGATIVE")
+    .replace(" ", "\n  "),
+    "other commands": ORIGINAL.replace("\\frac", "\\dfrac"),
     "an instruction around it": "You are a careful assistant who explains each step of the solution to a student and who "
     "never skips one of them, however easy it may seem.\n\n"
     + ORIGINAL

@@ -1,16 +1,15 @@
 """Training sets: from the hub's rows to problems that can be trained on, with a reason for each that is left out."""
 
 import json
-import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow
 import pyarrow.parquet
 import pytest
+from typer.testing import CliRunner
 
+from rpg.cli import load
 from rpg.config.errors import ConfigError
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import RECIPE_TEMPLATE
@@ -23,7 +22,7 @@ from tests.data_sets import DATA, needs_data
 from tests.specs import load_run
 from tests.tasks.fake_hub import ask_here, card, fake_hub, json_lines
 
-ROOT = Path(__file__).resolve().parents[2]
+CHAIN = Path(__file__).resolve().parents[2] / "configs/runs/chain.yaml"
 
 ENGLISH = [
     ("Find the sum of all positive integers $n$ for which $n^2+3n+5$ is divisible by $121$.", "0"),
@@ -247,28 +246,32 @@ def test_near_duplicates_within_a_benchmark_are_known(name, pairs):
     assert len({frozenset(pair[:2]) for pair in found}) == pairs
 
 
+def told(home, *arguments):
+    """What `rpg data` prints."""
+    ended = CliRunner(env={"COLUMNS": "200"}).invoke(
+        load(), ["data", *map(str, arguments), "--home", str(home)]
+    )
+    assert ended.exit_code == 0, ended.output
+    return ended.stdout
+
+
 @needs_data
 def test_the_command(tmp_path):
     dapo(tmp_path / "own.parquet", [*ENGLISH, (ENGLISH[0][0].replace("$n$", "n"), "7")])
     run = tmp_path / "run.yaml"
     run.write_text(f"task: {json.dumps(task('own.parquet', 'aime24', 'minerva_math'))}\n")
-    command = [sys.executable, "-m", "rpg", "data", str(run), "--home", str(tmp_path / "home")]
-    options = {"capture_output": True, "text": True, "check": True, "cwd": ROOT}
-    options["env"] = {**os.environ, "COLUMNS": "200"}
-    [(digest, report)] = json.loads(subprocess.run([*command, "--json"], **options).stdout).items()
+    [(digest, report)] = json.loads(told(tmp_path / "home", run, "--json")).items()
     assert Path(report["folder"]).name == digest and report["sources"][0]["kept"] == 2
     assert len(report["near_duplicates"]) == 22
-    text = subprocess.run(command, **options).stdout
+    text = told(tmp_path / "home", run)
     assert "2 two answers" in text and "22 pairs" in text and digest in text and "135dfe56efc9aaf7" in text
 
 
 def test_the_command_for_data_that_is_made_by_code(tmp_path):
-    command = [sys.executable, "-m", "rpg", "data", "configs/runs/chain.yaml", "--home", str(tmp_path)]
-    options = {"capture_output": True, "text": True, "check": True, "cwd": ROOT}
-    assert "chain-hard" in subprocess.run(command, **options).stdout
+    assert "chain-hard" in told(tmp_path, CHAIN)
     [report] = tmp_path.glob("cache/data/*/data.json")
     old = {
-        name: value for name, value in json.loads(report.read_text()).items() if name in ("files", "problems")
+        key: value for key, value in json.loads(report.read_text()).items() if key in ("files", "problems")
     }
     report.write_text(json.dumps(old))  # as before the report said more
-    assert "chain-hard" in subprocess.run(command, **options).stdout
+    assert "chain-hard" in told(tmp_path, CHAIN)

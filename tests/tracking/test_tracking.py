@@ -71,9 +71,8 @@ def test_tensorboard_reads_the_same_numbers_once(layout):
     assert first > 0 == again
 
     def read(run, name):
-        events = EventAccumulator(
-            str(tracking_folder(layout) / "tensorboard/quickstart" / run), {"tensors": 0}
-        )
+        folder = tracking_folder(layout) / "tensorboard/quickstart" / run
+        events = EventAccumulator(str(folder), {"tensors": 0})
         events.Reload()
         from tensorboard.util.tensor_util import make_ndarray
 
@@ -118,9 +117,7 @@ def test_wandbs_offline_files_hold_the_same_numbers(layout, monkeypatch, tmp_pat
     count, _ = follow(layout, tracker)
     assert count and follow(layout, tracker)[0] == 0
     folders = list((tracking_folder(layout) / "wandb/wandb").glob("offline-run-*"))
-    assert len(folders) == len(layout.run_folders("quickstart")), (
-        "one for a run, however many sessions there were"
-    )
+    assert len(folders) == len(layout.run_folders("quickstart")), "one for a run, in several sessions"
     found = {}
     for path in (tracking_folder(layout) / "wandb/wandb").glob("offline-run-*/*.wandb"):
         run = None
@@ -130,9 +127,8 @@ def test_wandbs_offline_files_hold_the_same_numbers(layout, monkeypatch, tmp_pat
             if record.WhichOneof("record_type") == "run":
                 run = record.run.display_name
             elif record.WhichOneof("record_type") == "history":
-                row = {
-                    (i.key or ".".join(i.nested_key)): json.loads(i.value_json) for i in record.history.item
-                }
+                items = record.history.item
+                row = {(i.key or ".".join(i.nested_key)): json.loads(i.value_json) for i in items}
                 for name, value in row.items():
                     found.setdefault(run, {}).setdefault(name, {})[row["step"]] = value
     compare(layout, lambda run, name: found[run][name])
@@ -179,7 +175,7 @@ class Flaky:
     working, logged = False, []
 
     def __init__(self, tracker, run, folder):
-        self.run = run.run
+        self.run = run.name
 
     def log(self, records):
         if not Flaky.working:

@@ -1,7 +1,6 @@
 """What `rpg doctor --backend verl` and the first seconds of a run find, on machines that are described here."""
 
 import importlib.util
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,18 +8,15 @@ import pytest
 
 from rpg.backends.verl import cpu
 from rpg.backends.verl.launch import require_verl
-from rpg.backends.verl.readiness import Facts, Gpu, facts, judge, of_cluster
-from rpg.cli import main
+from rpg.backends.verl.readiness import Facts, Gpu, facts, judge
 from rpg.config.errors import ConfigError
 from rpg.config.sweep_spec import load_sweep
 from rpg.errors import UserError
 from rpg.planning.preflight import preflight
 from rpg.store import Layout
-from tests.evaluation.ray_head import free_port, ray_head
 from tests.specs import load_run
 from tests.verl.test_gpu_resources import VLLM
 from tests.verl.test_launch_overrides import CHAIN
-from tests.waiting import until
 
 RELEASED = {"torch": "2.11.0", "vllm": "0.24.0", "transformers": "5.9.0"}
 GOOD = Facts(
@@ -112,43 +108,21 @@ def test_a_sweep_knows_before_its_warm_start(tmp_path, monkeypatch):
     assert "backend.sequence_parallel needs the package flash_attn, which is not installed" in lines
 
 
-def test_the_command(capsys, monkeypatch, tmp_path):
+def test_the_command(command_line, tmp_path):
     pytest.importorskip("verl")
-    monkeypatch.setattr(sys, "argv", ["rpg", "doctor", "--backend", "verl", "--home", str(tmp_path)])
-    with pytest.raises(SystemExit):
-        main()
-    out = capsys.readouterr().out
+    _, out, _ = command_line("doctor", "--backend", "verl", "--home", tmp_path)
     here = facts()
     assert here.cores >= 1 and here.loopback is None and "torch" in here.versions
     for text in ("ok  verl 0.9.1", "Ray is given the number that verl reserves", "rpg-lab-verl-cpu"):
         assert text in out
-    monkeypatch.setattr(sys, "argv", ["rpg", "doctor", "--backend", "slurm"])
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert end.value.code == 2 and "'slurm' is not one of 'verl'" in capsys.readouterr().err
+    code, _, errors = command_line("doctor", "--backend", "slurm")
+    assert code == 2 and "'slurm' is not one of 'verl'" in errors
 
 
 def test_the_papers_sweeps_pass_on_a_good_machine():
     for path in sorted((Path(__file__).resolve().parents[2] / "configs/paper").glob("table*.yaml")):
         for run in load_sweep(path, {}, lambda spec: "data").runs:
             assert all(finding.good for finding in judge(run.spec.backend, GOOD))
-
-
-@pytest.mark.long
-def test_a_cluster_that_is_named_is_looked_at(monkeypatch):
-    """By its dashboard, as jobs are handed in; it has the CPUs of this machine and no GPU."""
-    pytest.importorskip("ray")
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    port = free_port()
-    address = f"http://127.0.0.1:{port}"
-    with ray_head(dashboard=port):
-        backend = load_run(CHAIN, {**VLLM, "backend.ray": {"type": "job", "address": address}}).backend
-        until(lambda: ": 1 nodes (" in of_cluster(backend, address)[0].text, "the dashboard and its node")
-        there, why = of_cluster(backend, address)
-        assert there.good and there.text.startswith(f"Ray cluster at {address}: 1 nodes (")
-        assert why.good is False and "the Ray cluster has 0 nodes with 1 free GPUs" in why.text
-    [gone] = of_cluster(backend, address)
-    assert gone.good is False and gone.text.startswith(f"no Ray cluster answers at {address}")
 
 
 def test_a_job_on_a_cpu_names_the_distribution_that_is_missing(monkeypatch):

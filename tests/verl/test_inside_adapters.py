@@ -7,6 +7,7 @@ import torch
 
 from rpg.backends.verl.overrides import Paths, plan
 from rpg.config.errors import ConfigError
+from rpg.errors import UserError
 from tests.specs import load_run
 from tests.verl.inside import an_experience, as_verl, make_spec, make_worker, verl_config, verl_update
 from tests.verl.test_gpu_resources import VLLM
@@ -42,7 +43,7 @@ def rows(values, batch):
     return torch.cat([row[:n] for row, n in zip(values, batch.lengths.tolist(), strict=True)])
 
 
-def test_what_is_trained_samples_and_is_exported_merged(model, sampled, tmp_path):
+def test_what_is_trained_samples_is_exported_merged_and_comes_back(model, sampled, tmp_path):
     from transformers import AutoModelForCausalLM
 
     batch, old, advantages = sampled
@@ -73,6 +74,10 @@ def test_what_is_trained_samples_and_is_exported_merged(model, sampled, tmp_path
     first = logits[len(batch.prompts[0]) - 1, batch.tokens[0, 0]]
     torch.testing.assert_close(first, now[0], rtol=0, atol=2e-5)
 
+    verl_update(worker, batch, old, -advantages)
+    worker.load_checkpoint(str(tmp_path / "actor"))
+    assert log_probs(worker, batch).equal(now)
+
 
 def test_a_reference_that_is_renewed_is_the_adapters_of_then(model, sampled, tmp_path):
     batch, old, advantages = sampled
@@ -90,17 +95,8 @@ def test_a_reference_that_is_renewed_is_the_adapters_of_then(model, sampled, tmp
     worker.load_reference(str(tmp_path / "reference"))
     assert log_probs(worker, batch, no_lora_adapter=True).equal(then)
     assert log_probs(worker, batch).equal(after), "the policy stays what it was"
-
-
-def test_a_checkpoint_brings_the_adapters_back(model, sampled, tmp_path):
-    batch, old, advantages = sampled
-    worker = worker_with(model, tmp_path)
-    verl_update(worker, batch, old, advantages)
-    then = log_probs(worker, batch)
-    worker.save_checkpoint(str(tmp_path / "actor"))
-    verl_update(worker, batch, old, -advantages)
-    worker.load_checkpoint(str(tmp_path / "actor"))
-    assert log_probs(worker, batch).equal(then)
+    with pytest.raises(UserError, match="no reference policy in it"):
+        worker.load_reference(str(tmp_path / "nothing"))
 
 
 def test_how_it_is_asked_for():

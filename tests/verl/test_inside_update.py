@@ -5,34 +5,25 @@ import torch
 
 import rpg
 from rpg.backends.optimizer_steps import ReferenceSchedule
-from rpg.errors import UserError
 from tests.tiny import make_trainer
 from tests.verl import NOT_ON_VERL
-from tests.verl.inside import (
-    an_experience,
-    as_verl,
-    make_spec,
-    make_worker,
-    verl_config,
-    verl_update,
-    weights,
-)
+from tests.verl.inside import an_experience, make_spec, make_worker, verl_config, verl_update, weights
 
 pytestmark = pytest.mark.usefixtures("cpu_verl")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("algorithm", "optimizer", "bonus"),
+    ("algorithm", "optimizer", "bonus", "temperature"),
     [
-        ("rpg-reinforce-urkl", {"type": "adamw", "warmup_steps": 3}, 0.0),
-        ({"name": "rpg-urkl", "reference": {"type": "kl_above"}}, {"type": "schedule_free"}, 0.0),
-        ("dr-grpo", {"type": "adamw"}, 0.3),
+        ("rpg-reinforce-urkl", {"type": "adamw", "warmup_steps": 3}, 0.0, 1.0),
+        ({"name": "rpg-urkl", "reference": {"type": "kl_above"}}, {"type": "schedule_free"}, 0.0, 1.0),
+        ("dr-grpo", {"type": "adamw"}, 0.3, 0.7),
     ],
 )
-def test_a_step_is_the_embedded_trainers(home, model, tmp_path, algorithm, optimizer, bonus):
-    training = {**make_spec().training.model_dump(), "optimizer": optimizer, "entropy_coeff": bonus}
-    spec = make_spec(algorithm=algorithm, training=training)
+def test_a_step_is_the_embedded_trainers(home, model, tmp_path, algorithm, optimizer, bonus, temperature):
+    training = {"optimizer": optimizer, "entropy_coeff": bonus}
+    spec = make_spec(algorithm=algorithm, training=training, rollout={"temperature": temperature})
     trainer = make_trainer(spec, home)
     worker = make_worker(verl_config(spec, model, tmp_path))
     torch.testing.assert_close(weights(worker.actor.engine.module), weights(trainer.policy.model))
@@ -61,23 +52,6 @@ def test_a_step_is_the_embedded_trainers(home, model, tmp_path, algorithm, optim
     torch.testing.assert_close(weights(worker.actor.engine.module), moved, rtol=1e-3, atol=2e-6)
 
 
-def test_scores_are_the_embedded_trainers(home, model, tmp_path):
-    """Log-probabilities of verl's engine, temperature included."""
-    from verl.utils import tensordict_utils as tu
-    from verl.workers.utils.padding import response_from_nested
-
-    spec = make_spec(rollout={**make_spec().rollout.model_dump(), "temperature": 0.7})
-    trainer = make_trainer(spec, home)
-    samples = trainer.roller.roll(trainer.policy, 1).kept.samples
-    worker = make_worker(verl_config(spec, model, tmp_path))
-    data = as_verl(samples.batch, 0.7)
-    tu.assign_non_tensor(data, compute_loss=False, calculate_entropy=True)
-    output = worker.actor.infer_batch(data)
-    found = response_from_nested(output["log_probs"], data["response_mask"])
-    for row, values in enumerate(found.unbind()):
-        torch.testing.assert_close(values, samples.log_prob[row, : len(values)], rtol=0, atol=2e-5)
-
-
 @pytest.mark.parametrize("name", [n for n, a in rpg.algorithms().items() if a.kl.type != "distribution"])
 def test_the_actor_loss_is_policy_loss(name):
     """Whole batches, and micro-batches of shards of them, for every algorithm of the catalogue."""
@@ -101,15 +75,10 @@ def test_the_actor_loss_is_policy_loss(name):
         "rollout_is_weights": draw().exp(),
     }
     leaf = log_prob.clone().requires_grad_()
-    ours = {
-        "ref_log_prob": "ref_log_prob",
-        "rollout_weights": "rollout_is_weights",
-        "advantages": "advantages",
-    }
-    given = {name: fields[theirs] for name, theirs in ours.items()} | {"counts": Counts.of(mask, horizon)}
-    whole = rpg.policy_loss(
-        algorithm, log_prob=leaf, old_log_prob=old, response_mask=mask, optimizer_step=7, **given
-    )
+    given = {name: fields[name] for name in ("ref_log_prob", "advantages")}
+    given |= {"rollout_weights": fields["rollout_is_weights"], "old_log_prob": old, "response_mask": mask}
+    counts = Counts.of(mask, horizon)
+    whole = rpg.policy_loss(algorithm, log_prob=leaf, counts=counts, optimizer_step=7, **given)
     whole.loss.backward()
 
     prompt = 2
@@ -142,34 +111,6 @@ def test_the_actor_loss_is_policy_loss(name):
     assert total == pytest.approx(whole.loss.item(), rel=1e-5, abs=1e-6)
     torch.testing.assert_close(gradient, leaf.grad, rtol=1e-4, atol=1e-7)
     assert leaf.grad.abs().sum() > 0
-
-
-@pytest.mark.slow
-def test_the_reference_is_renewed_saved_and_loaded(home, model, tmp_path):
-    """It starts as the initial model, stays while the policy moves, and comes back from its files."""
-    from rpg.backends.verl.fsdp_weights import copy_weights
-
-    spec = make_spec(algorithm={"name": "rpg-urkl", "reference": {"type": "every_k", "k": 4}})
-    experience = an_experience(spec, home)
-    worker = make_worker(verl_config(spec, model, tmp_path), "actor_rollout_ref")
-    actor, reference = worker.actor.engine.module, worker.ref.engine.module
-    initial = weights(reference)
-    assert initial.equal(weights(actor)) and initial.equal(weights(make_trainer(spec, home).policy.model))
-
-    verl_update(worker, experience.batch, experience.old, experience.advantages)
-    assert weights(reference).equal(initial) and not weights(actor).equal(initial)
-    copy_weights(actor, reference)
-    assert weights(reference).equal(weights(actor))
-    worker.save_reference(str(tmp_path / "reference"))
-    renewed = weights(reference)
-    with torch.no_grad():
-        for parameter in reference.parameters():
-            parameter.zero_()
-    worker.load_reference(str(tmp_path / "reference"))
-    assert weights(reference).equal(renewed)
-    (tmp_path / "reference" / "world_size_1_rank_0.safetensors").rename(tmp_path / "elsewhere")
-    with pytest.raises(UserError, match="no reference policy in it"):
-        worker.load_reference(str(tmp_path / "reference"))
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ import pytest
 from rpg.backends.training_process import TrainingFailed
 from rpg.backends.verl import jobs
 from rpg.backends.verl.launch import Launcher
+from rpg.backends.verl.readiness import of_cluster
 from rpg.store.run_writer import write_manifest
 from tests.evaluation.ray_head import free_port, ray_head
 from tests.tiny import make_run, make_spec
@@ -60,6 +61,22 @@ def job_of(folder, address):
     client = jobs._client(address)
     (job,) = [one for one in client.list_jobs() if str(folder.path) in one.entrypoint]
     return job
+
+
+def doctor(address):
+    """What `rpg doctor` finds of the cluster, for a run that needs a GPU."""
+    return of_cluster(
+        make_spec(backend={"type": "verl", "device": "cuda", "rollout": {"type": "vllm"}}).backend, address
+    )
+
+
+def test_the_doctor_looks_at_a_cluster_that_is_named(cluster):
+    """By its dashboard, as jobs are handed in; it has the CPUs of this machine and no GPU."""
+    address, _ = cluster
+    until(lambda: ": 1 nodes (" in doctor(address)[0].text, "the dashboard and its node")
+    there, why = doctor(address)
+    assert there.good and there.text.startswith(f"Ray cluster at {address}: 1 nodes (")
+    assert why.good is False and "the Ray cluster has 0 nodes with 1 free GPUs" in why.text
 
 
 def test_a_job_is_found_again_after_kill_9(home, cluster):
@@ -110,6 +127,8 @@ def test_a_cluster_that_goes_is_said_and_another_goes_on(home, cluster, monkeypa
     end()
     thread.join(HANG)
     assert len(failures) == 1 and f"the Ray cluster at {address} is gone" in failures[0], failures
+    [gone] = doctor(address)
+    assert gone.good is False and gone.text.startswith(f"no Ray cluster answers at {address}")
     with pytest.raises(TrainingFailed, match=f"no Ray cluster answers at {address}"):
         Launcher().train(folder, home, lambda line: None)
     local = make_spec(training={"steps": 3}, backend={"type": "verl"})  # the run's folder, moved elsewhere

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 from verl.checkpoint_engine import CheckpointEngineManager
 from verl.experimental.reward_loop.reward_loop import RewardLoopManager, RewardLoopWorker
@@ -25,7 +26,6 @@ from verl.workers.rollout.router import GlobalRequestLoadBalancer
 
 from rpg.backends.verl.agent_loops import SeededManager, SeededWorker
 from rpg.backends.verl.overrides import HUGGINGFACE
-from verl_cpu.patching import replaced
 from verl_cpu.rollout_server import Replica, Server
 
 _STOP_SECONDS = 10.0
@@ -55,8 +55,9 @@ def in_driver(config: Any) -> Iterator[None]:
         return
     rollout = config.actor_rollout_ref.rollout
     rollout.agent.agent_loop_manager_class = f"{__name__}.{AgentLoops.__name__}"
-    classes = {"RewardLoopManager": Graders, "LLMServerManager": Servers, "CheckpointEngineManager": Weights}
-    with replaced(trainer_base, **classes):
+    with patch.multiple(
+        trainer_base, RewardLoopManager=Graders, LLMServerManager=Servers, CheckpointEngineManager=Weights
+    ):
         yield
 
 
@@ -116,9 +117,8 @@ class AgentLoops(SeededManager):
     """Runs the agent loops in an event loop on a thread of their own."""
 
     async def _init_agent_loop_workers(self) -> None:
-        self.worker = SeededWorker(
-            self.config, self.llm_client, self.teacher_client, self.reward_loop_worker_handles
-        )
+        graders = self.reward_loop_worker_handles
+        self.worker = SeededWorker(self.config, self.llm_client, self.teacher_client, graders)
         self.ended = asyncio.Event()
         ready = threading.Event()
 
@@ -127,9 +127,7 @@ class AgentLoops(SeededManager):
             ready.set()
             await self.ended.wait()
 
-        self.thread = threading.Thread(
-            target=asyncio.run, args=[until_ended()], daemon=True, name="agent loops"
-        )
+        self.thread = threading.Thread(target=asyncio.run, args=[until_ended()], daemon=True)
         self.thread.start()
         ready.wait()
 

@@ -47,8 +47,8 @@ def _is_loopback(address: str) -> bool:
 
 def loopback_store(host: str, port: int, rank: int, size: int) -> Any:
     """What `init_method="env://"` gives, but rank 0 listens on `host` alone."""
-    listen: dict[str, Any] = (
-        {"master_listen_fd": socket.create_server((host, port)).detach()} if rank == 0 else {}
-    )
+    listen: dict[str, Any] = {}
+    if rank == 0:
+        listen["master_listen_fd"] = socket.create_server((host, port)).detach()
     store = TCPStore(host, port, size, rank == 0, multi_tenant=False, use_libuv=True, **listen)
     return PrefixStore("default_pg", store)

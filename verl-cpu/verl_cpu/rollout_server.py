@@ -5,10 +5,8 @@ The same weights, prompts and uniforms give the same responses as the embedded t
 
 from __future__ import annotations
 
-import asyncio
 import os
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import ray
 import torch
@@ -17,22 +15,18 @@ from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 from verl.workers.rollout.utils import ensure_async_iterator
 
+from rpg.backends.verl.gathering import Gathering
 from rpg.models.policy import Policy
 from rpg.models.truncated_sampling import Restriction
 
-_GATHER_SECONDS = 0.02
-"""Requests that arrive within this time are decoded together."""
 
-
-@dataclass
-class _Request:
+class _Request(NamedTuple):
     prompt: list[int]
     limit: int
     temperature: float
     uniforms: list[float] | None
     restriction: Restriction
     logprobs: bool
-    answer: asyncio.Future[TokenOutput] = field(repr=False)
 
     @property
     def kind(self) -> tuple[Any, ...]:
@@ -50,8 +44,7 @@ class Server:
         self.policy = Policy(model, AutoTokenizer.from_pretrained(path))
         self.response_length = response_length
         self.global_steps: int | None = None
-        self.queue: list[_Request] = []
-        self.work: asyncio.Task[None] | None = None
+        self.gathering = Gathering(self._decode)
 
     async def ready(self) -> bool:
         return True
@@ -84,37 +77,23 @@ class Server:
             uniforms if temperature > 0 else None,
             _restriction(sampling_params),
             bool(sampling_params.get("logprobs")),
-            asyncio.get_running_loop().create_future(),
         )
-        self.queue.append(request)
-        if self.work is None or self.work.done():
-            self.work = asyncio.create_task(self._drain())
-        return await request.answer
-
-    async def _drain(self) -> None:
-        while self.queue:
-            await asyncio.sleep(_GATHER_SECONDS)
-            batch, self.queue = self.queue, []
-            for kind in dict.fromkeys(request.kind for request in batch):
-                alike = [request for request in batch if request.kind == kind]
-                try:
-                    outputs = await asyncio.to_thread(self._decode, alike)
-                except Exception as error:  # noqa: BLE001 (whatever it is, it is the answer to the requests)
-                    for request in alike:
-                        request.answer.set_exception(error)
-                    continue
-                for request, output in zip(alike, outputs, strict=True):
-                    request.answer.set_result(output)
+        return await self.gathering.ask(request)
 
     def _decode(self, requests: list[_Request]) -> list[TokenOutput]:
         if self.global_steps is None:
             raise RuntimeError("the rollout server has no weights yet")
+        outputs: dict[int, TokenOutput] = {}
+        for kind in dict.fromkeys(request.kind for request in requests):
+            rows = [row for row, request in enumerate(requests) if request.kind == kind]
+            outputs |= zip(rows, self._decode_together([requests[row] for row in rows]), strict=True)
+        return [outputs[row] for row in range(len(requests))]
+
+    def _decode_together(self, requests: list[_Request]) -> list[TokenOutput]:
         first = requests[0]
-        uniforms = (
-            None
-            if first.uniforms is None
-            else torch.tensor([(r.uniforms or [])[: r.limit] for r in requests])
-        )
+        uniforms = None
+        if first.uniforms is not None:
+            uniforms = torch.tensor([(r.uniforms or [])[: r.limit] for r in requests])
         samples = self.policy.sample(
             [r.prompt for r in requests],
             group_size=1,

@@ -33,12 +33,9 @@ def token_kl(
     Both were scored with their states. Where one output layer is padded to more entries than the other, the entries beyond
     the shorter, which stand for no token, are left out of both distributions.
     """
-    sizes = [
-        s.states.shape[-1] if s.weight is None else len(s.weight)
-        for s in (ours, theirs)
-        if s.states is not None
-    ]
-    count, entries = len(ours.states) if ours.states is not None else 0, min(sizes)
+    assert ours.states is not None and theirs.states is not None
+    both = ((ours.states, ours.weight), (theirs.states, theirs.weight))
+    count, entries = len(ours.states), min(s.shape[-1] if w is None else len(w) for s, w in both)
 
     def chunk(rows: slice) -> tuple[Tensor, Tensor]:
         log_p = (ours.logits(rows, entries) / temperature).log_softmax(-1)

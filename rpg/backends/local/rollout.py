@@ -92,9 +92,8 @@ class Roller:
         """`sources` are those of reward functions in the run's manifest; outside a run None, for those on disk."""
         self.spec, self.problems, self.progress = spec, problems, Progress()
         self.scorer = scorer_of(spec, sources)
-        self.conversations = (
-            Conversations(spec.task, sources) if isinstance(spec.task, EnvironmentTask) else None
-        )
+        task = spec.task
+        self.conversations = Conversations(task, sources) if isinstance(task, EnvironmentTask) else None
         self.order = PromptOrder(len(problems), spec.seed)
         self.rows_at_once = spec.rollout.rows_at_once
         """Responses drawn at a time; None: all. It fixes the last digits, so checkpoints hold it."""
@@ -142,9 +141,8 @@ class Roller:
         kept = order[replaced:].sort().values.to(graded.correct.device)
         parts = [graded.groups(kept, size)] if len(kept) else []
         if replaced:
-            batch = demonstration_batch(
-                policy, [self.demonstrations.ability(rng) for _ in range(replaced * size)]
-            )
+            shown = [self.demonstrations.ability(rng) for _ in range(replaced * size)]
+            batch = demonstration_batch(policy, shown)
             zero = torch.zeros(batch.tokens.shape, device=batch.tokens.device)
             samples = Samples(batch, zero, zero, torch.zeros_like(batch.lengths, dtype=torch.bool))
             parts.append(Graded(samples, zero[:, 0], ~samples.truncated, zero[:, 0]))
@@ -229,10 +227,8 @@ def _talk_metrics(talks: Sequence[Talk]) -> dict[str, float]:
         return {}
     calls, failures = sum(talk.calls for talk in talks), sum(talk.failures for talk in talks)
     heard = sum(sum(talk.heard) for talk in talks)
-    shares = {"tool_calls": calls, "environment_tokens": heard}
-    return {name: value / len(talks) for name, value in shares.items()} | {
-        "failed_calls": failures / max(calls, 1)
-    }
+    each = {"tool_calls": calls / len(talks), "environment_tokens": heard / len(talks)}
+    return each | {"failed_calls": failures / max(calls, 1)}
 
 
 def _useful(graded: Graded, size: int) -> Graded:

@@ -231,9 +231,8 @@ class Trainer:
                 norms.append(norm)
                 self.reference.observe(token_kl)
         self.optimizer.zero_grad()  # the next rollout needs the memory
-        of_critic = (
-            {name: sum(row[name] for row in critic) / len(critic) for name in critic[0]} if critic else {}
-        )
+        names = critic[0] if critic else ()
+        of_critic = {name: sum(row[name] for row in critic) / len(critic) for name in names}
         return meter.metrics(norms, rate, measured) | of_critic if norms else of_critic
 
     def _accumulate(self, mini: Experience, meter: Meter, diagnostics: Diagnostics | None = None) -> float:
@@ -266,9 +265,8 @@ class Trainer:
             slopes = (leaf.grad, of_kl_slope, None if bonus is None else -torch.ones_like(bonus))
             outputs, gradients = [], []
             for output, slope in zip((log_prob, divergence, bonus), slopes, strict=True):
-                if (
-                    output is not None and slope is not None and slope.any()
-                ):  # not groups without a signal, all clipped
+                # Not for groups without a signal, or where all is clipped.
+                if output is not None and slope is not None and slope.any():
                     outputs.append(output)
                     gradients.append(slope)
             if outputs:

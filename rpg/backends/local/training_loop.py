@@ -197,7 +197,8 @@ def _room(trainer: Trainer) -> float:
 
 def _save(checkpoints: Checkpoints, step: int, trainer: Trainer) -> None:
     optimizer, past = trainer.optimizer, trainer.sampler.past
-    numbers, weights = trainer.reference.state()
+    numbers, reference = trainer.reference.state()
+    tensors, trained = optimizer.tensors(), optimizer.weights()
     state = {
         "optimizer_step": trainer.optimizer_step,
         "tokens": trainer.tokens,
@@ -209,9 +210,7 @@ def _save(checkpoints: Checkpoints, step: int, trainer: Trainer) -> None:
     if trainer.critic is not None:
         critic = trainer.critic.tensors()
         state["critic"] = trainer.critic.numbers()
-    checkpoints.save(
-        step, trainer.policy, state, optimizer.tensors(), weights, past, optimizer.weights(), critic
-    )
+    checkpoints.save(step, trainer.policy, state, tensors, reference, past, trained, critic)
 
 
 def _line(step: int, steps: int, metrics: dict[str, float]) -> str:

@@ -56,10 +56,15 @@ class State:
             raise StoreError(f"{path}: {error}") from error
 
 
-def newest(folder: Path) -> Path | None:
-    """The whole checkpoint with the highest step in `folder`; None if there is none."""
-    whole = (path.parent for path in folder.glob("global_step_*/rpg.json"))
-    return max(whole, key=lambda path: int(path.name.rpartition("_")[2]), default=None)
+def finished(state: Path) -> list[tuple[int, Path]]:
+    """(step, folder) of verl's finished checkpoints in the folder it saves to, ascending."""
+    folders = (path.parent for path in state.glob("global_step_*/rpg.json"))
+    return sorted((int(folder.name.rpartition("_")[2]), folder) for folder in folders)
+
+
+def newest(state: Path) -> Path | None:
+    """The last of :func:`finished`; None if there is none."""
+    return next((folder for _, folder in reversed(finished(state))), None)
 
 
 _UNUSED = (".bin", ".pt", ".pth", ".gguf", ".msgpack", ".h5", ".onnx")
@@ -72,11 +77,6 @@ class VerlCheckpoints(CheckpointFolder):
     def __init__(self, folder: RunFolder, steps: Collection[int], state: Path, keep: Keep, bfloat16: bool):
         super().__init__(folder, steps, keep)
         self.state, self.bfloat16 = state, bfloat16
-
-    def whole(self) -> list[tuple[int, Path]]:
-        """(step, folder) of verl's finished checkpoints that are not published yet, ascending."""
-        folders = [path.parent for path in self.state.glob("global_step_*/rpg.json")]
-        return sorted((int(path.name.rpartition("_")[2]), path) for path in folders)
 
     def adopt(self, step: int, source: Path) -> None:
         """Publish verl's checkpoint `source`, then drop what is no longer needed.

@@ -13,7 +13,7 @@ merged separately, in the precision that it is trained in, and the module stays 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -35,12 +35,13 @@ def copy_weights(source: nn.Module, target: nn.Module) -> None:
     load_shards(target, dict(shards(source)))
 
 
-def load_shards(module: nn.Module, values: dict[str, Tensor]) -> None:
-    """Load what :func:`shards` gave on as many workers; the next forward pass uses it."""
+def load_shards(module: nn.Module, values: Mapping[str, Tensor]) -> None:
+    """Load what :func:`shards` or :func:`adapters` gave on as many workers; the next forward pass uses it."""
     drop_gathered(module)
+    parts = dict(shards(module))
     with torch.no_grad():
-        for name, value in shards(module):
-            value.copy_(values[name])
+        for name, value in values.items():
+            parts[name].copy_(value)
 
 
 def shards(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -112,14 +113,12 @@ def load_resharded(manager: Any, workers: int, local_path: str, **_: Any) -> Non
         manager.lr_scheduler.load_state_dict(scheduler)
 
 
-def load_shards_of(
-    module: nn.Module, folder: str | Path, pattern: str, workers: int, concerns: Callable[[str], bool] = bool
-) -> None:
-    """Load parameters of which `workers` workers each wrote their rows as a safetensors file; `concerns` selects by name."""
+def load_shards_of(module: nn.Module, folder: str | Path, pattern: str, workers: int) -> None:
+    """Load the parameters of which `workers` workers each wrote their rows as a safetensors file."""
     parts = [load_file(Path(folder, pattern.format(world=workers, rank=rank))) for rank in range(workers)]
     with torch.no_grad():
         for name, mine in module.named_parameters():
-            if concerns(name):
+            if name in parts[0]:
                 sharded = cast(DTensor, mine)
                 sharded.to_local().copy_(_rows_of(sharded, [part[name] for part in parts]))
 
@@ -167,7 +166,7 @@ def merged(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     targets = {name: layer for name, layer in module.named_modules() if isinstance(layer, LoraLayer)}
     with torch.no_grad():
         for name, parameter in module.named_parameters():
-            if is_adapter(name):
+            if _is_adapter(name):
                 continue
             value = _whole(parameter)
             target = targets.get(name.removesuffix(".base_layer.weight"))
@@ -184,33 +183,24 @@ def export_merged(module: nn.Module, folder: Path, is_first: bool) -> None:
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def is_adapter(name: str) -> bool:
-    """Whether a parameter of the module is part of an adapter."""
-    return ".lora_" in name
-
-
 def adapters(module: nn.Module) -> dict[str, Tensor]:
     """A copy of this worker's part of all adapters."""
-    return {name: value.detach().clone() for name, value in shards(module) if is_adapter(name)}
-
-
-def put_adapters(module: nn.Module, weights: Weights) -> None:
-    """Restore what :func:`adapters` gave."""
-    with torch.no_grad():
-        for name, value in shards(module):
-            if is_adapter(name):
-                value.copy_(weights[name])
+    return {name: value.detach().clone() for name, value in shards(module) if _is_adapter(name)}
 
 
 @contextmanager
 def with_adapters(module: nn.Module, weights: Weights) -> Iterator[None]:
     """The model with these adapters instead of its own."""
     originals = adapters(module)
-    put_adapters(module, weights)
+    load_shards(module, weights)
     try:
         yield
     finally:
-        put_adapters(module, originals)
+        load_shards(module, originals)
+
+
+def _is_adapter(name: str) -> bool:
+    return ".lora_" in name
 
 
 def _base_name(name: str) -> str:

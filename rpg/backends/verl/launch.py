@@ -18,7 +18,7 @@ from typing import Any
 from rpg.backends.manifest import spec_of
 from rpg.backends.training_process import Say, TrainingFailed, TrainingLost
 from rpg.backends.verl import jobs
-from rpg.backends.verl.checkpoints import State, VerlCheckpoints
+from rpg.backends.verl.checkpoints import State, VerlCheckpoints, finished
 from rpg.backends.verl.job_output import Stream, reason, tail
 from rpg.backends.verl.overrides import STATE, Paths, plan
 from rpg.backends.verl.readiness import require
@@ -201,7 +201,7 @@ class _Run:
 
     def _collect(self, stream: Stream) -> bool:
         """Metrics, then the checkpoints that were whole before: a checkpoint implies the metrics of its steps."""
-        whole = self.checkpoints.whole()
+        whole = finished(self.state)
         records = stream.pump()
         for record in records:
             self.say(_line(record, self.spec.training.steps))

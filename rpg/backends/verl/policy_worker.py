@@ -108,16 +108,15 @@ class PolicyWorker(ActorRolloutRefWorker):
         workers = written_by(folder, SHARDS)
         if not workers:
             raise UserError(f"{folder}: no reference policy in it")
-        if self.settings.lora_rank:
-            module = self.actor.engine.module
-            current = fsdp_weights.adapters(module)
-            fsdp_weights.load_shards_of(module, folder, SHARDS, workers, fsdp_weights.is_adapter)
-            self.kept = fsdp_weights.adapters(module)
-            fsdp_weights.put_adapters(module, current)
-        elif workers == self.world_size:
-            fsdp_weights.load_shards(self.ref.engine.module, load_file(self._shard_file(folder)))
+        module = (self.actor if self.settings.lora_rank else self.ref).engine.module
+        current = fsdp_weights.adapters(module)
+        if workers == self.world_size:
+            fsdp_weights.load_shards(module, load_file(self._shard_file(folder)))
         else:
-            fsdp_weights.load_shards_of(self.ref.engine.module, folder, SHARDS, workers)
+            fsdp_weights.load_shards_of(module, folder, SHARDS, workers)
+        if self.settings.lora_rank:
+            self.kept = fsdp_weights.adapters(module)
+            fsdp_weights.load_shards(module, current)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def save_checkpoint(self, local_path: str, *args: Any, **kwargs: Any) -> None:

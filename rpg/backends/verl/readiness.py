@@ -165,9 +165,8 @@ def _machine(f: Facts) -> Iterator[Finding]:
     if f.open_files < OPEN_FILES:
         yield _note(f"only {f.open_files} open files are allowed; Ray needs more: ulimit -n 65536")
     if f.loopback:
-        yield _wrong(
-            f"no port can be opened on 127.0.0.1 ({f.loopback}), over which Ray's processes communicate"
-        )
+        why = f.loopback
+        yield _wrong(f"no port can be opened on 127.0.0.1 ({why}), over which Ray's processes communicate")
 
 
 def _attention(backend: VerlBackend, f: Facts) -> Finding:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +10,7 @@ from transformers import GenerationConfig
 from verl import DataProto
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
+from rpg.backends.verl.gathering import Gathering
 from rpg.backends.verl.job_settings import JobSettings
 from rpg.models.reward_models import judge
 from rpg.models.tokenizer import Stopper
@@ -20,8 +19,6 @@ from rpg.store.atomic_files import atomic_write_text, read_json_object
 from rpg.tasks import Problem
 from rpg.tasks.preparation import problem_of
 
-_GATHER_SECONDS = 0.02
-"""Responses that arrive within this time are scored together."""
 ERROR = "reward-error.txt"
 """Beside verl's checkpoints: why a reward could not be computed. verl only tells the driver that a response failed."""
 
@@ -50,38 +47,23 @@ class VerifierManager(RewardManagerBase):
             models=judge,
             prefix=self.settings.prefix,
         )
-        self.waiting: list[tuple[VerlResponse, asyncio.Future[dict[str, Any]]]] = []
-        self.work: asyncio.Task[None] | None = None
-        # One thread: a scorer cannot be used by two at once, and slow reward functions have their own process anyway.
-        self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="scorer")
+        self.gathering = Gathering(self._score_or_tell)
 
     async def run_single(self, data: DataProto) -> dict[str, Any]:
         """verl's contract: the reward of the one response in `data`, and how it was graded."""
         row = data[-1]
         response = row.batch["responses"]
         length = int(row.batch["attention_mask"][-response.shape[-1] :].sum())
-        verl_response = VerlResponse(response[:length].tolist(), _problem(row.non_tensor_batch))
-        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self.waiting.append((verl_response, answer))
-        if self.work is None or self.work.done():
-            self.work = asyncio.create_task(self._drain())
-        return await answer
+        tokens, problem = response[:length].tolist(), _problem(row.non_tensor_batch)
+        return await self.gathering.ask(VerlResponse(tokens, problem))
 
-    async def _drain(self) -> None:
-        while self.waiting:
-            await asyncio.sleep(_GATHER_SECONDS)
-            batch, self.waiting = self.waiting, []
-            responses = [response for response, _ in batch]
-            try:
-                results = await asyncio.get_running_loop().run_in_executor(self.thread, self.score, responses)
-            except Exception as error:  # noqa: BLE001 (whatever it is, it is the answer for these responses)
-                self.error.parent.mkdir(parents=True, exist_ok=True)
-                atomic_write_text(self.error, f"{error}\n")
-                for _, answer in batch:
-                    answer.set_exception(error)
-                continue
-            for (_, answer), result in zip(batch, results, strict=True):
-                answer.set_result(result)
+    def _score_or_tell(self, batch: Sequence[VerlResponse]) -> list[dict[str, Any]]:
+        try:
+            return self.score(batch)
+        except Exception as error:
+            self.error.parent.mkdir(parents=True, exist_ok=True)
+            atomic_write_text(self.error, f"{error}\n")
+            raise
 
     def score(self, batch: Sequence[VerlResponse]) -> list[dict[str, Any]]:
         """What verl keeps about each response."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from rpg.config.evaluation import (
     ENGINES,
@@ -36,11 +37,11 @@ def start_engine(
     engine's package is not installed, there is no such device, or the cluster cannot be used.
     """
     if isinstance(place, OnRay):
-        return RayEngine(engine_in_process, spec, sampling, place, bfloat16, say)
-    return engine_in_process(spec, sampling, device, bfloat16)
+        return RayEngine(partial(engine_in_process, spec, sampling, bfloat16), sampling, place, say)
+    return engine_in_process(spec, sampling, bfloat16, device)
 
 
-def engine_in_process(spec: EngineSpec, sampling: Sampling, device: str, bfloat16: bool) -> Engine:
+def engine_in_process(spec: EngineSpec, sampling: Sampling, bfloat16: bool, device: str) -> Engine:
     """The same, in this process."""
     engine = _ENGINES[type(spec)]
     if isinstance(spec, VllmEngineSpec):

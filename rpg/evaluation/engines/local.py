@@ -91,12 +91,8 @@ class LocalEngine:
                 for ids, talk in zip(own, talks, strict=True)
             ]
         lengths, cut = samples.batch.lengths.tolist(), samples.truncated.tolist()
-        return [
-            Completion(text, tuple(ids[:length]), truncated)
-            for text, ids, length, truncated in zip(
-                policy.text(samples.batch), samples.batch.tokens.tolist(), lengths, cut, strict=True
-            )
-        ]
+        rows = zip(policy.text(samples.batch), samples.batch.tokens.tolist(), lengths, cut, strict=True)
+        return [Completion(text, tuple(ids[:length]), truncated) for text, ids, length, truncated in rows]
 
     def close(self) -> None:
         self.policy = None

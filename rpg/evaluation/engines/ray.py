@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from rpg.backends.ray_connection import ClusterError, connect, last_line
-from rpg.config.evaluation import EngineSpec, OnRay
+from rpg.config.evaluation import OnRay
 from rpg.errors import UserError
 from rpg.evaluation.engines.protocol import Completion, Engine, EngineError, Request, Sampling
 from rpg.models.device import configure_device
@@ -26,24 +26,17 @@ _RESTARTS = 3
 _SAY_SECONDS = 30.0
 """The interval of messages while workers wait for resources of the cluster."""
 
-StartEngine = Callable[[EngineSpec, Sampling, str, bool], Engine]
+StartEngine = Callable[[str], Engine]
+"""Of a device."""
 
 
 class RayWorker:
     """An engine in a process of the cluster, which delivers its responses part by part."""
 
-    def __init__(
-        self,
-        start: StartEngine,
-        spec: EngineSpec,
-        sampling: Sampling,
-        device: str,
-        bfloat16: bool,
-        threads: int,
-    ):
+    def __init__(self, start: StartEngine, device: str, threads: int):
         torch.set_num_threads(threads)
         configure_device(device)
-        self.engine = start(spec, sampling, device, bfloat16)
+        self.engine = start(device)
         self._parts: Iterator[list[tuple[int, Completion]]] = iter(())
 
     def load(self, model: str, revision: str | None) -> None:
@@ -68,17 +61,8 @@ class RayWorker:
 class RayEngine:
     """Implements the protocol by workers, which `start` their engines on the cluster."""
 
-    def __init__(
-        self,
-        start: StartEngine,
-        spec: EngineSpec,
-        sampling: Sampling,
-        place: OnRay,
-        bfloat16: bool = False,
-        say: Callable[[str], None] = print,
-    ):
-        self.start, self.spec, self.bfloat16, self.say = start, spec, bfloat16, say
-        self.sampling, self.place = sampling, place
+    def __init__(self, start: StartEngine, sampling: Sampling, place: OnRay, say: Callable[[str], None]):
+        self.start, self.sampling, self.place, self.say = start, sampling, place, say
         self._model: tuple[str, str | None] | None = None
         try:
             self._ray = connect(place.address, "evaluation.place")
@@ -108,7 +92,7 @@ class RayEngine:
         )
         device = "cuda" if place.gpus else "cpu"
         threads = max(1, int(place.cpus))
-        return worker.remote(self.start, self.spec, self.sampling, device, self.bfloat16, threads)
+        return worker.remote(self.start, device, threads)
 
     def load(self, model: str | Path, revision: str | None = None) -> None:
         local = Path(model).expanduser()

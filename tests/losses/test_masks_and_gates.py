@@ -1,0 +1,145 @@
+"""Masks, gates and means of ratios, against plain formulas: values and metrics, and gradients by their autograd."""
+
+import pytest
+import torch
+
+import rpg
+from rpg.losses.policy_loss import rollout_weights
+from tests.losses import oracle
+
+
+@pytest.fixture
+def data():
+    """Log-probabilities of policies that differ by a factor of up to four; one response has an advantage of zero."""
+    g = torch.Generator().manual_seed(0)
+    log_prob, old = -0.05 - 1.4 * torch.rand(2, 40, 6, generator=g, dtype=torch.float64)
+    advantages = torch.randn(40, 1, generator=g, dtype=torch.float64)
+    advantages[0] = 0
+    return {
+        "log_prob": log_prob.clone().requires_grad_(),
+        "old_log_prob": old,
+        "advantages": advantages.expand(40, 6),
+        "response_mask": torch.arange(6) < torch.randint(1, 7, (40, 1), generator=g),
+    }
+
+
+def mean_log_ratio(data):
+    mask = data["response_mask"]
+    return ((data["log_prob"] - data["old_log_prob"]) * mask).sum(-1, keepdim=True) / mask.sum(
+        -1, keepdim=True
+    )
+
+
+def check(algo, data, plain, **fractions):
+    """`plain` is the loss of each token (B, T), or of each response (B, 1); `fractions` are tokens (B, T) bool."""
+    out, mask = rpg.policy_loss(algo, **data), data["response_mask"]
+    plain = plain[mask].mean() if plain.shape == mask.shape else plain.mean()
+    assert out.loss.item() == pytest.approx(plain.item(), rel=1e-12)
+    found, meant = (oracle.gradient(value, data["log_prob"]) for value in (out.loss, plain))
+    torch.testing.assert_close(found, meant, rtol=1e-11, atol=1e-15)
+    shares = {
+        f"clip_fraction_{name}": tokens[mask].double().mean().item() for name, tokens in fractions.items()
+    }
+    assert {name: out.metrics[name] for name in shares} == pytest.approx(shares, rel=1e-12)
+    return out.metrics
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "always"), [(0.1, 0.15, False), (None, 0.05, False), (0.1, None, True), (0.05, 0.1, True)]
+)
+@pytest.mark.parametrize("by", ["tv", "kl", "response"])
+@pytest.mark.parametrize("clipped", [True, False])
+def test_a_mask_silences_what_moved_too_far(data, clipped, by, low, high, always):
+    """DPPO's and prime-rl's: the penalty on log² w stays, and what is masked counts as clipped once."""
+    log_prob, old, A = data["log_prob"], data["old_log_prob"], data["advantages"]
+    pi, was, w = log_prob.detach().exp(), old.exp(), (log_prob - old).exp()
+    moved = {
+        "tv": pi - was,
+        "kl": (pi - was).sign() * (was * (was / pi).log() + (1 - was) * ((1 - was) / (1 - pi)).log()),
+        "response": mean_log_ratio(data).detach().expand(40, 6),
+    }[by]
+    up = (moved > (torch.inf if high is None else high)) & (always | (A > 0))
+    down = (moved < (-torch.inf if low is None else -low)) & (always | (A <= 0))
+    settings = {"mask": {"by": by, "low": low, "high": high, "always": always}, "drift_penalty": 0.05}
+    if clipped:
+        algo = rpg.algorithm("dapo", clip={"low": 0.2, "high": 0.28, "c": 1.5}, **settings)
+        plain = oracle.plain_dual_clip(w, A, 0.2, 0.28, 1.5)
+        cut = (A >= 0) & (w >= 1.28), (A < 0) & (w <= 0.8), (A < 0) & (w >= 1.5)
+    else:
+        algo = rpg.algorithm("cispo", clip=None, **settings)
+        plain, cut = -w.detach() * A * log_prob, (up & False,) * 3
+    silent = up | down
+    plain = torch.where(silent, 0, plain) + 0.05 * (log_prob - old) ** 2
+    upper, lower, dual = (x & ~silent for x in cut)
+    assert up[data["response_mask"]].any() or down[data["response_mask"]].any()
+    check(algo, data, plain, upper=upper | up, lower=lower | down, dual=dual)
+
+
+def test_cispo_bounds_the_weight_and_silences_nothing(data):
+    w = (data["log_prob"] - data["old_log_prob"]).exp().detach()
+    plain = -w.clamp(0.9, 1.3) * data["advantages"] * data["log_prob"]
+    algo = rpg.algorithm("cispo", clip={"low": 0.1, "high": 0.3})
+    check(algo, data, plain, upper=w > 1.3, lower=w < 0.9)
+
+
+@pytest.mark.parametrize("clip", [{"low": 0.3, "high": 0.2, "c": None}, None])
+def test_gmpo_clips_each_token_and_takes_their_geometric_mean(data, clip):
+    A, mask, log_w = data["advantages"], data["response_mask"], data["log_prob"] - data["old_log_prob"]
+    low, high = (clip["low"], clip["high"]) if clip else (torch.inf, torch.inf)
+    bounded = torch.where(A < 0, log_w.clamp(min=-low), log_w.clamp(max=high))
+    w = ((bounded * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True)).exp()
+    upper, lower = (A >= 0) & (log_w > high), (A < 0) & (log_w < -low)
+    metrics = check(rpg.algorithm("gmpo", clip=clip), data, -w * A[:, :1], upper=upper, lower=lower)
+    assert metrics["ratio_mean"] == pytest.approx(w.mean().item(), rel=1e-12)
+
+
+def test_gspo_clips_the_geometric_mean(data):
+    A, w = data["advantages"][:, :1], mean_log_ratio(data).exp()
+    plain = torch.maximum(-w * A, -w.clamp(0.9, 1.2) * A)
+    silent = torch.where(A < 0, w < 0.9, w > 1.2).expand(40, 6)
+    algo = rpg.algorithm("gspo", clip={"low": 0.1, "high": 0.2})
+    metrics = check(algo, data, plain, upper=silent & (w > 1), lower=silent & (w < 1))
+    assert metrics["ratio_max"] == pytest.approx(w.max().item(), rel=1e-12)
+
+
+def test_a_sigmoid_gate_is_sapos(data):
+    A, w = data["advantages"], (data["log_prob"] - data["old_log_prob"]).exp()
+    tau = torch.where(A > 0, 2.0, 3.0).double()
+    algo = rpg.algorithm("sapo", gate={"positive": 2.0, "negative": 3.0}, loss_agg_mode="token-mean")
+    check(algo, data, -4 / tau * torch.sigmoid(tau * (w - 1)) * A)
+
+
+def test_a_gamma_gate_is_vespos(data):
+    A, mask = data["advantages"], data["response_mask"]
+    W = ((data["log_prob"] - data["old_log_prob"]) * mask).sum(-1, keepdim=True).exp().detach()
+    weight = torch.where(A < 0, W**1.5 * (0.75 * (1 - W)).exp(), W**0.5 * (0.25 * (1 - W)).exp())
+    algo = rpg.algorithm("vespo", gate={"positive": (0.5, 0.25), "negative": (1.5, 0.75)})
+    metrics = check(algo, data, -weight * A * data["log_prob"])
+    assert metrics["ratio_max"] == pytest.approx(W.max().item(), rel=1e-12)
+
+
+@pytest.mark.parametrize("by", ["k1", "k2", "k3"])
+@pytest.mark.parametrize("level", ["token", "sum", "mean", "all"])
+def test_samples_of_a_sampler_that_was_too_far_are_rejected(level, by):
+    old, sampler = 0.6 * torch.randn(
+        2, 60, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    )
+    mask = torch.arange(4) < torch.arange(60)[:, None] % 4 + 1
+    high = {"k1": 1.5, "k2": 0.2, "k3": 0.2}[by]
+    setting = {"type": "reject", "level": level, "by": by, "low": 0.7, "high": high}
+    found = rollout_weights(
+        rpg.algorithm("grpo", rollout_correction=setting).rollout_correction,
+        old_log_prob=old, sampler_log_prob=sampler, response_mask=mask,
+    )  # fmt: skip
+
+    def fits(x):
+        return bool(0.7 <= x.exp() <= high if by == "k1" else x <= high)
+
+    for row, (d, weights) in enumerate(zip(old - sampler, found.expand(60, 4), strict=True)):
+        measure = {"k1": d, "k2": d**2 / 2, "k3": d.exp() - 1 - d}[by][mask[row]]
+        if level in ("sum", "mean"):
+            measure = getattr(measure, level)().expand(len(measure))
+        kept = [fits(x) for x in measure]
+        kept = [all(kept)] * len(kept) if level == "all" else kept
+        assert weights[mask[row]].tolist() == kept
+    assert 0.05 < found.mean() < 0.95
