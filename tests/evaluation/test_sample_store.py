@@ -70,11 +70,10 @@ def test_every_sample_is_drawn_once_whatever_happens(checkpoints, own_benchmark,
         assert {row[7:9] for row in found} == {("hand", "local")}
         assert [path.name for path in layout.samples.iterdir()] == [found[0][9]]
         for run, benchmark, k, *numbers in found:
-            samples = db.execute(
-                "SELECT problem_id, correct, extracted, tokens, truncated FROM samples WHERE run = ? AND benchmark = ?",
-                [run, benchmark],
-            ).fetch_arrow_table()
-            of = summarise(samples.to_pylist())
+            names = ("problem_id", "correct", "extracted", "tokens", "truncated")
+            asked = f"SELECT {', '.join(names)} FROM samples WHERE run = ? AND benchmark = ?"
+            samples = db.execute(asked, [run, benchmark]).fetchall()
+            of = summarise(dict(zip(names, row, strict=True)) for row in samples)
             assert len(samples) == k * 24 and numbers[:4] == pytest.approx(
                 [of.problems, of.mean_at_k.mean, of.pass_at_k.mean, of.majority_at_k.mean]
             )
