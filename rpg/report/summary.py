@@ -10,7 +10,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import duckdb
 import pandas
 
 from rpg import stats
@@ -20,6 +19,7 @@ from rpg.report.spending import SPENT, Equal, add_spending, at_equal_spending, s
 from rpg.report.verdicts import Checkpoints
 from rpg.store import Layout, StoreError, queries
 from rpg.store.current import how_it_came, require_comparable
+from rpg.store.queries import Database
 
 MEAN = "mean"
 
@@ -111,7 +111,7 @@ COLUMNS = (
 
 
 def summarise(
-    db: duckdb.DuckDBPyConnection,
+    db: Database,
     sweep: str,
     baseline: str | None = None,
     names: Sequence[str] | None = None,
@@ -262,9 +262,7 @@ def _late(chosen: Checkpoints, runs: pandas.DataFrame, names: dict[str, str]) ->
     return notes
 
 
-def _health(
-    db: duckdb.DuckDBPyConnection, sweep: str, runs: pandas.DataFrame, names: dict[str, str]
-) -> list[str]:
+def _health(db: Database, sweep: str, runs: pandas.DataFrame, names: dict[str, str]) -> list[str]:
     """Findings of rpg.report.diagnostics, with one line for all runs of a variant that show the same."""
     rows = queries.health_metrics(db, sweep, diagnostics.OFTEN, diagnostics.WINDOW)
     findings = {run: diagnostics.of_training(found) for run, found in rows.items()}
