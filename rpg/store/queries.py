@@ -192,9 +192,7 @@ def metric_curves(
         if name not in known:
             raise KeyError(f"unknown metric {name!r}")
     if not metrics or not series:
-        return pandas.DataFrame(
-            columns=["metric", "sweep", "variant", "x", "step", "mean", "low", "high", "seeds"]
-        )
+        return pandas.DataFrame(columns="metric sweep variant x step mean low high seeds".split())
     axis = _axis(x, known)
     columns = ", ".join(quote(name) for name in metrics)
     found = frame(
@@ -289,9 +287,8 @@ def problem_scores(db: Database, sweep: str, checkpoints: Sequence[tuple[str, in
 def spending(db: Database, sweep: str) -> pandas.DataFrame:
     """What runs had spent at their evaluated steps: run, step, responses, tokens, updates, seconds (null if unknown)."""
     known = set(metric_names(db))
-    tokens, seconds, groups = (
-        name if name in known else "NULL" for name in ("tokens", "seconds_step", "groups_sampled")
-    )
+    names = ("tokens", "seconds_step", "groups_sampled")
+    tokens, seconds, groups = (name if name in known else "NULL" for name in names)
     return frame(
         db,
         f"""WITH spent AS (
@@ -337,9 +334,8 @@ def run_metrics(db: Database, sweep: str, name: str) -> pandas.DataFrame:
 
 def run_evals(db: Database, sweep: str, name: str) -> pandas.DataFrame:
     """Every evaluation of one run."""
-    return frame(
-        db, "SELECT * FROM evals WHERE sweep = ? AND run = ? ORDER BY benchmark, step", [sweep, name]
-    )
+    sql = "SELECT * FROM evals WHERE sweep = ? AND run = ? ORDER BY benchmark, step"
+    return frame(db, sql, [sweep, name])
 
 
 def evaluations(db: Database) -> pandas.DataFrame:
