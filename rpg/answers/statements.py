@@ -56,9 +56,7 @@ class Item:
 
 
 def read_line(text: str) -> list[Statement]:
-    """The statements of an answer line; at least one. Raises Unreadable: nothing is stated, it is not clear what, or it
-    is taken back.
-    """
+    """The statements of an answer line, at least one. Raises Unreadable: nothing is stated, or unclearly, or taken back."""
     stated: list[Statement] = []
     for sentence in _SentenceReader(_flat(_without_choice(with_number_words(tokens_of(text))))).read():
         for clause in _clauses(sentence):

@@ -44,13 +44,13 @@ def measured(
 
 def fits(data: pandas.DataFrame, labels: Sequence[str]) -> dict[str, ComputeFit]:
     """The curve of every label that has a checkpoint."""
-    parts = {label: data[data["label"] == label] for label in dict.fromkeys(labels)}
-    tables = {
-        label: part.pivot(index="seed", columns="step", values=["x", "mean"])
-        for label, part in parts.items()
-        if len(part)
-    }
-    return {label: fit(table["x"], table["mean"]) for label, table in tables.items()}
+    made = {}
+    for label in dict.fromkeys(labels):
+        part = data[data["label"] == label]
+        if len(part):
+            table = part.pivot(index="seed", columns="step", values=["x", "mean"])
+            made[label] = fit(table["x"], table["mean"])
+    return made
 
 
 def grid(made: Mapping[str, ComputeFit], x: str) -> Grid:

@@ -70,17 +70,10 @@ def paths(
         last = points.groupby("run")["step"].transform("max")
         points = points[points["step"] == last].assign(place=points["variant"].map(dict(along.values)))
     points = points[points["place"].notna()].assign(label=points["variant"].map(dict(labels)), x=points[per])
-    return (
-        points.groupby(["label", "place", "direction"], sort=False)
-        .agg(
-            x=("x", "mean"),
-            accuracy=("accuracy", "mean"),
-            lowest=("accuracy", "min"),
-            highest=("accuracy", "max"),
-            seeds=("seed", "nunique"),
-        )
-        .reset_index()
-    )
+    each = points.groupby(["label", "place", "direction"], sort=False)
+    ends = {"lowest": ("accuracy", "min"), "highest": ("accuracy", "max")}
+    means = {"x": ("x", "mean"), "accuracy": ("accuracy", "mean")}
+    return each.agg(**means, **ends, seeds=("seed", "nunique")).reset_index()
 
 
 def tries(samples: int) -> list[int]:

@@ -69,25 +69,13 @@ class Number:
         return f"{self.name}: {self.value:.4g}, band {self.low:.4g} .. {self.high:.4g}, {where}"
 
 
-def measure(runs: Mapping[str, Sequence[RunFolder]]) -> dict[str, float]:
-    """`sweep / variant / metric` -> mean over the seeds of finished runs. `runs`: label of a sweep -> its run folders.
+def measure(runs: Mapping[str, Sequence[RunFolder]]) -> tuple[dict[str, float], dict[str, float]]:
+    """`sweep / variant / metric` -> mean over the seeds of finished runs; and its standard error, if there are at least two.
+    `runs`: label of a sweep -> its run folders.
 
     `accuracy` is the mean over benchmarks at the last checkpoint, `seconds_step` the median over steps; all other metrics
     are those of the last step.
     """
-    return {name: statistics.fmean(values) for name, values in _by_seed(runs).items()}
-
-
-def spread(runs: Mapping[str, Sequence[RunFolder]]) -> dict[str, float]:
-    """The same names -> standard error of the mean over seeds, if there are at least two."""
-    return {
-        name: statistics.stdev(values) / math.sqrt(len(values))
-        for name, values in _by_seed(runs).items()
-        if len(values) > 1
-    }
-
-
-def _by_seed(runs: Mapping[str, Sequence[RunFolder]]) -> dict[str, list[float]]:
     by_seed: dict[str, list[float]] = {}
     for sweep, members in runs.items():
         for folder in members:
@@ -100,7 +88,9 @@ def _by_seed(runs: Mapping[str, Sequence[RunFolder]]) -> dict[str, list[float]]:
             for name, value in values.items():
                 if value is not None:
                     by_seed.setdefault(f"{sweep} / {manifest['variant']} / {name}", []).append(float(value))
-    return by_seed
+    several = {name: values for name, values in by_seed.items() if len(values) > 1}
+    errors = {name: statistics.stdev(values) / math.sqrt(len(values)) for name, values in several.items()}
+    return {name: statistics.fmean(values) for name, values in by_seed.items()}, errors
 
 
 def compare(

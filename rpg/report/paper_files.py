@@ -40,13 +40,11 @@ def write_paper(layout: Layout, sweep: str, folder: Path, columns: int = 2) -> l
     with connect(layout) as db:
         summary = summarise(db, sweep, past=history(layout, sweep))
         curve_data = sweep_curves(db, summary, POINTS_PER_CURVE)
+        runs = queries.manifests(db, sweep).values()
         files: dict[str, str | bytes] = {
             "tables.tex": tables.latex(summary, columns),
             "appendix.tex": appendix(db, summary),
-            "references.bib": references(
-                run["spec"].get("algorithm", {}).get("name", "")
-                for run in queries.manifests(db, sweep).values()
-            ),
+            "references.bib": references(run["spec"].get("algorithm", {}).get("name", "") for run in runs),
         }
     width = (3.25 if columns == 2 else INCHES[1]) * POINTS
     if chart := charts.differences(summary):
@@ -81,9 +79,8 @@ def references(names: Iterable[str]) -> str:
     catalogue = algorithms()
     cited = {key: entries[key] for key in ("rpglab", "arxiv:2505.17508")}
     for citation in (catalogue[name].citation for name in names if name in catalogue):
-        for key in citation_keys(
-            citation
-        ):  # a paper that references.bib lacks has what the catalogue says of it
+        for key in citation_keys(citation):
+            # A paper that references.bib lacks has what the catalogue says of it.
             cited[key] = entries.get(key, f"@misc{{{key}, title = {{{citation}}}}}")
     return "\n".join(cited.values()) + "\n"
 

@@ -45,9 +45,8 @@ def shared_page(layout: Layout, db: duckdb.DuckDBPyConnection, choice: Choice) -
     if len(summaries) == 1:
         sections = [section(summaries[0], drawn)]
     else:
-        sections = [
-            Section("", [_overview(summaries)], drawn, [_SEVERAL], lines=[_benchmarks_in_common(summaries)])
-        ]
+        lines = [_benchmarks_in_common(summaries)]
+        sections = [Section("", [_overview(summaries)], drawn, [_SEVERAL], lines=lines)]
         sections += [section(summary, title=summary.sweep) for summary in summaries]
     return document(", ".join(choice.sweeps), sections)
 
@@ -86,9 +85,8 @@ def _summary(
 ) -> Summary:
     """A sweep's summary with the chosen variants and benchmarks; tests are corrected for all of its variants."""
     benchmarks = [name for name in queries.benchmarks(db, [sweep]) if name in choice.panels]
-    summary = summarise(
-        db, sweep, _baseline(db, sweep, choice), benchmarks or None, choice.superseded, history(layout, sweep)
-    )
+    baseline, past = _baseline(db, sweep, choice), history(layout, sweep)
+    summary = summarise(db, sweep, baseline, benchmarks or None, choice.superseded, past)
     notes = [*summary.notes, *layout.read_data_notes(sweep), *_notes_and_tags(db, sweep)]
     kept = [variant for variant in summary.variants if queries.Series(sweep, variant) in chosen]
     if len(kept) < len(summary.variants):

@@ -98,21 +98,23 @@ def at_equal_spending(
             continue
         if baseline not in totals or budget <= 0:
             continue
-        places = {
-            variant: {
-                seed: (run, verdicts.at_budget(curves[run], budget))
-                for seed, run in chosen[variant][1].items()
-            }
-            for variant in totals
-        }
+        places: dict[str, verdicts.Runs] = {}
+        for variant in totals:
+            runs = chosen[variant][1].items()
+            places[variant] = {seed: (run, verdicts.at_budget(curves[run], budget)) for seed, run in runs}
         pairs = {name: (places[name], places[baseline]) for name in totals if name != baseline}
         problems = verdicts.ProblemScores(db, sweep, verdicts.checkpoints(pairs))
         differences = verdicts.compare(problems, pairs, {axis: benchmarks})
         rows: list[dict[str, Any]] = []
-        for variant, runs in places.items():
-            if block := problems.block(benchmarks, [runs]):
+        for variant, place in places.items():
+            if block := problems.block(benchmarks, [place]):
                 accuracy = float(np.mean([array.mean() for array in block]))
-                row = {"variant": variant, "label": labels[variant], "seeds": len(runs), "accuracy": accuracy}
+                row = {
+                    "variant": variant,
+                    "label": labels[variant],
+                    "seeds": len(place),
+                    "accuracy": accuracy,
+                }
                 tested = differences.get((variant, axis))
                 rows.append(row | (tested._asdict() if tested else {"verdict": ""}))
         columns = ["variant", "label", "seeds", "accuracy", *verdicts.Difference._fields]

@@ -176,16 +176,13 @@ def summarise(
     ill = _health(db, sweep, runs, names_of)
     advice = stats.sentence(*planned, past.matters) if planned else ""
     notes += [advice] if advice else []
-    complete = set(
-        scores.loc[scores["benchmark"].isin(judged), ["run", "step"]].itertuples(index=False, name=None)
-    )
-    equal = tuple(
-        at_equal_spending(db, sweep, complete, chosen, baseline, spent, judged, names_of, past.budget)
-    )
+    measured_at = scores.loc[scores["benchmark"].isin(judged), ["run", "step"]]
+    complete = set(measured_at.itertuples(index=False, name=None))
+    equal = at_equal_spending(db, sweep, complete, chosen, baseline, spent, judged, names_of, past.budget)
     notes += short_of(past.budget, spent, chosen, names_of)
     return Summary(
         sweep, baseline, benchmarks, variants, names_of, table, notes + ill, queries.rules(db, sweep), tuple(ill), look,
-        equal, unequal(table, names_of), advice=advice, question=str(known.loc[sweep, "description"] or ""),
+        tuple(equal), unequal(table, names_of), advice=advice, question=str(known.loc[sweep, "description"] or ""),
     )  # fmt: skip
 
 
@@ -288,10 +285,8 @@ def _health(
         for rule in dict.fromkeys(rule for found in of_runs for rule in found):
             shown = [found[rule] for found in of_runs if rule in found]
             lines.append(f"{names[variant]} ({len(shown)} of {len(mine)} runs): {shown[0]}")
-    lines += [
-        str(diagnostics.identical([names[variant] for variant in variants]))
-        for variants in queries.identical_variants(db, sweep)
-    ]
+    for variants in queries.identical_variants(db, sweep):
+        lines.append(str(diagnostics.identical([names[variant] for variant in variants])))
     return lines
 
 
@@ -317,9 +312,8 @@ def _rows(
             arrays = [array for array in found if array is not None]
             if last.empty or 0 < len(arrays) < len(parts):
                 continue
-            samples = [
-                problems.samples[run, step, name] for name in parts[: len(arrays)] for run in last["run"]
-            ]
+            sampled = parts[: len(arrays)]
+            samples = [problems.samples[run, step, name] for name in sampled for run in last["run"]]
             row = {
                 "variant": variant,
                 "benchmark": benchmark,
@@ -339,13 +333,8 @@ def _rows(
 def _last(arrays: Sequence[Any], accuracies: pandas.Series) -> dict[str, Any]:
     """The last accuracy with its interval; without samples that is Student's over seeds, and needs three of them."""
     if arrays:
-        estimate = stats.accuracy(arrays)
-        return {
-            "last": estimate.mean,
-            "low": estimate.low,
-            "high": estimate.high,
-            "problems": estimate.problems,
-        }
+        found = stats.accuracy(arrays)
+        return {"last": found.mean, "low": found.low, "high": found.high, "problems": found.problems}
     seeds, mean = len(accuracies), float(accuracies.mean())
     half = float(stats.t_quantile(seeds - 1) * accuracies.sem()) if seeds > 2 else math.nan
     return {"last": mean, "low": mean - half, "high": mean + half, "problems": 0}
@@ -418,9 +407,8 @@ def _design(
 ) -> tuple[stats.Design, stats.Spreads] | None:
     """Of the variants that are compared at the same place with the same seeds; None if there are none."""
     for _, baseline in pairs.values():
-        strata = problems.block(
-            judged, [baseline, *(runs for runs, other in pairs.values() if other == baseline)]
-        )
+        beside = [runs for runs, other in pairs.values() if other == baseline]
+        strata = problems.block(judged, [baseline, *beside])
         if strata and strata[0].shape[1] > 1:
             first = [(run, place[0][0]) for run, place in baseline.values()]
             samples = min(problems.samples[run, step, name] for run, step in first for name in judged)

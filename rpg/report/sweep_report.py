@@ -115,9 +115,8 @@ def curve_data(
     training = queries.metric_curves(db, series, measured, x, points, each_seed)
     parts = [training.rename(columns={"metric": "name"})]
     if scores and each_seed:
-        parts.insert(
-            0, queries.score_curves(db, series, scores, x, True).rename(columns={"benchmark": "name"})
-        )
+        each = queries.score_curves(db, series, scores, x, each_seed=True)
+        parts.insert(0, each.rename(columns={"benchmark": "name"}))
     elif scores:
         parts.insert(0, score_curves(db, series, scores, x))
     parts = [part for part in parts if len(part)] or parts
@@ -145,12 +144,8 @@ def score_curves(
     curves = queries.score_curves(db, series, names, x).rename(columns={"benchmark": "name"})
     for sweep in dict.fromkeys(key.sweep for key in series):
         scores = queries.scores(db, sweep, superseded=True)
-        runs = (
-            scores[["run", "variant", "step"]]
-            .drop_duplicates()
-            .groupby(["variant", "step"])["run"]
-            .apply(list)
-        )
+        distinct = scores[["run", "variant", "step"]].drop_duplicates()
+        runs = distinct.groupby(["variant", "step"])["run"].apply(list)
         drawn = curves[curves["sweep"] == sweep]
         places = dict.fromkeys(zip(drawn["variant"], drawn["step"], strict=True))
         problems = verdicts.ProblemScores(db, sweep, {(run, at[1]) for at in places for run in runs[at]})
@@ -190,9 +185,8 @@ def section(summary: Summary, specs: Sequence[tuple[str, dict[str, Any]]] = (), 
 
 def document(title: str, sections: Sequence[Section]) -> str:
     """The page. All of it is escaped, except for the library that draws the charts."""
-    template = jinja2.Environment(autoescape=True).from_string(
-        resources.files("rpg.report").joinpath("page.html").read_text("utf-8")
-    )
+    page = resources.files("rpg.report").joinpath("page.html").read_text("utf-8")
+    template = jinja2.Environment(autoescape=True).from_string(page)
     parts, count = [], 0
     for part in sections:
         numbered = [(count + i, name, _script(spec)) for i, (name, spec) in enumerate(part.charts, 1)]

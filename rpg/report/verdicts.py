@@ -130,9 +130,9 @@ def compare(
 ) -> dict[tuple[str, str], Difference]:
     """(variant, benchmark) -> its difference, all of them one family; `benchmarks` are names with their parts (a mean has
     several)."""
-    fitted = [
-        (name, *family) for name, parts in benchmarks.items() for family in families(scores, pairs, parts)
-    ]
+    fitted = []
+    for name, parts in benchmarks.items():
+        fitted += [(name, *family) for family in families(scores, pairs, parts)]
     together = sum(len(variants) for _, variants, _ in fitted)
     found: dict[tuple[str, str], Difference] = {}
     for benchmark, variants, family in fitted:

@@ -74,10 +74,8 @@ def registered(found: Material) -> Part:
         f"Seeds {seeds} on {benchmarks}; differences of {plan.matters:g} matter; looks: {plan.looks}; sweep {plan.sweep}.",
     ]
     fields = list(dict.fromkeys(field for settings in plan.variants.values() for field in settings))
-    rows = [
-        [name, *(_text(settings.get(field, "")) for field in fields)]
-        for name, settings in plan.variants.items()
-    ]
+    variants = plan.variants.items()
+    rows = [[name, *(_text(settings.get(field, "")) for field in fields)] for name, settings in variants]
     grid = grid_of("Settings that are compared", "settings", ["Variant", *fields], rows)
     return Part("Registered", lines, [grid], notes=plan.deviations)
 
@@ -200,10 +198,8 @@ def variance(scores: analysis.Reported, factors: Sequence[str]) -> Part:
     title, made = "Where the variance is", analysis.components(scores, factors)
     if not made:
         return Part(title, ["This takes two seeds, two problems and two levels of each factor."])
-    rows = [
-        [name, *(number(math.sqrt(max(value, 0.0))) for value in each.values())]
-        for name, each in zip(scores.variants, made, strict=True)
-    ]
+    deviations = pandas.DataFrame(made).clip(lower=0).pow(0.5).map(number).to_numpy().tolist()
+    rows = [[name, *row] for name, row in zip(scores.variants, deviations, strict=True)]
     grid = grid_of("Variance components", "variance", ["Variant", *map(str.capitalize, made[0])], rows)
     return Part(title, (), [grid], caption=[NOTES["components"]])
 

@@ -266,26 +266,19 @@ def test_similarity_is_that_of_all_pairs():
 
 @needs_data
 def test_mathematics_as_a_task(tmp_path):
-    amc = load_benchmark(benchmark("amc23"), folder=DATA).problems
-    rows = [
-        {"problem": f"What is {i} plus {i * 7}? State the sum of the two numbers.", "answer": str(8 * i)}
-        for i in range(5)
-    ]
-    rows += [{"problem": amc[0].text.replace(" the ", " a ", 1), "answer": amc[0].answer}]
+    amc = load_benchmark(benchmark("amc23"), folder=DATA).problems[0]
+    rows = [{"problem": f"What is {i} plus {i * 7}?", "answer": str(8 * i)} for i in range(5)]
+    rows += [{"problem": amc.text.replace(" the ", " a ", 1), "answer": amc.answer}]
     train = tmp_path / "train.jsonl"
-    train.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    train.write_bytes(json_lines(rows))
     spec = RunSpec(task=MathTask(type="math", train=str(train), benchmarks=("amc23",), data=DATA))
-    splits = load_problems(spec.task)
+    splits, prepared = load_problems(spec.task), prepare_data(spec, tmp_path / "home")
     assert len(splits.train) == 5, "the problem that is nearly one of AMC's is left out"
-    [dropped] = splits.dropped
-    assert dropped.reason == "leaked" and amc[0].id in dropped.detail
-    prepared = prepare_data(spec, tmp_path / "home")
     assert read_problems(prepared.benchmarks["amc23"]) == splits.benchmarks["amc23"]
+    [note] = data_notes(prepared)
+    assert note == "1 training problems are also in a benchmark and were left out of training"
     assert prepared.digest == data_digest(spec)
-    train.write_text(train.read_text().replace("sum of the two", "total of both"))
+    train.write_text(train.read_text().replace("plus", "and"))
     assert data_digest(spec) != prepared.digest, (
-        "a changed file is noticed by a process that has read it before"
+        "a change is noticed by a process that has read the file before"
     )
-    assert data_notes(prepared) == [
-        "1 training problems are also in a benchmark and were left out of training"
-    ]
