@@ -128,11 +128,11 @@ ROOMS = (
     _room(
         "rpg.report", "tables, figures and nightly bands from stored results",
         "rpg.errors rpg.stats rpg.catalogue rpg.metrics rpg.store",
-        "altair vl_convert jinja2 markupsafe duckdb numpy pandas pylatexenc rich",
+        "altair vl_convert jinja2 markupsafe numpy pandas pylatexenc rich",
     ),
     _room(
         "rpg.study", "studies: tuned with equal effort, registered, compared",
-        "rpg.stats rpg.provenance rpg.store rpg.config rpg.report", "optuna numpy pandas pydantic duckdb vl_convert",
+        "rpg.stats rpg.provenance rpg.store rpg.config rpg.report", "optuna numpy pandas pydantic vl_convert",
     ),
     _room("rpg.paper", "the published results, and a lint of them", outside="pandas scipy rich"),
     _room(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import altair as alt
-import duckdb
 import numpy as np
 import pandas
 
@@ -15,6 +14,7 @@ from rpg.report.summary import MEAN
 from rpg.report.tables import Grid, grid_of, number, plus_minus
 from rpg.stats.saturating_curves import Bounds, ComputeFit, fit
 from rpg.store import queries
+from rpg.store.queries import Database
 
 FAR = 10
 """Budgets to which a curve is drawn and told unless it is refused."""
@@ -25,7 +25,7 @@ NOTE = (
 
 
 def measured(
-    db: duckdb.DuckDBPyConnection, labels: Mapping[queries.Series, str], benchmarks: Sequence[str], x: str
+    db: Database, labels: Mapping[queries.Series, str], benchmarks: Sequence[str], x: str
 ) -> pandas.DataFrame:
     """Checkpoints, of imported runs too: label, seed, step, x (an axis of X_TITLES), mean (accuracy, over benchmarks).
 

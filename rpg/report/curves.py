@@ -232,8 +232,8 @@ def figure(
     panels: Sequence[alt.LayerChart], heading: str, lines: Sequence[str], columns: int = 4
 ) -> alt.ConcatChart:
     """Small multiples with one legend below, a heading, and `lines` that explain what is drawn."""
-    legend = {"columns": _legend_columns(panels, columns), "labelFontSize": 12, "labelLimit": 320, "symbolLimit": 64,
-              "offset": 24}  # fmt: skip
+    legend = {"columns": _legend_columns(panels, columns), "labelFontSize": 12, "labelLimit": 320}
+    legend |= {"symbolLimit": 64, "offset": 24}
     # In one call, since each of Altair's methods copies all panels. With flush bounds the plots are aligned, whatever the
     # width of their axis labels.
     return alt.concat(
@@ -298,10 +298,8 @@ def explanation(
 
 
 def interval_tooltips(low: str, high: str, number_format: str) -> list[alt.Tooltip]:
-    return [
-        alt.Tooltip(f"{low}:Q", title="95 % interval from", format=number_format),
-        alt.Tooltip(f"{high}:Q", title="to", format=number_format),
-    ]
+    titles = {low: "95 % interval from", high: "to"}
+    return [alt.Tooltip(f"{name}:Q", title=title, format=number_format) for name, title in titles.items()]
 
 
 def _fitting(band: str | None, data: pandas.DataFrame, log: bool) -> str | None:

@@ -11,6 +11,7 @@ An intended change has "accepted": {"why", "user", "time"}; later nights are com
 
 from __future__ import annotations
 
+import contextlib
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -158,12 +159,10 @@ def read_nights(folder: Path, but: str) -> list[dict[str, Any]]:
     """The nights on disk, oldest first, except the one named `but` and files that cannot be read."""
     nights = []
     for path in folder.glob("*.json"):
-        try:
+        with contextlib.suppress(StoreError):
             night = read_json_object(path)
-        except StoreError:
-            continue
-        if night.get("night") != but and isinstance(night.get("values"), dict) and "started" in night:
-            nights.append(night)
+            if night.get("night") != but and isinstance(night.get("values"), dict) and "started" in night:
+                nights.append(night)
     return sorted(nights, key=lambda night: night["started"])
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import duckdb
 import vl_convert
 
 from rpg.catalogue import algorithms
@@ -20,6 +19,7 @@ from rpg.report.sweep_report import sweep_curves
 from rpg.report.theme import specification, themed
 from rpg.store import Layout, StoreError, atomic_write_bytes, atomic_write_text, queries
 from rpg.store.database import connect
+from rpg.store.queries import Database
 
 INCHES = {1: 5.5, 2: 6.75}
 """The width of the text, by the paper's columns; a column of two is 3.25 inches wide."""
@@ -92,7 +92,7 @@ def citation_keys(citation: str) -> list[str]:
     return [f"arxiv:{number}" for number in numbers] or [author.replace(" ", "-") + citation[-4:]]
 
 
-def appendix(db: duckdb.DuckDBPyConnection, summary: Summary) -> str:
+def appendix(db: Database, summary: Summary) -> str:
     """What somebody needs who repeats the runs: settings, seeds, compute, versions and digests."""
     manifests = queries.manifests(db, summary.sweep)
     if not manifests:

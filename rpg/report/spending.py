@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import duckdb
 import numpy as np
 import pandas
 
 from rpg.report import verdicts
 from rpg.report.verdicts import Checkpoints
+from rpg.store.queries import Database
 
 SPENT = ("responses", "tokens", "updates", "seconds")
 """Columns of the table: what a variant had spent when it was last measured, mean over seeds."""
@@ -62,7 +62,7 @@ def unequal(table: pandas.DataFrame, labels: Mapping[str, str]) -> str:
 
 
 def at_equal_spending(
-    db: duckdb.DuckDBPyConnection,
+    db: Database,
     sweep: str,
     complete: set[tuple[str, int]],
     chosen: Checkpoints,

@@ -10,7 +10,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import duckdb
 import pandas
 
 from rpg import stats
@@ -20,6 +19,7 @@ from rpg.report.spending import SPENT, Equal, add_spending, at_equal_spending, s
 from rpg.report.verdicts import Checkpoints
 from rpg.store import Layout, StoreError, queries
 from rpg.store.current import how_it_came, require_comparable
+from rpg.store.queries import Database
 
 MEAN = "mean"
 
@@ -111,7 +111,7 @@ COLUMNS = (
 
 
 def summarise(
-    db: duckdb.DuckDBPyConnection,
+    db: Database,
     sweep: str,
     baseline: str | None = None,
     names: Sequence[str] | None = None,
@@ -262,28 +262,21 @@ def _late(chosen: Checkpoints, runs: pandas.DataFrame, names: dict[str, str]) ->
     return notes
 
 
-def _health(
-    db: duckdb.DuckDBPyConnection, sweep: str, runs: pandas.DataFrame, names: dict[str, str]
-) -> list[str]:
+def _health(db: Database, sweep: str, runs: pandas.DataFrame, names: dict[str, str]) -> list[str]:
     """Findings of rpg.report.diagnostics, with one line for all runs of a variant that show the same."""
     rows = queries.health_metrics(db, sweep, diagnostics.OFTEN, diagnostics.WINDOW)
-    findings = {run: diagnostics.of_training(found) for run, found in rows.items()}
+    findings = {run: diagnostics.of_training(steps) for run, steps in rows.items()}
     for one in queries.without_answer(db, sweep).itertuples():
-        findings.setdefault(one.run, []).extend(
-            diagnostics.of_answers(one.benchmark, int(one.step), one.missing)
-            + diagnostics.of_unread(
-                one.benchmark,
-                int(one.step),
-                one.unread,
-                {entry["key"]: entry["value"] for entry in one.forms} if one.unread else {},
-                (one.accuracy, None if pandas.isna(one.second_reading) else one.second_reading),
-            )
-        )
+        found = findings.setdefault(one.run, [])
+        found += diagnostics.of_answers(one.benchmark, int(one.step), one.missing)
+        forms = {entry["key"]: entry["value"] for entry in one.forms} if one.unread else {}
+        accuracies = (one.accuracy, None if pandas.isna(one.second_reading) else one.second_reading)
+        found += diagnostics.of_unread(one.benchmark, int(one.step), one.unread, forms, accuracies)
     lines = []
     for variant, mine in runs[runs["superseded"].isna()].groupby("variant"):
         of_runs = [{finding.rule: finding for finding in findings.get(run, [])} for run in mine["run"]]
-        for rule in dict.fromkeys(rule for found in of_runs for rule in found):
-            shown = [found[rule] for found in of_runs if rule in found]
+        for rule in dict.fromkeys(rule for each in of_runs for rule in each):
+            shown = [each[rule] for each in of_runs if rule in each]
             lines.append(f"{names[variant]} ({len(shown)} of {len(mine)} runs): {shown[0]}")
     for variants in queries.identical_variants(db, sweep):
         lines.append(str(diagnostics.identical([names[variant] for variant in variants])))

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import duckdb
 import numpy as np
 import pandas
 
@@ -18,6 +17,7 @@ from rpg.report.verdicts import TOO_FEW, Difference, ProblemScores, Runs
 from rpg.stats import searches
 from rpg.stats.variance_components import variance_components
 from rpg.store import queries
+from rpg.store.queries import Database
 from rpg.study.registration import OVER_LEVELS, Registration
 from rpg.study.spec import Range, Space
 
@@ -73,7 +73,7 @@ class Reported(NamedTuple):
     runs: list[str]
 
 
-def reported(db: duckdb.DuckDBPyConnection, registered: Registration) -> Reported | None:
+def reported(db: Database, registered: Registration) -> Reported | None:
     """Of the registered runs at the last step that is evaluated on all benchmarks, for the seeds that all variants have
     there at all levels of the factors. None before there are any."""
     scores = queries.scores(db, registered.sweep)
@@ -130,7 +130,7 @@ def over_levels(found: Reported, baseline: str, error: float) -> dict[str, Diffe
 
 
 def look_over_levels(
-    db: duckdb.DuckDBPyConnection, registered: Registration, looks: Sequence[Mapping[str, Any]]
+    db: Database, registered: Registration, looks: Sequence[Mapping[str, Any]]
 ) -> tuple[Reported, dict[str, Difference], stats.Look] | None:
     """The scores so far, the differences, and this look at them; `looks`: taken before, as they are stored. None before
     there are scores of the baseline and another variant."""

@@ -163,13 +163,11 @@ class StudySpec(Section):
         names = list(self.variants)
         if len(set(names)) < len(names) or len(names) < 2:
             raise ValueError(f"variants: at least two, each named once (got {names})")
-        for field, named in (
-            ("tune.spaces", list(self.tune.spaces)),
-            ("report.baseline", [self.report.baseline]),
-        ):
-            for name in named:
-                if name is not None and name not in names:
-                    raise ValueError(f"{field}: {name!r} is not a variant; accepted: {', '.join(names)}")
+        named = [("tune.spaces", name) for name in self.tune.spaces]
+        named += [("report.baseline", self.report.baseline)] if self.report.baseline is not None else []
+        for field, name in named:
+            if name not in names:
+                raise ValueError(f"{field}: {name!r} is not a variant; accepted: {', '.join(names)}")
         if (searches := self.tune.searches) and searches > len(self.report.seeds):
             raise ValueError(
                 f"tune.searches: {searches}, and report.seeds has {len(self.report.seeds)}; accepted: at most as many"

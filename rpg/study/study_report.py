@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import duckdb
 import numpy as np
 import pandas
 import vl_convert
@@ -22,6 +21,7 @@ from rpg.report.theme import specification, themed
 from rpg.stats import over_problems, searches
 from rpg.store import Layout, atomic_write_bytes, atomic_write_text, queries
 from rpg.store.database import connect
+from rpg.store.queries import Database
 from rpg.study import analysis
 from rpg.study.registration import Registration, registration
 from rpg.study.spec import Space
@@ -152,7 +152,7 @@ def verdicts(summary: Summary) -> Part:
     return Part("Verdicts", lines, tables.grids(summary), drawn, tables.caption(summary), summary.notes)
 
 
-def verdicts_over_levels(db: duckdb.DuckDBPyConnection, layout: Layout, plan: Registration) -> Part:
+def verdicts_over_levels(db: Database, layout: Layout, plan: Registration) -> Part:
     """Differences from the baseline where factors are crossed."""
     looked = analysis.look_over_levels(db, plan, layout.read_looks(plan.sweep))
     if looked is None:
@@ -204,7 +204,7 @@ def variance(scores: analysis.Reported, factors: Sequence[str]) -> Part:
     return Part(title, (), [grid], caption=[NOTES["components"]])
 
 
-def compute(db: duckdb.DuckDBPyConnection, plan: Registration, x: str) -> Part:
+def compute(db: Database, plan: Registration, x: str) -> Part:
     """Fitted curves of accuracy over compute (an axis of rpg.report.curves.X_TITLES), of the reported runs."""
     known = queries.runs(db, plan.sweep)
     labels = {
@@ -221,7 +221,7 @@ def compute(db: duckdb.DuckDBPyConnection, plan: Registration, x: str) -> Part:
     return Part("Over compute", (), [compute_curves.grid(made, x)], drawn, [compute_curves.NOTE], refused)
 
 
-def comparison(db: duckdb.DuckDBPyConnection, layout: Layout, plan: Registration) -> list[Part]:
+def comparison(db: Database, layout: Layout, plan: Registration) -> list[Part]:
     """The parts that follow from the reported runs; none before there are any."""
     if plan.sweep not in set(queries.sweeps(db)["sweep"]):
         return []
@@ -235,7 +235,7 @@ def comparison(db: duckdb.DuckDBPyConnection, layout: Layout, plan: Registration
     return [compared, problems(scores, plan.baseline), variance(scores, list(plan.factors))]
 
 
-def cost(db: duckdb.DuckDBPyConnection, found: Material) -> Part:
+def cost(db: Database, found: Material) -> Part:
     """Trials, tokens and seconds, of tuning and of what is reported."""
     plan = found.registered
     runs = {name: planned["variant"] for name, planned in plan.runs.items()} if plan else {}

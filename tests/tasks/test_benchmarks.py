@@ -38,9 +38,8 @@ def test_what_ships_is_asked_and_graded_by_the_recipe():
         assert one.source.hub and one.source.files
         assert one.samples_per_problem == (4 if name in LARGE else 32)
         assert name in UNSEEN or (one.problems and one.digest)
-        assert name == "aime26" or re.fullmatch(r"[0-9a-f]{40}", one.source.revision), (
-            "a branch may change from one day to the next"
-        )
+        pinned = re.fullmatch(r"[0-9a-f]{40}", one.source.revision or "")
+        assert pinned or name == "aime26", "a branch may change from one day to the next"
 
 
 @pytest.mark.parametrize("tier", ["easy", "medium", "hard"])
@@ -59,9 +58,7 @@ def test_a_chain_of_ones_own(tmp_path):
     path.write_text("source: {chain: {tiers: {long: 9}, benchmark_problems: 5}}\n")
     assert len(load_benchmark(benchmark(path)).problems) == 5
     path = path.rename(tmp_path / "other.yaml")
-    with pytest.raises(
-        DataError, match=r"other: source\.chain makes chain-long; one of these has to be its name"
-    ):
+    with pytest.raises(DataError, match=r"other: source\.chain makes chain-long; one of these has"):
         load_benchmark(benchmark(path))
 
 
@@ -218,11 +215,8 @@ def test_without_file_and_hub_the_way_out_is_said(tmp_path, monkeypatch):
     with pytest.raises(DataError) as error:
         load_benchmark(benchmark("aime24"), folder=tmp_path)
     message = str(error.value)
-    assert all(
-        part in message
-        for part in ("the hub cannot be reached", "network, or put", "aime-2024.parquet", "RPG_DATA")
-    )
-    assert "\n" not in message
+    for part in ("the hub cannot be reached", "network, or put", "aime-2024.parquet", "RPG_DATA"):
+        assert part in message and "\n" not in message
 
 
 # ----------------------------------------------------------------------------------------------------- leaks
@@ -279,6 +273,4 @@ def test_mathematics_as_a_task(tmp_path):
     assert note == "1 training problems are also in a benchmark and were left out of training"
     assert prepared.digest == data_digest(spec)
     train.write_text(train.read_text().replace("plus", "and"))
-    assert data_digest(spec) != prepared.digest, (
-        "a change is noticed by a process that has read the file before"
-    )
+    assert data_digest(spec) != prepared.digest, "a process that has read the file before sees the change"
