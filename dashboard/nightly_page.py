@@ -106,9 +106,8 @@ def row(number: Number) -> dict[str, Any]:
 
 def chart(name: str, nights: list[dict[str, Any]], judged: list[Number]) -> alt.LayerChart:
     """One number over the nights; the shaded area is the band that the newest night was compared with."""
-    frame = pandas.DataFrame(
-        [{"night": n["night"], "value": n["values"].get(name), "state": state(n)} for n in nights]
-    )
+    rows = [(night["night"], night["values"].get(name), state(night)) for night in nights]
+    frame = pandas.DataFrame(rows, columns=["night", "value", "state"])
     number = next((number for number in judged if number.name == name), None)
     since = {night["night"] for night in comparable(nights)}
     layers = []
@@ -120,8 +119,6 @@ def chart(name: str, nights: list[dict[str, Any]], judged: list[Number]) -> alt.
         x=alt.X("night:N", title="night", sort=list(frame["night"])),
         y=alt.Y("value:Q", title=name, scale={"zero": False}),
     )
-    layers += [
-        base.mark_line(),
-        base.mark_point(filled=True, size=60).encode(shape="state:N", tooltip=["night", "value", "state"]),
-    ]
-    return alt.layer(*layers)
+    points = base.mark_point(filled=True, size=60)
+    points = points.encode(shape="state:N", tooltip=["night", "value", "state"])
+    return alt.layer(*layers, base.mark_line(), points)

@@ -17,10 +17,8 @@ Row = dict[str, Any]
 
 def page(view: View) -> None:
     entries = rpg.paper.frame()
-    titles = {
-        f"{row.table}: {row.model}, {row.context} context": row.table
-        for row in entries.drop_duplicates("table").itertuples()
-    }
+    each = entries.drop_duplicates("table").itertuples()
+    titles = {f"{row.table}: {row.model}, {row.context} context": row.table for row in each}
     left, right = st.columns([3, 2])
     table = titles[choose("Published table", list(titles), "table", column=left)]
     sweep = choose_sweep(view, column=right)
@@ -68,9 +66,8 @@ def grid(entries: pandas.DataFrame, results: dict[tuple[str, str], Row]) -> Grid
     with_ours = [name for name in benchmarks if any(benchmark == name for _, benchmark in results)]
     header = ["Published row"]
     for name in benchmarks:
-        header += [f"{name} last", f"{name} best"] + (
-            [f"{name} ours", "ours − last"] if name in with_ours else []
-        )
+        header += [f"{name} last", f"{name} best"]
+        header += [f"{name} ours", "ours − last"] * (name in with_ours)
     rows = []
     for row in dict.fromkeys(entries["row"]):
         cells = [Cell(row)]

@@ -1,6 +1,7 @@
 """One run: curves, settings and how they differ from those of another run, checkpoints, every graded sample."""
 
 import json
+from functools import partial
 from typing import Any
 
 import pandas
@@ -76,20 +77,16 @@ def _curves(view: View, sweep: str, name: str) -> None:
         for benchmark in view.ask("benchmarks", (sweep,))
         if len(part := scores[scores["benchmark"] == benchmark])
     ]
-    lines += [
-        _line(metrics["step"], metrics[column], column)
-        for column in shown_metrics()
-        if column in metrics and metrics[column].notna().any()
-    ]
+    measured = metrics.dropna(axis=1, how="all")
+    lines += [_line(metrics["step"], measured[name], name) for name in shown_metrics() if name in measured]
     for place, (line, column) in enumerate(zip(lines, rows_of(len(lines)), strict=True)):
         with column:
             show_chart(line, f"curve {place}")
     with st.expander("Every number"):
         st.dataframe(metrics, hide_index=True)
         st.dataframe(scores, hide_index=True)
-    st.download_button(
-        "Metrics as CSV", lambda: metrics.to_csv(index=False), f"{name}.csv", on_click="ignore"
-    )
+    as_csv = partial(metrics.to_csv, index=False)
+    st.download_button("Metrics as CSV", as_csv, f"{name}.csv", on_click="ignore")
 
 
 def _line(steps: pandas.Series, values: pandas.Series, name: str, points: bool = False) -> Any:
@@ -142,10 +139,8 @@ def _samples(folder: RunFolder) -> None:
         samples = regraded(samples, read_grades(other))
         _changes(samples, drawn, rules)
     matches = matching(samples, kind, words or "")
-    st.text(
-        f"{len(matches)} of {len(samples)} samples"
-        + (f", the first {ROWS} are shown" if len(matches) > ROWS else "")
-    )
+    cut = f", the first {ROWS} are shown" if len(matches) > ROWS else ""
+    st.text(f"{len(matches)} of {len(samples)} samples{cut}")
     shown = matches.head(ROWS)
     preview = shown.assign(**{name: shown[name].str.slice(0, 300) for name in ("problem", "response")})
     columns = "problem_id sample correct extracted answer reason tokens problem response".split()
@@ -222,6 +217,5 @@ def _sample(sample: pandas.Series) -> None:
             st.code(text[:SHOWN], language=None, wrap_lines=True)
             if len(text) > SHOWN:
                 st.text(f"{len(text) - SHOWN:,} more characters")
-                st.download_button(
-                    f"Whole {name}", text, f"{name}.txt", on_click="ignore", key=f"whole {name}"
-                )
+                whole = f"Whole {name}"
+                st.download_button(whole, text, f"{name}.txt", on_click="ignore", key=whole)

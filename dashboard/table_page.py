@@ -43,11 +43,8 @@ def page(view: View) -> None:
         st.text("No checkpoint has been evaluated on all of these benchmarks yet.")
     else:
         first = view.ask("runs", sweep).groupby("variant")["run"].first()
-        links = {
-            summary.labels[variant]: address("run", sweep=sweep, run=run)
-            for variant, run in first.items()
-            if variant in summary.labels
-        }
+        known = {label: first[variant] for variant, label in summary.labels.items() if variant in first}
+        links = {label: address("run", sweep=sweep, run=run) for label, run in known.items()}
         if summary.spending:
             st.text(summary.spending)
         for grid in tables.grids(summary):
@@ -115,29 +112,18 @@ def differing(manifests: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str,
 def filtered(table: pandas.DataFrame, filters: Sequence[str]) -> pandas.Series:
     """Whether a row has one of the values that `filters` (`name = value`) list for each setting."""
     keep = pandas.Series(True, index=table.index)
-    values: dict[str, set[str]] = {}
-    for pair in filters:
-        name, _, value = pair.partition(" = ")
-        values.setdefault(name, set()).add(value)
-    for name, accepted in values.items():
-        keep &= table[name].isin(accepted)
+    pairs = [pair.partition(" = ")[::2] for pair in filters]
+    for name, _ in pairs:
+        keep &= table[name].isin([value for of, value in pairs if of == name])
     return keep
 
 
 def grouped(table: pandas.DataFrame, by: Sequence[str]) -> pandas.DataFrame:
     """The number of runs of each group, their means, and their lowest and highest accuracy."""
-    return (
-        table.groupby(list(by), sort=False, dropna=False)
-        .agg(
-            runs=("run", "nunique"),
-            accuracy=("accuracy", "mean"),
-            lowest=("accuracy", "min"),
-            highest=("accuracy", "max"),
-            pass_at_k=("pass_at_k", "mean"),
-            maj_at_k=("maj_at_k", "mean"),
-        )
-        .reset_index()
-    )
+    ways = {"runs": ("run", "nunique"), "accuracy": ("accuracy", "mean")}
+    ways |= {"lowest": ("accuracy", "min"), "highest": ("accuracy", "max")}
+    ways |= {name: (name, "mean") for name in MEASURED}
+    return table.groupby(list(by), sort=False, dropna=False).agg(**ways).reset_index()
 
 
 def _text(value: str) -> str:

@@ -24,7 +24,7 @@ from rpg.config.shipped import NIGHTLY
 from rpg.config.sweep_spec import Sweep, load_sweep
 from rpg.planning.preflight import missing_packages
 from rpg.provenance import git_revision, machine, versions
-from rpg.report.nightly_bands import NIGHTS, Number, judge, markdown, measure, read_nights, spread
+from rpg.report.nightly_bands import NIGHTS, Number, judge, markdown, measure, read_nights
 from rpg.report.run_digests import environment, ledger, reference, run_digest
 from rpg.report.statistics_digests import digest, statistics
 from rpg.store import Layout, atomic_write_json, atomic_write_text, locks
@@ -190,14 +190,15 @@ def run_night(
             else:
                 failed[f"{label} / {member.name}"] = (member.read_failed() or {}).get("error", "not finished")
         before = read_nights(kept, night)
+        values, spread = measure(folders)
         record: dict[str, Any] = {
             "night": night,
             "started": started,
             "revision": git_revision(),
             "code": code_version(),
             "environment": environment(versions(), machine()),
-            "values": measure(folders),
-            "spread": spread(folders),
+            "values": values,
+            "spread": spread,
             "digests": digests,
             "statistics": statistics(layout, {label: sweep.spec.name for label, sweep in sweeps.items()})
             | _audit(),

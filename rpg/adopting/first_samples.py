@@ -42,12 +42,10 @@ def first_samples(spec: RunSpec, home: Path, say: Callable[[str], None]) -> list
     for row in rows:
         rewards[row["problem_id"]].add(row.get("reward", float(row["correct"])))
     flat = sum(len(values) == 1 for values in rewards.values())
-    answers, right, cut = (
-        sum(bool(row[key]) for row in rows) for key in ("extracted", "correct", "truncated")
-    )
-    shown = [
-        f"  {row['problem'][-60:]!r} -> {row['response'][-80:]!r}" for row in rows[:: len(rows) // 3][:3]
-    ]
+    counted = ("extracted", "correct", "truncated")
+    answers, right, cut = (sum(bool(row[key]) for row in rows) for key in counted)
+    few = rows[:: len(rows) // 3][:3]
+    shown = [f"  {row['problem'][-60:]!r} -> {row['response'][-80:]!r}" for row in few]
     return [
         *shown,
         f"before any training: {answers} of {len(rows)} responses end with an answer, {right} with the right one; "

@@ -49,9 +49,8 @@ def propose(source: Source, folder: Path, model: str | None) -> tuple[str, list[
     model = model or source.settings.pop("model.path", None)
     verifier, template, measured = _verifier(source, train[:LOOKED_AT], columns, model)
     run = _run(source, train, columns, model, template)
-    run["task"]["verifier"] = {"type": verifier.type} | verifier.model_dump(
-        mode="json", exclude_defaults=True
-    )
+    settings = verifier.model_dump(mode="json", exclude_defaults=True)
+    run["task"]["verifier"] = {"type": verifier.type} | settings
     folder.mkdir(parents=True)
     for name, rows in (("train", train), ("held-out", held_out)):
         if source.template:
@@ -95,15 +94,14 @@ def _usable(row: Row, columns: Mapping[str, str], where: str, bad: list[DataErro
 
 def _split(rows: list[Row], prompt: str) -> tuple[list[Row], list[Row]]:
     """A tenth of the problems is held out, by the digest of their text: repeats of a problem stay together."""
-    digests = [
-        hashlib.sha256(" ".join(str(value_at(row, prompt)).split()).encode()).hexdigest() for row in rows
-    ]
+    texts = (" ".join(str(value_at(row, prompt)).split()) for row in rows)
+    digests = [hashlib.sha256(text.encode()).hexdigest() for text in texts]
     problems = sorted(set(digests))
     chosen = set(problems[: max(1, len(problems) // 10)])
-    parts = [
-        [row for row, d in zip(rows, digests, strict=True) if (d in chosen) == out] for out in (False, True)
-    ]
-    return parts[0], parts[1]
+    parts: tuple[list[Row], list[Row]] = ([], [])
+    for row, digest in zip(rows, digests, strict=True):
+        parts[digest in chosen].append(row)
+    return parts
 
 
 def _columns(source: Source, rows: list[Row], bad: list[DataError]) -> dict[str, str]:
@@ -116,9 +114,8 @@ def _columns(source: Source, rows: list[Row], bad: list[DataError]) -> dict[str,
     prompt = next((name for name in filter(None, [source.prompt, *PROMPTS]) if has(name)), None)
     answer = next((name for name in ANSWERS if name != prompt and has(name)), None)
     if prompt is None or (answer is None and not source.rewards):
-        what, names = (
-            ("prompts", PROMPTS) if prompt is None else ("answers, and no function gives rewards", ANSWERS)
-        )
+        answers = ("answers, and no function gives rewards", ANSWERS)
+        what, names = ("prompts", PROMPTS) if prompt is None else answers
         there = ", ".join(dict.fromkeys(name for row in rows for name in row)) or "none"
         raise UserError(
             f"{source.name}: no column holds {what}; looked for {', '.join(names)}; columns: {there}{_listed(bad)}"
@@ -136,17 +133,13 @@ def _verifier(
     """The first verifier that accepts most of the golds; a template that asks for what it reads, unless the prompts do or a
     tiny model learns it from demonstrations; and what was measured."""
     if "answer" not in columns:
-        return (
-            RewardVerifier(type="reward", at_least=0.5),
-            None,
-            "no answers: a reward of 0.5 or more counts as right",
-        )
+        said = "no answers: a reward of 0.5 or more counts as right"
+        return RewardVerifier(type="reward", at_least=0.5), None, said
     golds = [text_of(row, columns["answer"], "") or "" for row in rows]
     script = f"{source.system} {source.template} {source.code}"
     prompts = [f"{script} {value_at(row, columns['prompt'])}" for row in rows]
-    asked_for = [
-        word for word in (WORKED, "\\boxed", "Answer:") if 2 * sum(word in p for p in prompts) > len(prompts)
-    ]
+    words = (WORKED, "\\boxed", "Answer:")
+    asked_for = [word for word in words if 2 * sum(word in text for text in prompts) > len(prompts)]
     marker = WORKED if WORKED in (asked_for or columns["answer"]) else "Answer:"
     candidates: dict[str, Verifier] = {
         "number": MarkerVerifier(marker=marker, match="number"), "math": MathVerifier(fallback="boxed"),

@@ -111,26 +111,18 @@ class _Script:
                 case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
                     self.top[name] = statement
                 case ast.Assign(targets=targets):
-                    names = [
-                        node.id
-                        for target in targets
-                        for node in ast.walk(target)
-                        if isinstance(node, ast.Name)
-                    ]
+                    nodes = [node for target in targets for node in ast.walk(target)]
+                    names = [node.id for node in nodes if isinstance(node, ast.Name)]
                     self.top |= dict.fromkeys(names, statement)
                 case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
                     for alias in aliases:  # of an import of several names, the one that is needed
-                        alone = ast.copy_location(
-                            type(statement)(**(vars(statement) | {"names": [alias]})), statement
-                        )
+                        alone = type(statement)(**(vars(statement) | {"names": [alias]}))
+                        alone = ast.copy_location(alone, statement)
                         self.top[(alias.asname or alias.name).partition(".")[0]] = alone
 
     def read(self) -> Source:
-        unread = {
-            argument: self.value(node)
-            for call in self.calls("GRPOConfig")
-            for argument, node in _keywords(call)
-        }
+        given = [pair for call in self.calls("GRPOConfig") for pair in _keywords(call)]
+        unread = {argument: self.value(node) for argument, node in given}
         for name in [name for name in self.given.unresolved if unread.get(name) is not None]:
             self.given.values[name] = unread[name]
             del self.given.unresolved[name]
@@ -142,9 +134,8 @@ class _Script:
             source.remarks.append(
                 f"loss_type {loss!r} is not taken over: GRPO with averages over all tokens is taken"
             )
-        group, rows = (
-            int(values.get(name, 8)) for name in ("num_generations", "per_device_train_batch_size")
-        )
+        sizes = ("num_generations", "per_device_train_batch_size")
+        group, rows = (int(values.get(name, 8)) for name in sizes)
         prompts = max(1, rows * int(values.get("gradient_accumulation_steps", 1)) // group)
         source.settings = {
             "algorithm.name": "dr-grpo" if loss == "dr_grpo" else "grpo", "algorithm.beta": 0.0,
@@ -186,10 +177,9 @@ class _Script:
         given = {name: self.value(node) for name, node in _keywords(call)}
         files = given.get("data_files")
         if files:
-            files = (
-                files.values() if isinstance(files, dict) else [files] if isinstance(files, str) else files
-            )
-            return [str(self.path.parent / name) for name in files]
+            files = [files] if isinstance(files, str) else files
+            names = files.values() if isinstance(files, dict) else files
+            return [str(self.path.parent / name) for name in names]
         name, config = ([self.value(node) for node in call.args] + [None, None])[:2]
         parts = [name or given.get("path"), config or given.get("name") or "", given.get("split") or ""]
         return [":".join(map(str, parts)).rstrip(":")] if parts[0] else []
@@ -208,9 +198,8 @@ class _Script:
                 local = self.path.parent / path
                 source.settings["model.path"] = str(local) if local.is_dir() else path
             functions = given["reward_funcs"]
-            functions = (
-                self.assigned.get(functions.id, functions) if isinstance(functions, ast.Name) else functions
-            )
+            if isinstance(functions, ast.Name):
+                functions = self.assigned.get(functions.id, functions)
             parts = functions.elts if isinstance(functions, ast.List | ast.Tuple) else [functions]
             for number, part in enumerate(parts):
                 if isinstance(part, ast.Name) and part.id in self.top:

@@ -230,9 +230,8 @@ def _lead(before: str) -> str:
     before = before.removesuffix("$$")
     if before.count("$") % 2:
         before = before[: before.rindex("$")]
-    before = _NAME.sub(
-        "", re.sub(r"(?:\\[(\[]|\\begin)(?!.*(?:\\[)\]]|\\end)).*|</?\w{1,10}>", "", before, flags=re.DOTALL)
-    )
+    before = re.sub(r"(?:\\[(\[]|\\begin)(?!.*(?:\\[)\]]|\\end)).*|</?\w{1,10}>", "", before, flags=re.DOTALL)
+    before = _NAME.sub("", before)
     said = _FORMULA.sub(" ", _TEXT.sub(r"\1", before))
     signs = _WORD.sub("", said).strip(f"{_MARKS}&→⇒")
     adjacent = re.search(r"(?:\$|\\\))\s*$", before)

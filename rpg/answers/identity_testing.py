@@ -23,9 +23,7 @@ _ORDER = {"<", "<=", ">", ">="}
 
 
 def same(left: Tree, right: Tree) -> bool:
-    """Whether two expressions have the same value wherever both are defined. Raises Unreadable: this cannot be told;
-    TooLarge is one of its kinds.
-    """
+    """Whether two expressions have the same value wherever both are defined. Raises Unreadable: this cannot be told."""
     if left == right:
         return True
     names = symbols(left) | symbols(right)

@@ -176,9 +176,7 @@ def was_rounded(tree: Tree) -> bool:
 
 
 def same_value(gold: Tree, answer: Tree, tolerance: float) -> bool:
-    """Whether two expressions without symbols are the same answer (`same`). Raises Unreadable: one has no value, or one
-    beyond the bounds.
-    """
+    """Whether two expressions without symbols are the same answer (`same`). Raises Unreadable: no value in bounds."""
     if gold == answer:
         return True
     expected, stated = worth(gold), worth(answer)

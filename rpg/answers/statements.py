@@ -56,9 +56,7 @@ class Item:
 
 
 def read_line(text: str) -> list[Statement]:
-    """The statements of an answer line; at least one. Raises Unreadable: nothing is stated, it is not clear what, or it
-    is taken back.
-    """
+    """The statements of an answer line, at least one. Raises Unreadable: nothing is stated, or unclearly, or taken back."""
     stated: list[Statement] = []
     for sentence in _SentenceReader(_flat(_without_choice(with_number_words(tokens_of(text))))).read():
         for clause in _clauses(sentence):
@@ -173,9 +171,8 @@ class _SentenceReader:
         before = self.formula[-1] if self.formula else None
         divisor = before is not None and before.kind == "op" and before.text in ("/", "*")
         words = not divisor and any(t.kind == "word" or _spelled(t) for t in inside)
-        restated = (first is not None and first.text in ("~", "=")) or any(
-            t[:2] == ("rel", "in") for t in inside
-        )
+        restated = first is not None and first.text in ("~", "=")
+        restated = restated or any(t[:2] == ("rel", "in") for t in inside)
         if not words and not restated and (before is None or not _spelled(before)):
             return False
         self._close_formula()
@@ -269,9 +266,8 @@ def _statements(items: list[Item], remark: bool = False) -> list[Statement]:
     _check(rest[:first], lexicon.SUBJECT if named else _INTRODUCING | (lexicon.JOINING if remark else set()))
     approximate = _is_approximate(leading) or formula[0].text == "~"
     concluded = items[0].text in lexicon.CONCLUDING
-    stated = _behind(
-        Statement([_bare(formula)], approximate=approximate, concluded=concluded), rest[first + 1 :]
-    )
+    statement = Statement([_bare(formula)], approximate=approximate, concluded=concluded)
+    stated = _behind(statement, rest[first + 1 :])
     if {"either", "both"} & {*leading} and len(stated[0].formulas) == 1:
         raise Unreadable("unclear: one value where several are named")
     if len(subject) == 2 and subject[0].kind == "formula":

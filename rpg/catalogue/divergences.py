@@ -45,22 +45,6 @@ class Divergence:
     citation: str = RPG_PAPER
     paper_tables: tuple[str, ...] = ()  # of the RPG paper with results of it; there is released code then
 
-    @property
-    def no_prefix(self) -> str:
-        """Why `ratio: prefix` is refused where `prefix` is False."""
-        return (
-            f"ratio prefix needs a slope for every prefix of a response, which divergence {self.name} does not "
-            "declare; accepted: token, sequence"
-        )
-
-    @property
-    def no_advantage_slope(self) -> str:
-        """Why every `clip.gradient` but `detached` is refused where `advantage_slope` is False."""
-        return (
-            "clip.gradient exact and through need the slope of the regularised advantage, which divergence "
-            f"{self.name} does not declare; accepted: detached"
-        )
-
 
 def read(name: str) -> Any:
     """The content of one of the catalogue's YAML files."""

@@ -121,9 +121,15 @@ class Algorithm(Frozen):
         }
         if rpg and isinstance(kl, ObjectiveKL):
             declared = DIVERGENCES[kl.divergence]
-            rules[declared.no_prefix] = self.ratio != "prefix" or declared.prefix
+            rules[
+                f"ratio prefix needs a slope for every prefix of a response, which divergence {declared.name} does not "
+                "declare; accepted: token, sequence"
+            ] = self.ratio != "prefix" or declared.prefix
             free = self.clip is None or self.clip.gradient == "detached" or self.ratio == "prefix"
-            rules[declared.no_advantage_slope] = not differentiable or free or declared.advantage_slope
+            rules[
+                "clip.gradient exact and through need the slope of the regularised advantage, which divergence "
+                f"{declared.name} does not declare; accepted: detached"
+            ] = not differentiable or free or declared.advantage_slope
         for rule, holds in rules.items():
             if not holds:
                 raise ValueError(rule)

@@ -131,9 +131,8 @@ class Evaluator:
             known=read_samples(fewer).to_pylist() if fewer.exists() else (),
             progress=self._report_progress(folder, step, benchmark),
         )
-        parts = spec.model_dump(
-            mode="json", include={"task", "model"}
-        )  # what it depends on besides the samples' settings
+        # What it depends on besides the samples' settings.
+        parts = spec.model_dump(mode="json", include={"task", "model"})
         of = digest([parts, data_digest(spec), benchmark, spec.evaluation.samples_per_problem])
         same = draws.folder / f"drift-{of}.json"  # of an equal evaluation
         drift = self._drift.measure(spec, used[-1], benchmark, problems, step) if used else None

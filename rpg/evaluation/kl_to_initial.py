@@ -69,9 +69,8 @@ class DriftMeter:
         key = json.dumps([model, benchmark, spec.seed, count, *settings])
         if key not in self._samples:
             complete = sum(len(part.batch) for part in samples) == count * len(problems)
-            self._samples[key] = (
-                samples if step == 0 and complete else _draw(engine, initial, problems, count, spec.seed)
-            )
+            there = step == 0 and complete
+            self._samples[key] = samples if there else _draw(engine, initial, problems, count, spec.seed)
         return drift(engine.policy, initial, samples, self._samples[key], spec.evaluation.temperature)
 
     def _initial(self, spec: RunSpec) -> Policy | None:

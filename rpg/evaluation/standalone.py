@@ -263,13 +263,10 @@ def _said(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     unread = Counter(form for row in rows if (form := unread_form(row["correct"], row["reason"])))
     if unread.total() > UNREAD_SHARE * len(rows):
         forms = "; ".join(f"{form} ({count})" for form, count in unread.most_common(10))
-        seconds = Counter(row.get(SECOND) for row in rows)
-        second = (
-            f"; a second reader found {seconds[True]} right and {seconds[False]} wrong of {unread.total()}"
-        )
-        notes.append(
-            f"{unread.total() / len(rows):.1%} of the answers could not be read and count as wrong{second}: {forms}"
-        )
+        seconds, count = Counter(row.get(SECOND) for row in rows), unread.total()
+        second = f"a second reader found {seconds[True]} right and {seconds[False]} wrong of {count}"
+        share = f"{count / len(rows):.1%} of the answers could not be read and count as wrong"
+        notes.append(f"{share}; {second}: {forms}")
     return notes
 
 

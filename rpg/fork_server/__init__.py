@@ -78,10 +78,8 @@ class ForkServer(forkserver.ForkServer):
         self.set_forkserver_preload([f"{__name__}.before", *modules, f"{__name__}.after"])
         resource_tracker.ensure_running()  # before the marks: it serves later sweeps of this process, too
         # The server gets the environment of this process. PYTHONSAFEPATH is `-P`, for which see rpg.processes.python_module.
-        before, changes = (
-            dict(os.environ),
-            {LOG: str(log), "PYTHONSAFEPATH": "1", **thread_environment(1), **marks},
-        )
+        before = dict(os.environ)
+        changes = {LOG: str(log), "PYTHONSAFEPATH": "1", **thread_environment(1), **marks}
         os.environ.update(changes)
         try:
             self.ensure_running()

@@ -54,10 +54,7 @@ def take_over(
     }  # fmt: skip
     lines = "".join(json.dumps({"time": created, **row, "attempt": 1}) + "\n" for row in log.steps)
     atomic_write_text(folder.metrics_path(1), lines)
-    write_scores(
-        folder,
-        {name: {str(step): value for step, value in curve.items()} for name, curve in log.scores.items()},
-    )
+    write_scores(folder, log.scores)
     register(layout, folder, manifest)
     write_done(folder, seconds=sum(row.get("seconds_step", 0.0) for row in log.steps), attempts=1)
     return folder
@@ -108,7 +105,8 @@ def scores_of(folder: RunFolder) -> dict[str, dict[str, float]]:
     return dict(read_json_object(path)["scores"]) if path.exists() else {}
 
 
-def write_scores(folder: RunFolder, scores: Mapping[str, Mapping[str, float]]) -> None:
+def write_scores(folder: RunFolder, scores: Mapping[str, Mapping[Any, float]]) -> None:
+    """Benchmark -> step (a number, or its text) -> accuracy."""
     atomic_write_json(folder.path / IMPORTED, {"scores": scores})
 
 

@@ -128,9 +128,8 @@ class Recording:
             self._write(steps=rows[-1]["step"] if rows else 0)
             attempts = self.folder.attempts()
             if self._rows and rows and rows[-1]["step"] > (last := self._last()):
-                self._say(
-                    f"steps {last + 1} to {rows[-1]['step']} are of an earlier attempt, which went further"
-                )
+                later = f"steps {last + 1} to {rows[-1]['step']}"
+                self._say(f"{later} are of an earlier attempt, which went further")
             seconds = sum(row["seconds_step"] for row in rows if _finite(row.get("seconds_step")))
             write_done(self.folder, seconds=seconds or time.time() - self._started, attempts=len(attempts))
         elif isinstance(error, Exception):
@@ -161,11 +160,8 @@ class Recording:
         self._rows = {old: row for old, row in self._rows.items() if math.ceil(old / self.updates) == rollout}
         self._rows.setdefault(step, {"step": step}).update(self._ours({**(values or {}), **more}))
         merged = [*self._rows.values()]
-        append_metrics(
-            self.folder,
-            self._attempt,
-            merged[-1] if self.updates == 1 else rollouts(merged, self.updates)[-1],
-        )
+        row = merged[-1] if self.updates == 1 else rollouts(merged, self.updates)[-1]
+        append_metrics(self.folder, self._attempt, row)
 
     def evaluate(self, benchmark: str, step: int, samples: Iterable[Mapping[str, Any]]) -> Path:
         """Store the graded samples of a checkpoint: rows with `problem`, `response` and `correct`, and what there is of the
@@ -193,13 +189,10 @@ class Recording:
             raise LogError(
                 f"run.evaluate: {benchmark}: {sizes} samples per problem; expected as many of each"
             )
-        path = (
-            self.folder.eval_path(benchmark, step)
-            if self._idle
-            else write_eval(self.folder, benchmark, step, rows)
-        )
-        self._evaluated(benchmark)
-        return path
+        if not self._idle:
+            write_eval(self.folder, benchmark, step, rows)
+            self._evaluated(benchmark)
+        return self.folder.eval_path(benchmark, step)
 
     def score(self, benchmark: str, step: int, accuracy: float) -> None:
         """Store an accuracy (0 to 1) on a benchmark whose samples are not at hand."""
@@ -224,11 +217,8 @@ class Recording:
 
     def _ours(self, values: Mapping[str, Any]) -> dict[str, float]:
         """The values under our names; a name that is taken, or counts something here, gets `their_` before it."""
-        numbers = {
-            name: number
-            for name, value in values.items()
-            if (number := self._number(name, value)) is not None
-        }
+        found = {name: self._number(name, value) for name, value in values.items()}
+        numbers = {name: number for name, number in found.items() if number is not None}
         table = {**{f"train/{name}": ours for name, ours in TRL.items()}, **VERL, **TRL}
         ours = {theirs: name for name, theirs in columns_of(table, numbers).items()} | self._names
         row: dict[str, float] = {}
@@ -244,11 +234,8 @@ class Recording:
         with contextlib.suppress(TypeError, ValueError, RuntimeError):
             if not isinstance(value, str | bytes):
                 number = value.item() if hasattr(value, "item") else value
-                return (
-                    number
-                    if isinstance(number, int | float) and not isinstance(number, bool)
-                    else float(number)
-                )
+                plain = isinstance(number, int | float) and not isinstance(number, bool)
+                return number if plain else float(number)
         if name not in self._told:
             self._told.add(name)
             self._say(f"not recorded: {name}, which is no number ({type(value).__name__})")
@@ -268,17 +255,14 @@ class Recording:
         return {}
 
     def _evaluated(self, benchmark: str) -> None:
-        if self._idle:
-            return
         self._write(benchmarks=sorted({*self._manifest.get("benchmarks", []), benchmark}))
         register(self._layout, self.folder, self._manifest, baseline=self._baseline)
 
     def _write(self, **changed: Any) -> None:
         if self._idle:
             return
-        self._manifest |= {
-            k: v for k, v in read_json_object(self.folder.manifest_path).items() if k != "format"
-        } | changed
+        self._manifest |= {**read_json_object(self.folder.manifest_path), **changed}
+        del self._manifest["format"]
         write_manifest(self.folder, self._manifest)
 
     def _beat(self) -> None:

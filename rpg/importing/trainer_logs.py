@@ -148,14 +148,10 @@ def rollouts(steps: list[Row], updates: int) -> list[Row]:
     def merged(name: str, values: list[float]) -> float:
         if name == "optimizer_step":
             return max(values)
-        # fsum refuses inf - inf
-        total = (
-            values[0]
-            if len(values) == 1
-            else math.fsum(values)
-            if all(map(math.isfinite, values))
-            else sum(values)
-        )
+        if len(values) == 1:
+            return values[0]
+        add = math.fsum if all(map(math.isfinite, values)) else sum  # fsum refuses inf - inf
+        total = add(values)
         return total if name == "seconds_step" else total / len(values)
 
     by_rollout: dict[int, dict[str, list[float]]] = {}

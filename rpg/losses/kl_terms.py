@@ -57,7 +57,7 @@ Term = Callable[[Tensor, Tensor, Tensor, Tensor], Pair]  # of (log_prob, w, v, d
 @dataclass(frozen=True)
 class Mathematics:
     """The formulas of one divergence D (paper, Tables 1 and 4; with three policies, the same derivation with
-    x ~ old and the KL to ref). A part that is None is not known; asking for it is an error.
+    x ~ old and the KL to ref). A part that is None is not known; catalogue.Algorithm refuses what needs it.
 
     exact: D itself, from log pi and log ref (..., outcomes) of every outcome, summed over the last
     dimension, including masses if D has them. The audit differentiates it, so it must not be derived from
@@ -154,22 +154,6 @@ def mathematics(name: str) -> Mathematics:
     if name not in MATHEMATICS:
         raise AlgorithmError("divergence", name, tuple(MATHEMATICS))
     return MATHEMATICS[name]
-
-
-def prefix_term(name: str) -> Term:
-    """The prefix pair of a divergence; raises AlgorithmError if it declares none."""
-    term = mathematics(name).prefix
-    if term is None:
-        raise AlgorithmError("ratio", "prefix", "", DIVERGENCES[name].no_prefix)
-    return term
-
-
-def advantage_slope(name: str) -> Callable[[float, Tensor, Tensor, Tensor], Tensor | float]:
-    """dA / d log pi of a divergence; raises AlgorithmError if it declares none."""
-    slope = mathematics(name).advantage_slope
-    if slope is None:
-        raise AlgorithmError("clip.gradient", "exact", "", DIVERGENCES[name].no_advantage_slope)
-    return slope
 
 
 def check(records: Mapping[str, Divergence], formulas: Mapping[str, Mathematics]) -> None:

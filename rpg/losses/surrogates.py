@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rpg.catalogue import Algorithm, GammaGate, Gate, LossKL, Mask, ObjectiveKL
-from rpg.losses.kl_terms import advantage_slope, bounded_exp, estimator, mathematics, prefix_term, weighted
+from rpg.losses.kl_terms import bounded_exp, estimator, mathematics, weighted
 
 Bounds = tuple[float, float, float | None]  # low, high, c of catalogue.Clip at one optimizer step
 
@@ -217,7 +217,9 @@ def _level(algo: Algorithm, x: TokenInputs) -> _Level:
         return _Level(w, v, d, 0.0, 0.0, spread)
     if algo.ratio == "prefix":
         w_prefix, v_prefix = (bounded_exp(log.cumsum(-1)) for log in (x.log_w, log_v))
-        value, slope = prefix_term(kl.divergence)(x.log_prob, w_prefix, v_prefix, x.d)
+        term = mathematics(kl.divergence).prefix
+        assert term is not None
+        value, slope = term(x.log_prob, w_prefix, v_prefix, x.d)
         return _Level(w, v, d, value, slope, spread)
     value, slope = mathematics(kl.divergence).term(log_prob, w, v, d)
     return _Level(w, v, d, value * spread, slope, spread)
@@ -260,7 +262,9 @@ def _clip_differentiable(
     A = W / level.w
     A_slope: Tensor | float = 0.0
     if algo.beta and isinstance(algo.kl, ObjectiveKL) and algo.ratio != "prefix" and reading != "detached":
-        A_slope = advantage_slope(algo.kl.divergence)(algo.beta, level.w, level.v, level.d)
+        slope_of = mathematics(algo.kl.divergence).advantage_slope
+        assert slope_of is not None
+        A_slope = slope_of(algo.beta, level.w, level.v, level.d)
     unclipped = -W
     if reading != "exact":
         value = -W * level.spread

@@ -9,9 +9,9 @@ Shapes: P prompts, G responses per prompt, N = P * G responses, T tokens of a re
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from jinja2 import TemplateError
@@ -19,10 +19,10 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from rpg.config.task import EnvironmentTask
-from rpg.models.decoding import Batch, Samples, ignore_progress
+from rpg.models.decoding import Batch, Drawing, Samples, ignore_progress
 from rpg.models.policy import Policy
 from rpg.models.tokenizer import encode_prompts
-from rpg.models.truncated_sampling import WHOLE, Restriction
+from rpg.models.truncated_sampling import WHOLE
 from rpg.rewards.environment_process import EnvironmentFault, Environments
 from rpg.tasks import DataError
 from rpg.tasks.environments import sources_of
@@ -74,13 +74,7 @@ class Conversations:
         keys: Sequence[str],
         *,
         max_prompt_tokens: int,
-        group_size: int,
-        max_new_tokens: int,
-        uniforms: Tensor | None,
-        temperature: float,
-        restriction: Restriction = WHOLE,
-        tell: Callable[[int, int], None] = ignore_progress,
-        rows_at_once: int | None = None,
+        **how: Unpack[Drawing],
     ) -> tuple[Samples, list[Talk]]:
         """`group_size` responses to each prompt (see decoding.generate), and what was said in them.
 
@@ -89,8 +83,10 @@ class Conversations:
         another token of the policy ends the response. Raises EnvironmentFault; DataError: a prompt is too long.
         """
         task, environments = self.task, self.environments
+        group_size, max_new_tokens, uniforms = how["group_size"], how["max_new_tokens"], how["uniforms"]
         if task.reply is not None:
-            restriction = replace(restriction, stop=(*restriction.stop, task.markers[1]))
+            restriction = how.get("restriction", WHOLE)
+            how["restriction"] = replace(restriction, stop=(*restriction.stop, task.markers[1]))
         talks = [Talk() for _ in keys]
         said = [environments.begin(row, columns[row // group_size], key) for row, key in enumerate(keys)]
         ids = self._encoded(policy.tokenizer, prompts, said, max_prompt_tokens)
@@ -105,10 +101,10 @@ class Conversations:
             if uniforms is not None:
                 windows = [uniforms[row, len(talks[row].tokens) :][:room] for row in active]
                 drawn = torch.stack([torch.nn.functional.pad(u, (0, room - len(u))) for u in windows])
-            samples = policy.sample(
-                given, group_size=size, max_new_tokens=room, uniforms=drawn, temperature=temperature,
-                restriction=restriction, tell=tell if size == group_size else ignore_progress, rows_at_once=rows_at_once,
-            )  # fmt: skip
+            turn: Drawing = {**how, "group_size": size, "max_new_tokens": room, "uniforms": drawn}
+            if size < group_size:
+                turn["tell"] = ignore_progress
+            samples = policy.sample(given, **turn)
             size, rest = 1, []
             for at, row in enumerate(active):
                 if self._goes_on(policy.tokenizer, talks[row], samples, at, row, max_new_tokens):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
-from typing import Protocol
+from typing import NotRequired, Protocol, TypedDict
 
 import torch
 import torch.nn.functional as F
@@ -72,6 +72,18 @@ def padded_left(prompts: Sequence[Sequence[int]], width: int) -> tuple[Tensor, T
 
 def ignore_progress(finished: int, position: int) -> None:
     """For callers that do not report the progress of a generation."""
+
+
+class Drawing(TypedDict):
+    """What a caller of :func:`generate` says through `Policy.sample`."""
+
+    group_size: int
+    max_new_tokens: int
+    uniforms: Tensor | None
+    temperature: float
+    restriction: NotRequired[Restriction]
+    tell: NotRequired[Callable[[int, int], None]]
+    rows_at_once: NotRequired[int | None]
 
 
 def generate(

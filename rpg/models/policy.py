@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
@@ -13,12 +14,12 @@ from transformers.pytorch_utils import Conv1D
 
 from rpg.models import generic_model, lean
 from rpg.models.block_decoding import BlockEngine
-from rpg.models.decoding import Batch, Engine, Samples, Scored, generate, ignore_progress
+from rpg.models.decoding import Batch, Drawing, Engine, Samples, Scored, generate
 from rpg.models.gradient_checkpointing import layers_recomputed
 from rpg.models.lean import longest, supports
 from rpg.models.lean_decoding import LeanEngine
 from rpg.models.tokenizer import Stopper, stop_tokens
-from rpg.models.truncated_sampling import WHOLE, Restriction
+from rpg.models.truncated_sampling import WHOLE
 
 
 class Policy:
@@ -77,41 +78,21 @@ class Policy:
             return torch.autocast(self.device.type, torch.bfloat16)
         return contextlib.nullcontext()
 
-    def sample(
-        self,
-        prompts: Sequence[Sequence[int]],
-        *,
-        group_size: int,
-        max_new_tokens: int,
-        uniforms: Tensor | None,
-        temperature: float,
-        restriction: Restriction = WHOLE,
-        tell: Callable[[int, int], None] = ignore_progress,
-        rows_at_once: int | None = None,
-    ) -> Samples:
+    def sample(self, prompts: Sequence[Sequence[int]], **how: Unpack[Drawing]) -> Samples:
         """`group_size` responses to each prompt; see decoding.generate."""
-        rows = min(len(prompts) * group_size, rows_at_once or len(prompts) * group_size)
+        rows = len(prompts) * how["group_size"]
+        rows = how["rows_at_once"] = min(rows, how.get("rows_at_once") or rows)
+        stop = how.get("restriction", WHOLE).stop
+        stopper = Stopper(self.tokenizer, stop) if stop else None
         engine: Engine
-        if not self._lean(max(map(len, prompts)) + max_new_tokens):
+        if not self._lean(max(map(len, prompts)) + how["max_new_tokens"]):
             engine = generic_model.CacheEngine(self.model)
         elif self.device.type == "cuda":
             engine = BlockEngine(self.model)
         else:
             engine = LeanEngine(self.model, rows)
         with self.arithmetic():
-            return generate(
-                engine,
-                prompts,
-                group_size=group_size,
-                max_new_tokens=max_new_tokens,
-                stop=self.stop,
-                uniforms=uniforms,
-                temperature=temperature,
-                restriction=restriction,
-                stopper=Stopper(self.tokenizer, restriction.stop) if restriction.stop else None,
-                tell=tell,
-                rows_at_once=rows,
-            )
+            return generate(engine, prompts, stop=self.stop, stopper=stopper, **how)
 
     def log_probs(self, batch: Batch, temperature: float) -> Tensor:
         """Log-probabilities of a batch's response tokens, (N, T), zero after a row's last token; differentiable.

@@ -82,10 +82,8 @@ def _open_models() -> Iterator[tuple[str, Shape]]:
 
 
 OPEN = dict(_open_models())
-KNOWN = {
-    **OPEN,
-    **{name: Shape(*model.shape, tied=model.tied) for name, model in KNOWN_MODELS.items() if model.shape},
-}
+STORED = {name: Shape(*model.shape, tied=model.tied) for name, model in KNOWN_MODELS.items() if model.shape}
+KNOWN = OPEN | STORED
 
 
 def tiny_shape(model: TinyModel) -> Shape:

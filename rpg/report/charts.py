@@ -3,6 +3,7 @@
 import io
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import altair as alt
 import numpy as np
@@ -105,27 +106,16 @@ def over_k(
     """pass@k or maj@k against k with 95 % intervals, a line per label. `data` has columns label, k, mean, low, high."""
     encoded = encodings(labels, legend)
     ticks = sorted(int(k) for k in data["k"].unique())
-    across = alt.X(
-        "k:Q",
-        title="k",
-        scale=alt.Scale(type="log", base=2, nice=False, domain=[ticks[0], max(ticks[-1], ticks[0] + 1)]),
-        axis=alt.Axis(values=ticks, format="d"),
-    )
+    span = alt.Scale(type="log", base=2, nice=False, domain=[ticks[0], max(ticks[-1], ticks[0] + 1)])
+    across = alt.X("k:Q", title="k", scale=span, axis=alt.Axis(values=ticks, format="d"))
     base = alt.Chart().encode(x=across, color=encoded["color"])
     scale = alt.Scale(nice=False, zero=False, domain=_around(data["low"], data["high"]))
     up = alt.Y("mean:Q", title=None, scale=scale)
     band = base.mark_area(opacity=0.1).encode(y=alt.Y("low:Q", scale=scale, title=None), y2="high:Q")
     line = base.mark_line(strokeWidth=1.6).encode(y=up, strokeDash=encoded["strokeDash"])
-    points = base.mark_point(filled=True, size=30, opacity=1).encode(
-        y=up,
-        tooltip=[
-            alt.Tooltip("label:N", title="variant"),
-            alt.Tooltip("k:Q"),
-            alt.Tooltip("mean:Q", format=".4f"),
-            *interval_tooltips("low", "high", ".4f"),
-            alt.Tooltip("seeds:Q"),
-        ],
-    )
+    tooltip = [alt.Tooltip("label:N", title="variant"), "k:Q", alt.Tooltip("mean:Q", format=".4f")]
+    tooltip += [*interval_tooltips("low", "high", ".4f"), "seeds:Q"]
+    points = base.mark_point(filled=True, size=30, opacity=1).encode(y=up, tooltip=tooltip)
     title = alt.Title(heading, anchor="start", frame="group")
     return alt.layer(band, line, points, data=data, width=400, height=260, title=title)
 
@@ -147,9 +137,8 @@ def histogram(tokens: Mapping[str, Sequence[float]], labels: Sequence[str], name
     title = "importance ratio" if log else name
     x = alt.X("x:Q", title=title, scale=scale, axis=alt.Axis(format="~g", tickCount=6))
     y = alt.Y("share:Q", title="share of tokens", axis=alt.Axis(format="~%", tickCount=4))
-    line = alt.Chart(pandas.DataFrame(rows, columns=["label", "x", "share"])).mark_line(
-        interpolate="step-after", strokeWidth=1.6
-    )
+    data = pandas.DataFrame(rows, columns=["label", "x", "share"])
+    line = alt.Chart(data).mark_line(interpolate="step-after", strokeWidth=1.6)
     return line.encode(x=x, y=y, **encodings(labels, False)).properties(width=400, height=180)
 
 
@@ -180,23 +169,15 @@ def audit(rows: pandas.DataFrame, labels: Sequence[str]) -> alt.HConcatChart:
     present = [label for label in labels if label in set(data["label"])]
     colour = alt.Scale(domain=present, range=[line_styles(labels)[label][0] for label in present])
     dash = alt.Scale(domain=["without clip", "with its clip"], range=[[1, 0], [4, 3]])
-    symbols = {
-        "title": None,
-        "orient": "bottom",
-        "symbolType": "stroke",
-        "symbolSize": 400,
-        "labelLimit": 260,
-    }
-    legend, grey = alt.Legend(columns=4, **symbols), alt.Legend(symbolStrokeColor="#333333", **symbols)
+    below = partial(
+        alt.Legend, title=None, orient="bottom", symbolType="stroke", symbolSize=400, labelLimit=260
+    )
+    legend, grey = below(columns=4), below(symbolStrokeColor="#333333")
+    numbers = [alt.Tooltip(f"{name}:Q", format=".3g") for name in ("bias", "noise")]
     base = alt.Chart(data).encode(
         x=alt.X("drift:Q", title="drift from old (standard deviations of a logit)"),
         color=alt.Color("label:N", scale=colour, legend=legend),
-        tooltip=[
-            "label:N",
-            "clip:N",
-            "drift:Q",
-            *(alt.Tooltip(f"{name}:Q", format=".3g") for name in ("bias", "noise")),
-        ],
+        tooltip=["label:N", "clip:N", "drift:Q", *numbers],
     )
     place = {"anchor": "start", "frame": "group"}
 
@@ -207,11 +188,8 @@ def audit(rows: pandas.DataFrame, labels: Sequence[str]) -> alt.HConcatChart:
         points = base.mark_point(filled=True, size=40, opacity=1).encode(y=y)
         return alt.layer(line, points, width=385, height=230, title=alt.Title(title, **place))
 
-    return alt.hconcat(
-        panel("Bias of the expected gradient", alt.Y("bias:Q", title=None, axis=alt.Axis(format="%"))),
-        panel("Noise of one sample", alt.Y("noise:Q", title=None)),
-        spacing=40,
-    )
+    bias = panel("Bias of the expected gradient", alt.Y("bias:Q", title=None, axis=alt.Axis(format="%")))
+    return alt.hconcat(bias, panel("Noise of one sample", alt.Y("noise:Q", title=None)), spacing=40)
 
 
 AUDITED = ("rpg-reinforce-urkl", "grpo", "grpo-corrected", "gspo", "reinforce")
@@ -223,10 +201,8 @@ def audit_figure(report: str) -> alt.VConcatChart:
     names = [loss["name"] for loss in json.loads(report)["losses"]]
     losses = names if len(names) == 1 else [name for name in names if name in AUDITED]
     drawn = []
-    for level, chosen in (
-        ("token", losses),
-        ("sequence", [name for name in names if name.startswith("urkl ")]),
-    ):
+    ratios = [name for name in names if name.startswith("urkl ")]
+    for level, chosen in (("token", losses), ("sequence", ratios)):
         rows = audited(report, chosen, level)
         if len(rows):
             rows = rows[rows["reference"] == "third"]
@@ -252,14 +228,13 @@ def field_figure(rows: str) -> alt.HConcatChart:
     off = alt.X("token:Q", title="off the gradient that was asked for", axis=alt.Axis(format="%"))
     names = alt.Y("name:N", title=None, sort=None, axis=alt.Axis(labelLimit=420))
     lines = base.transform_filter(trainer).transform_filter(chosen)
-    scatter = base.mark_point(filled=True, size=70).encode(
-        x=off, y=alt.Y("noise:Q"), opacity=alt.condition(trainer, alt.value(0.9), alt.value(0.08))
-    )
+    faint = alt.condition(trainer, alt.value(0.9), alt.value(0.08))
+    scatter = base.mark_point(filled=True, size=70).encode(x=off, y=alt.Y("noise:Q"), opacity=faint)
+    scatter = scatter.add_params(trainer, chosen)
     dots = lines.mark_point(filled=True, size=70).encode(x=off, y=names)
     hollow = lines.mark_point(size=45).encode(x=alt.X("bare:Q"), y=names)
+    filled = "Filled: as shipped; hollow: without clip or mask"
     return alt.hconcat(
-        scatter.add_params(trainer, chosen).properties(width=330, height=330, title="Off and noisy"),
-        alt.layer(dots, hollow).properties(
-            width=330, title="Filled: as shipped; hollow: without clip or mask"
-        ),
+        scatter.properties(width=330, height=330, title="Off and noisy"),
+        alt.layer(dots, hollow).properties(width=330, title=filled),
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import altair as alt
-import duckdb
 import numpy as np
 import pandas
 
@@ -15,6 +14,7 @@ from rpg.report.summary import MEAN
 from rpg.report.tables import Grid, grid_of, number, plus_minus
 from rpg.stats.saturating_curves import Bounds, ComputeFit, fit
 from rpg.store import queries
+from rpg.store.queries import Database
 
 FAR = 10
 """Budgets to which a curve is drawn and told unless it is refused."""
@@ -25,7 +25,7 @@ NOTE = (
 
 
 def measured(
-    db: duckdb.DuckDBPyConnection, labels: Mapping[queries.Series, str], benchmarks: Sequence[str], x: str
+    db: Database, labels: Mapping[queries.Series, str], benchmarks: Sequence[str], x: str
 ) -> pandas.DataFrame:
     """Checkpoints, of imported runs too: label, seed, step, x (an axis of X_TITLES), mean (accuracy, over benchmarks).
 
@@ -44,13 +44,13 @@ def measured(
 
 def fits(data: pandas.DataFrame, labels: Sequence[str]) -> dict[str, ComputeFit]:
     """The curve of every label that has a checkpoint."""
-    parts = {label: data[data["label"] == label] for label in dict.fromkeys(labels)}
-    tables = {
-        label: part.pivot(index="seed", columns="step", values=["x", "mean"])
-        for label, part in parts.items()
-        if len(part)
-    }
-    return {label: fit(table["x"], table["mean"]) for label, table in tables.items()}
+    made = {}
+    for label in dict.fromkeys(labels):
+        part = data[data["label"] == label]
+        if len(part):
+            table = part.pivot(index="seed", columns="step", values=["x", "mean"])
+            made[label] = fit(table["x"], table["mean"])
+    return made
 
 
 def grid(made: Mapping[str, ComputeFit], x: str) -> Grid:

@@ -116,9 +116,8 @@ def panel(
     last = float(data["x"].max()) if len(data) else 1.0
     edge = 0.02 * last if points else 0.0  # marks at the first and the last step are not cut in two
     span = alt.Scale(nice=False, domain=[-edge, last + edge])
-    across = alt.X(
-        "x:Q", title=X_TITLES[x], scale=span, axis=alt.Axis(tickCount=8, tickMinStep=1 if x == "step" else 0)
-    )
+    ticks = alt.Axis(tickCount=8, tickMinStep=1 if x == "step" else 0)
+    across = alt.X("x:Q", title=X_TITLES[x], scale=span, axis=ticks)
     kind = {"type": "log"} if log else {"type": "linear", "zero": False}
     scale = alt.Scale(**kind, domain=domain, nice=False)
     axis = alt.Axis(format=_format(name, log), tickCount=4 if log else 5)
@@ -222,14 +221,10 @@ def panels(
     for name in panels_of(data, names):
         score = name in scores
         band = {RANGE: "range", NONE: None, SEEDS: None}.get(bands, band_for(seeds, score))
-        apart = (
-            each[each["name"] == name] if each is not None and not (score and bands == AUTOMATIC) else None
-        )
-        part, mean = data[data["name"] == name], apart is None or bands != AUTOMATIC
+        apart = None if each is None or (score and bands == AUTOMATIC) else each[each["name"] == name]
         marks: dict[str, Any] = {"points": True} if score else {"smooth": smooth}
-        drawn.append(
-            panel(part, labels, name=name, x=x, band=band, each=apart, mean=mean, **marks, **options)
-        )
+        marks |= {"band": band, "each": apart, "mean": apart is None or bands != AUTOMATIC}
+        drawn.append(panel(data[data["name"] == name], labels, name=name, x=x, **marks, **options))
     return drawn
 
 
@@ -237,8 +232,8 @@ def figure(
     panels: Sequence[alt.LayerChart], heading: str, lines: Sequence[str], columns: int = 4
 ) -> alt.ConcatChart:
     """Small multiples with one legend below, a heading, and `lines` that explain what is drawn."""
-    legend = {"columns": _legend_columns(panels, columns), "labelFontSize": 12, "labelLimit": 320, "symbolLimit": 64,
-              "offset": 24}  # fmt: skip
+    legend = {"columns": _legend_columns(panels, columns), "labelFontSize": 12, "labelLimit": 320}
+    legend |= {"symbolLimit": 64, "offset": 24}
     # In one call, since each of Altair's methods copies all panels. With flush bounds the plots are aligned, whatever the
     # width of their axis labels.
     return alt.concat(
@@ -254,11 +249,11 @@ def figure(
 
 def still(spec: dict[str, Any]) -> dict[str, Any]:
     """The specification of a `figure` for a still image: without the invisible points for the pointer."""
-    visible = [
-        {**part, "layer": [layer for layer in part["layer"] if layer["mark"].get("opacity") != 0.0]}
-        for part in spec["concat"]
-    ]
-    return spec | {"concat": visible}
+    panels = []
+    for panel in spec["concat"]:
+        visible = [layer for layer in panel["layer"] if layer["mark"].get("opacity") != 0.0]
+        panels.append(panel | {"layer": visible})
+    return spec | {"concat": panels}
 
 
 def _legend_columns(panels: Sequence[alt.LayerChart], columns: int) -> int:
@@ -303,10 +298,8 @@ def explanation(
 
 
 def interval_tooltips(low: str, high: str, number_format: str) -> list[alt.Tooltip]:
-    return [
-        alt.Tooltip(f"{low}:Q", title="95 % interval from", format=number_format),
-        alt.Tooltip(f"{high}:Q", title="to", format=number_format),
-    ]
+    titles = {low: "95 % interval from", high: "to"}
+    return [alt.Tooltip(f"{name}:Q", title=title, format=number_format) for name, title in titles.items()]
 
 
 def _fitting(band: str | None, data: pandas.DataFrame, log: bool) -> str | None:

@@ -48,10 +48,7 @@ class Finding(NamedTuple):
 def of_training(rows: Rows) -> list[Finding]:
     """Findings from the metrics of a run. `rows`: at least its last steps, preferably preceded by its first ones."""
     last = rows[-WINDOW:]
-    broken = [
-        row for row in last if any(not _finite(row.get(name)) for name in ("loss", "grad_norm", "reward"))
-    ]
-    findings = [_not_finite(broken[0])] if broken else []
+    findings = [_not_finite(row, broken) for row in last if (broken := _broken(row))][:1]
     if len(last) >= WINDOW:
         findings += [] if _learnt(rows) else _starved(last)
         findings += [*_exploding(last), *_entropy_collapsed(rows)]
@@ -81,9 +78,8 @@ def of_unread(
         return []
     accuracy, second = accuracies
     most = sorted(forms.items(), key=lambda item: (-item[1], item[0]))[:10]
-    told = (
-        "" if second is None else f" (with a second reader mean@k is {second:.1%} instead of {accuracy:.1%})"
-    )
+    instead = f" (with a second reader mean@k is {second or 0:.1%} instead of {accuracy:.1%})"
+    told = "" if second is None else instead
     return [
         Finding(
             "unread answers", f"{share:.1%} of the answers to {benchmark} at step {step} could not be read and count as "
@@ -192,8 +188,11 @@ def _entropy_collapsed(rows: Rows) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _not_finite(row: Mapping[str, Any]) -> Finding:
-    names = [name for name in ("loss", "grad_norm", "reward") if not _finite(row.get(name))]
+def _broken(row: Mapping[str, Any]) -> list[str]:
+    return [name for name in ("loss", "grad_norm", "reward") if not _finite(row.get(name))]
+
+
+def _not_finite(row: Mapping[str, Any], names: Sequence[str]) -> Finding:
     return Finding(
         "not finite", f"{', '.join(names)} is not a finite number at step {row.get('step')}",
         "a smaller learning rate or clipping; the previous checkpoint is intact",

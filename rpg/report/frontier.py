@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import duckdb
 import numpy as np
 import pandas
 
@@ -14,6 +13,7 @@ from rpg import stats
 from rpg.report.labels import without
 from rpg.report.summary import MEAN
 from rpg.store import queries
+from rpg.store.queries import Database
 
 DIRECTIONS = {"policy_to_initial": "KL(policy ‖ initial)", "initial_to_policy": "KL(initial ‖ policy)"}
 TRAINING = "training step"
@@ -70,17 +70,10 @@ def paths(
         last = points.groupby("run")["step"].transform("max")
         points = points[points["step"] == last].assign(place=points["variant"].map(dict(along.values)))
     points = points[points["place"].notna()].assign(label=points["variant"].map(dict(labels)), x=points[per])
-    return (
-        points.groupby(["label", "place", "direction"], sort=False)
-        .agg(
-            x=("x", "mean"),
-            accuracy=("accuracy", "mean"),
-            lowest=("accuracy", "min"),
-            highest=("accuracy", "max"),
-            seeds=("seed", "nunique"),
-        )
-        .reset_index()
-    )
+    each = points.groupby(["label", "place", "direction"], sort=False)
+    ends = {"lowest": ("accuracy", "min"), "highest": ("accuracy", "max")}
+    means = {"x": ("x", "mean"), "accuracy": ("accuracy", "mean")}
+    return each.agg(**means, **ends, seeds=("seed", "nunique")).reset_index()
 
 
 def tries(samples: int) -> list[int]:
@@ -88,9 +81,7 @@ def tries(samples: int) -> list[int]:
     return sorted({2**i for i in range(samples.bit_length()) if 2**i <= samples} | {samples})
 
 
-def checkpoints(
-    db: duckdb.DuckDBPyConnection, sweep: str, variant: str, step: int | None = None
-) -> list[tuple[str, int]]:
+def checkpoints(db: Database, sweep: str, variant: str, step: int | None = None) -> list[tuple[str, int]]:
     """(run, step) of a variant's seeds at `step`, or at the last step that all have evaluated on all benchmarks."""
     scores = queries.scores(db, sweep)
     whole = MEAN if (scores["benchmark"] == MEAN).any() else None
@@ -103,7 +94,7 @@ def checkpoints(
 
 
 def diversity(
-    db: duckdb.DuckDBPyConnection,
+    db: Database,
     sweep: str,
     variant: str,
     measures: Sequence[str] = ("pass", "maj"),
@@ -156,9 +147,7 @@ def _majority(codes: np.ndarray, right: np.ndarray, k: int) -> np.ndarray:
     return value
 
 
-def over_k(
-    db: duckdb.DuckDBPyConnection, sweep: str, labels: Mapping[str, str], step: int | None = None
-) -> pandas.DataFrame:
+def over_k(db: Database, sweep: str, labels: Mapping[str, str], step: int | None = None) -> pandas.DataFrame:
     """pass@k and maj@k of variants over k: label, measure, k, mean, low, high (95 %, seeds and problems), seeds.
 
     Of `step`, or of the last checkpoints.

@@ -42,11 +42,8 @@ def label(
         fields = dict(_fields(text))
         parts += [] if fields or not text else [text]
         named = (field for field in fields if kept is None or field in kept)
-        parts += [
-            _words(field, fields[field])
-            for field in named
-            if not (field == "kl" and "kl.divergence" in fields)
-        ]
+        told = [field for field in named if not (field == "kl" and "kl.divergence" in fields)]
+        parts += [_words(field, fields[field]) for field in told]
     return ", ".join(part for part in parts if part) + bracket + re.sub(r"(\w+\.)+(?=\w+=)", "", superseded)
 
 
@@ -59,14 +56,12 @@ def labels(variants: pandas.DataFrame) -> dict[str, str]:
     rows = [(row.variant, row.algorithm, row.display_name) for row in variants.itertuples()]
     texts = [text for text in variants.get("labels", ()) if isinstance(text, str)]
     given: dict[str, str] = (json.loads(texts[0]) or {}) if texts else {}
-    fields = {
-        variant: dict(_fields_of(variant, algorithm or "")) | {"": algorithm or ""}
-        for variant, algorithm, _ in rows
-    }
-    made = {
-        variant: label(variant, algorithm, name, _telling(fields[variant], list(fields.values())), given)
-        for variant, algorithm, name in rows
-    }
+    named = {variant: algorithm or "" for variant, algorithm, _ in rows}
+    fields = {variant: {**dict(_fields_of(variant, name)), "": name} for variant, name in named.items()}
+    made = {}
+    for variant, algorithm, name in rows:
+        kept = _telling(fields[variant], list(fields.values()))
+        made[variant] = label(variant, algorithm, name, kept, given)
     counts = pandas.Series(list(made.values())).value_counts()
     return {variant: name if counts[name] == 1 else variant for variant, name in made.items()}
 

@@ -45,10 +45,8 @@ def model_card(folder: RunFolder, step: int, title: str) -> str:
         count = min(_ROWS, len(rows))
         chosen = sorted({round(i * (len(rows) - 1) / max(1, count - 1)) for i in range(count)})
         lines += ["## Training", "", f"| step | {' | '.join(names)} |", "|" + "---|" * (len(names) + 1)]
-        lines += [
-            f"| {rows[i]['step']} | " + " | ".join(_number(rows[i].get(name)) for name in names) + " |"
-            for i in chosen
-        ]
+        for row in (rows[place] for place in chosen):
+            lines.append(f"| {row['step']} | " + " | ".join(_number(row.get(name)) for name in names) + " |")
         lines.append("")
     fence = "```"
     lines += ["## Settings", "", f"{fence}json", json.dumps(spec, indent=1, ensure_ascii=True), fence, ""]
@@ -61,11 +59,8 @@ def _scores(folder: RunFolder, step: int) -> list[tuple[str, float, int, int]]:
     for name in folder.benchmarks():
         if step not in folder.eval_steps(name):
             continue
-        table = (
-            read_eval(folder, name, step)
-            .group_by("problem_id")
-            .aggregate([("correct", "mean"), ("correct", "count")])
-        )
+        samples = read_eval(folder, name, step).group_by("problem_id")
+        table = samples.aggregate([("correct", "mean"), ("correct", "count")])
         shares, counts = table.column("correct_mean").to_pylist(), table.column("correct_count").to_pylist()
         if shares:
             scores.append((name, sum(shares) / len(shares), min(counts), len(shares)))

@@ -11,6 +11,7 @@ An intended change has "accepted": {"why", "user", "time"}; later nights are com
 
 from __future__ import annotations
 
+import contextlib
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -69,25 +70,13 @@ class Number:
         return f"{self.name}: {self.value:.4g}, band {self.low:.4g} .. {self.high:.4g}, {where}"
 
 
-def measure(runs: Mapping[str, Sequence[RunFolder]]) -> dict[str, float]:
-    """`sweep / variant / metric` -> mean over the seeds of finished runs. `runs`: label of a sweep -> its run folders.
+def measure(runs: Mapping[str, Sequence[RunFolder]]) -> tuple[dict[str, float], dict[str, float]]:
+    """`sweep / variant / metric` -> mean over the seeds of finished runs; and its standard error, if there are at least two.
+    `runs`: label of a sweep -> its run folders.
 
     `accuracy` is the mean over benchmarks at the last checkpoint, `seconds_step` the median over steps; all other metrics
     are those of the last step.
     """
-    return {name: statistics.fmean(values) for name, values in _by_seed(runs).items()}
-
-
-def spread(runs: Mapping[str, Sequence[RunFolder]]) -> dict[str, float]:
-    """The same names -> standard error of the mean over seeds, if there are at least two."""
-    return {
-        name: statistics.stdev(values) / math.sqrt(len(values))
-        for name, values in _by_seed(runs).items()
-        if len(values) > 1
-    }
-
-
-def _by_seed(runs: Mapping[str, Sequence[RunFolder]]) -> dict[str, list[float]]:
     by_seed: dict[str, list[float]] = {}
     for sweep, members in runs.items():
         for folder in members:
@@ -100,7 +89,9 @@ def _by_seed(runs: Mapping[str, Sequence[RunFolder]]) -> dict[str, list[float]]:
             for name, value in values.items():
                 if value is not None:
                     by_seed.setdefault(f"{sweep} / {manifest['variant']} / {name}", []).append(float(value))
-    return by_seed
+    several = {name: values for name, values in by_seed.items() if len(values) > 1}
+    errors = {name: statistics.stdev(values) / math.sqrt(len(values)) for name, values in several.items()}
+    return {name: statistics.fmean(values) for name, values in by_seed.items()}, errors
 
 
 def compare(
@@ -168,12 +159,10 @@ def read_nights(folder: Path, but: str) -> list[dict[str, Any]]:
     """The nights on disk, oldest first, except the one named `but` and files that cannot be read."""
     nights = []
     for path in folder.glob("*.json"):
-        try:
+        with contextlib.suppress(StoreError):
             night = read_json_object(path)
-        except StoreError:
-            continue
-        if night.get("night") != but and isinstance(night.get("values"), dict) and "started" in night:
-            nights.append(night)
+            if night.get("night") != but and isinstance(night.get("values"), dict) and "started" in night:
+                nights.append(night)
     return sorted(nights, key=lambda night: night["started"])
 
 

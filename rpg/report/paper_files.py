@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import duckdb
 import vl_convert
 
 from rpg.catalogue import algorithms
@@ -20,6 +19,7 @@ from rpg.report.sweep_report import sweep_curves
 from rpg.report.theme import specification, themed
 from rpg.store import Layout, StoreError, atomic_write_bytes, atomic_write_text, queries
 from rpg.store.database import connect
+from rpg.store.queries import Database
 
 INCHES = {1: 5.5, 2: 6.75}
 """The width of the text, by the paper's columns; a column of two is 3.25 inches wide."""
@@ -40,13 +40,11 @@ def write_paper(layout: Layout, sweep: str, folder: Path, columns: int = 2) -> l
     with connect(layout) as db:
         summary = summarise(db, sweep, past=history(layout, sweep))
         curve_data = sweep_curves(db, summary, POINTS_PER_CURVE)
+        runs = queries.manifests(db, sweep).values()
         files: dict[str, str | bytes] = {
             "tables.tex": tables.latex(summary, columns),
             "appendix.tex": appendix(db, summary),
-            "references.bib": references(
-                run["spec"].get("algorithm", {}).get("name", "")
-                for run in queries.manifests(db, sweep).values()
-            ),
+            "references.bib": references(run["spec"].get("algorithm", {}).get("name", "") for run in runs),
         }
     width = (3.25 if columns == 2 else INCHES[1]) * POINTS
     if chart := charts.differences(summary):
@@ -81,9 +79,8 @@ def references(names: Iterable[str]) -> str:
     catalogue = algorithms()
     cited = {key: entries[key] for key in ("rpglab", "arxiv:2505.17508")}
     for citation in (catalogue[name].citation for name in names if name in catalogue):
-        for key in citation_keys(
-            citation
-        ):  # a paper that references.bib lacks has what the catalogue says of it
+        for key in citation_keys(citation):
+            # A paper that references.bib lacks has what the catalogue says of it.
             cited[key] = entries.get(key, f"@misc{{{key}, title = {{{citation}}}}}")
     return "\n".join(cited.values()) + "\n"
 
@@ -95,7 +92,7 @@ def citation_keys(citation: str) -> list[str]:
     return [f"arxiv:{number}" for number in numbers] or [author.replace(" ", "-") + citation[-4:]]
 
 
-def appendix(db: duckdb.DuckDBPyConnection, summary: Summary) -> str:
+def appendix(db: Database, summary: Summary) -> str:
     """What somebody needs who repeats the runs: settings, seeds, compute, versions and digests."""
     manifests = queries.manifests(db, summary.sweep)
     if not manifests:

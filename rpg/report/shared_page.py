@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import altair as alt
-import duckdb
 from rich.console import Console
 
 from rpg.metrics import shown as shown_metrics
@@ -19,6 +18,7 @@ from rpg.report.sweep_report import POINTS, Section, curve_data, document, score
 from rpg.report.theme import specification
 from rpg.store import Layout, StoreError, atomic_write_text, queries
 from rpg.store.database import connect
+from rpg.store.queries import Database
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Choice:
     """Include older runs of the same name, as variants of their own."""
 
 
-def shared_page(layout: Layout, db: duckdb.DuckDBPyConnection, choice: Choice) -> str:
+def shared_page(layout: Layout, db: Database, choice: Choice) -> str:
     """The page. Raises StoreError: the database does not hold a sweep, a variant, a panel or the baseline."""
     chosen = _series(db, choice)
     summaries = [_summary(db, layout, sweep, choice, chosen) for sweep in choice.sweeps]
@@ -45,9 +45,8 @@ def shared_page(layout: Layout, db: duckdb.DuckDBPyConnection, choice: Choice) -
     if len(summaries) == 1:
         sections = [section(summaries[0], drawn)]
     else:
-        sections = [
-            Section("", [_overview(summaries)], drawn, [_SEVERAL], lines=[_benchmarks_in_common(summaries)])
-        ]
+        lines = [_benchmarks_in_common(summaries)]
+        sections = [Section("", [_overview(summaries)], drawn, [_SEVERAL], lines=lines)]
         sections += [section(summary, title=summary.sweep) for summary in summaries]
     return document(", ".join(choice.sweeps), sections)
 
@@ -78,7 +77,7 @@ def print_shared(layout: Layout, choice: Choice, console: Console) -> None:
 
 
 def _summary(
-    db: duckdb.DuckDBPyConnection,
+    db: Database,
     layout: Layout,
     sweep: str,
     choice: Choice,
@@ -86,9 +85,8 @@ def _summary(
 ) -> Summary:
     """A sweep's summary with the chosen variants and benchmarks; tests are corrected for all of its variants."""
     benchmarks = [name for name in queries.benchmarks(db, [sweep]) if name in choice.panels]
-    summary = summarise(
-        db, sweep, _baseline(db, sweep, choice), benchmarks or None, choice.superseded, history(layout, sweep)
-    )
+    baseline, past = _baseline(db, sweep, choice), history(layout, sweep)
+    summary = summarise(db, sweep, baseline, benchmarks or None, choice.superseded, past)
     notes = [*summary.notes, *layout.read_data_notes(sweep), *_notes_and_tags(db, sweep)]
     kept = [variant for variant in summary.variants if queries.Series(sweep, variant) in chosen]
     if len(kept) < len(summary.variants):
@@ -98,7 +96,7 @@ def _summary(
     return summary._replace(table=table, variants=kept, notes=notes)
 
 
-def _baseline(db: duckdb.DuckDBPyConnection, sweep: str, choice: Choice) -> str | None:
+def _baseline(db: Database, sweep: str, choice: Choice) -> str | None:
     if choice.baseline is None:
         return None
     labels = series_labels(queries.variants(db, [sweep]), {sweep: None}, [sweep])
@@ -111,7 +109,7 @@ def _baseline(db: duckdb.DuckDBPyConnection, sweep: str, choice: Choice) -> str 
     raise StoreError(f"--baseline {choice.baseline!r}: {sweep} has {accepted or 'no variants yet'}")
 
 
-def _series(db: duckdb.DuckDBPyConnection, choice: Choice) -> dict[queries.Series, str]:
+def _series(db: Database, choice: Choice) -> dict[queries.Series, str]:
     """The chosen variants with their labels. Raises StoreError if one of them does not exist."""
     baselines = queries.sweeps(db).set_index("sweep")["baseline"]
     labels = series_labels(queries.variants(db, choice.sweeps, choice.superseded), baselines, choice.sweeps)
@@ -124,9 +122,7 @@ def _series(db: duckdb.DuckDBPyConnection, choice: Choice) -> dict[queries.Serie
     return {series: label for series, label in labels.items() if not chosen or names[series] & chosen}
 
 
-def _curves(
-    db: duckdb.DuckDBPyConnection, choice: Choice, labels: dict[queries.Series, str]
-) -> alt.ConcatChart | None:
+def _curves(db: Database, choice: Choice, labels: dict[queries.Series, str]) -> alt.ConcatChart | None:
     """All chosen panels in one figure; None if there is nothing to draw."""
     metrics = queries.metric_names(db)
     scores = score_names(queries.benchmarks(db, list(choice.sweeps)))
@@ -163,7 +159,7 @@ def _benchmarks_in_common(summaries: Sequence[Summary]) -> str:
     return f"{len(summaries)} sweeps with {'the same benchmarks' if common == total else some}."
 
 
-def _notes_and_tags(db: duckdb.DuckDBPyConnection, sweep: str) -> list[str]:
+def _notes_and_tags(db: Database, sweep: str) -> list[str]:
     rows = queries.notes_and_tags(db)
     rows = rows[rows["sweep"] == sweep]
     tags = [f"tags: {text}" for text in rows["tags"] if text]

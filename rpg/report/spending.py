@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import duckdb
 import numpy as np
 import pandas
 
 from rpg.report import verdicts
 from rpg.report.verdicts import Checkpoints
+from rpg.store.queries import Database
 
 SPENT = ("responses", "tokens", "updates", "seconds")
 """Columns of the table: what a variant had spent when it was last measured, mean over seeds."""
@@ -62,7 +62,7 @@ def unequal(table: pandas.DataFrame, labels: Mapping[str, str]) -> str:
 
 
 def at_equal_spending(
-    db: duckdb.DuckDBPyConnection,
+    db: Database,
     sweep: str,
     complete: set[tuple[str, int]],
     chosen: Checkpoints,
@@ -98,21 +98,23 @@ def at_equal_spending(
             continue
         if baseline not in totals or budget <= 0:
             continue
-        places = {
-            variant: {
-                seed: (run, verdicts.at_budget(curves[run], budget))
-                for seed, run in chosen[variant][1].items()
-            }
-            for variant in totals
-        }
+        places: dict[str, verdicts.Runs] = {}
+        for variant in totals:
+            runs = chosen[variant][1].items()
+            places[variant] = {seed: (run, verdicts.at_budget(curves[run], budget)) for seed, run in runs}
         pairs = {name: (places[name], places[baseline]) for name in totals if name != baseline}
         problems = verdicts.ProblemScores(db, sweep, verdicts.checkpoints(pairs))
         differences = verdicts.compare(problems, pairs, {axis: benchmarks})
         rows: list[dict[str, Any]] = []
-        for variant, runs in places.items():
-            if block := problems.block(benchmarks, [runs]):
+        for variant, place in places.items():
+            if block := problems.block(benchmarks, [place]):
                 accuracy = float(np.mean([array.mean() for array in block]))
-                row = {"variant": variant, "label": labels[variant], "seeds": len(runs), "accuracy": accuracy}
+                row = {
+                    "variant": variant,
+                    "label": labels[variant],
+                    "seeds": len(place),
+                    "accuracy": accuracy,
+                }
                 tested = differences.get((variant, axis))
                 rows.append(row | (tested._asdict() if tested else {"verdict": ""}))
         columns = ["variant", "label", "seeds", "accuracy", *verdicts.Difference._fields]

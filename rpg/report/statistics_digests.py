@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-import duckdb
 import numpy as np
 import pandas
 
@@ -21,6 +20,7 @@ from rpg.report.summary import summarise
 from rpg.report.sweep_report import sweep_curves
 from rpg.store import Layout, StoreError, queries
 from rpg.store.database import build, connect
+from rpg.store.queries import Database
 from rpg.store.run_folder import by_clock
 from rpg.store.schema import TABLES, VIEWS
 
@@ -66,7 +66,7 @@ def _texts(value: Any) -> Iterator[str]:
         yield str(value)
 
 
-def _of_sweep(db: duckdb.DuckDBPyConnection, sweep: str) -> Statistics:
+def _of_sweep(db: Database, sweep: str) -> Statistics:
     summary = summarise(db, sweep)
     runs = {row.run: f"{row.variant} / seed {row.seed}" for row in queries.runs(db, sweep).itertuples()}
     notes = " ".join([summary.spending, *summary.notes, *tables.caption(summary)])

@@ -27,9 +27,8 @@ def search(data: pandas.DataFrame, fields: Mapping[str, bool]) -> list[alt.Layer
     """
     known = data["objective"].dropna()
     scale = alt.Scale(scheme="viridis", domain=[known.min(), known.max()] if len(known) else [0.0, 1.0])
-    colour = alt.Color(
-        "objective:Q", scale=scale, legend=alt.Legend(title="accuracy", format=".2f", gradientLength=90)
-    )
+    legend = alt.Legend(title="accuracy", format=".2f", gradientLength=90)
+    colour = alt.Color("objective:Q", scale=scale, legend=legend)
     states = [state for state in SHAPES if state in set(data["state"])]
     scale = alt.Scale(domain=states, range=[SHAPES[state] for state in states])
     grey = {"symbolFillColor": "#7F7F7F", "symbolStrokeColor": "#7F7F7F"}
@@ -94,9 +93,8 @@ def curves(
     across = alt.X("x:Q", title=x, scale=scale, axis=axis)
     up = {"title": y, "scale": _scale(known, False)}
     base = alt.Chart(data).encode(x=across, color=encoded["color"])
-    band = base.transform_filter("isValid(datum.low)").mark_area(
-        opacity=0.1, clip=True, interpolate=interpolate
-    )
+    band = base.transform_filter("isValid(datum.low)")
+    band = band.mark_area(opacity=0.1, clip=True, interpolate=interpolate)
     tooltip = [alt.Tooltip("label:N", title="variant"), alt.Tooltip("x:Q", title=x, format=",.3~s")]
     tooltip += [alt.Tooltip(f"{name}:Q", format=".4f") for name in ("mean", "low", "high")]
     line = base.mark_line(clip=True, interpolate=interpolate)

@@ -10,7 +10,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import duckdb
 import pandas
 
 from rpg import stats
@@ -20,6 +19,7 @@ from rpg.report.spending import SPENT, Equal, add_spending, at_equal_spending, s
 from rpg.report.verdicts import Checkpoints
 from rpg.store import Layout, StoreError, queries
 from rpg.store.current import how_it_came, require_comparable
+from rpg.store.queries import Database
 
 MEAN = "mean"
 
@@ -111,7 +111,7 @@ COLUMNS = (
 
 
 def summarise(
-    db: duckdb.DuckDBPyConnection,
+    db: Database,
     sweep: str,
     baseline: str | None = None,
     names: Sequence[str] | None = None,
@@ -176,16 +176,13 @@ def summarise(
     ill = _health(db, sweep, runs, names_of)
     advice = stats.sentence(*planned, past.matters) if planned else ""
     notes += [advice] if advice else []
-    complete = set(
-        scores.loc[scores["benchmark"].isin(judged), ["run", "step"]].itertuples(index=False, name=None)
-    )
-    equal = tuple(
-        at_equal_spending(db, sweep, complete, chosen, baseline, spent, judged, names_of, past.budget)
-    )
+    measured_at = scores.loc[scores["benchmark"].isin(judged), ["run", "step"]]
+    complete = set(measured_at.itertuples(index=False, name=None))
+    equal = at_equal_spending(db, sweep, complete, chosen, baseline, spent, judged, names_of, past.budget)
     notes += short_of(past.budget, spent, chosen, names_of)
     return Summary(
         sweep, baseline, benchmarks, variants, names_of, table, notes + ill, queries.rules(db, sweep), tuple(ill), look,
-        equal, unequal(table, names_of), advice=advice, question=str(known.loc[sweep, "description"] or ""),
+        tuple(equal), unequal(table, names_of), advice=advice, question=str(known.loc[sweep, "description"] or ""),
     )  # fmt: skip
 
 
@@ -265,33 +262,24 @@ def _late(chosen: Checkpoints, runs: pandas.DataFrame, names: dict[str, str]) ->
     return notes
 
 
-def _health(
-    db: duckdb.DuckDBPyConnection, sweep: str, runs: pandas.DataFrame, names: dict[str, str]
-) -> list[str]:
+def _health(db: Database, sweep: str, runs: pandas.DataFrame, names: dict[str, str]) -> list[str]:
     """Findings of rpg.report.diagnostics, with one line for all runs of a variant that show the same."""
     rows = queries.health_metrics(db, sweep, diagnostics.OFTEN, diagnostics.WINDOW)
-    findings = {run: diagnostics.of_training(found) for run, found in rows.items()}
+    findings = {run: diagnostics.of_training(steps) for run, steps in rows.items()}
     for one in queries.without_answer(db, sweep).itertuples():
-        findings.setdefault(one.run, []).extend(
-            diagnostics.of_answers(one.benchmark, int(one.step), one.missing)
-            + diagnostics.of_unread(
-                one.benchmark,
-                int(one.step),
-                one.unread,
-                {entry["key"]: entry["value"] for entry in one.forms} if one.unread else {},
-                (one.accuracy, None if pandas.isna(one.second_reading) else one.second_reading),
-            )
-        )
+        found = findings.setdefault(one.run, [])
+        found += diagnostics.of_answers(one.benchmark, int(one.step), one.missing)
+        forms = {entry["key"]: entry["value"] for entry in one.forms} if one.unread else {}
+        accuracies = (one.accuracy, None if pandas.isna(one.second_reading) else one.second_reading)
+        found += diagnostics.of_unread(one.benchmark, int(one.step), one.unread, forms, accuracies)
     lines = []
     for variant, mine in runs[runs["superseded"].isna()].groupby("variant"):
         of_runs = [{finding.rule: finding for finding in findings.get(run, [])} for run in mine["run"]]
-        for rule in dict.fromkeys(rule for found in of_runs for rule in found):
-            shown = [found[rule] for found in of_runs if rule in found]
+        for rule in dict.fromkeys(rule for each in of_runs for rule in each):
+            shown = [each[rule] for each in of_runs if rule in each]
             lines.append(f"{names[variant]} ({len(shown)} of {len(mine)} runs): {shown[0]}")
-    lines += [
-        str(diagnostics.identical([names[variant] for variant in variants]))
-        for variants in queries.identical_variants(db, sweep)
-    ]
+    for variants in queries.identical_variants(db, sweep):
+        lines.append(str(diagnostics.identical([names[variant] for variant in variants])))
     return lines
 
 
@@ -317,9 +305,8 @@ def _rows(
             arrays = [array for array in found if array is not None]
             if last.empty or 0 < len(arrays) < len(parts):
                 continue
-            samples = [
-                problems.samples[run, step, name] for name in parts[: len(arrays)] for run in last["run"]
-            ]
+            sampled = parts[: len(arrays)]
+            samples = [problems.samples[run, step, name] for name in sampled for run in last["run"]]
             row = {
                 "variant": variant,
                 "benchmark": benchmark,
@@ -339,13 +326,8 @@ def _rows(
 def _last(arrays: Sequence[Any], accuracies: pandas.Series) -> dict[str, Any]:
     """The last accuracy with its interval; without samples that is Student's over seeds, and needs three of them."""
     if arrays:
-        estimate = stats.accuracy(arrays)
-        return {
-            "last": estimate.mean,
-            "low": estimate.low,
-            "high": estimate.high,
-            "problems": estimate.problems,
-        }
+        found = stats.accuracy(arrays)
+        return {"last": found.mean, "low": found.low, "high": found.high, "problems": found.problems}
     seeds, mean = len(accuracies), float(accuracies.mean())
     half = float(stats.t_quantile(seeds - 1) * accuracies.sem()) if seeds > 2 else math.nan
     return {"last": mean, "low": mean - half, "high": mean + half, "problems": 0}
@@ -418,9 +400,8 @@ def _design(
 ) -> tuple[stats.Design, stats.Spreads] | None:
     """Of the variants that are compared at the same place with the same seeds; None if there are none."""
     for _, baseline in pairs.values():
-        strata = problems.block(
-            judged, [baseline, *(runs for runs, other in pairs.values() if other == baseline)]
-        )
+        beside = [runs for runs, other in pairs.values() if other == baseline]
+        strata = problems.block(judged, [baseline, *beside])
         if strata and strata[0].shape[1] > 1:
             first = [(run, place[0][0]) for run, place in baseline.values()]
             samples = min(problems.samples[run, step, name] for run, step in first for name in judged)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import altair as alt
-import duckdb
 import jinja2
 import markupsafe
 import numpy as np
@@ -25,6 +24,7 @@ from rpg.report.summary import MEAN, Summary, history, summarise
 from rpg.report.theme import specification, themed
 from rpg.store import Layout, StoreError, atomic_write_bytes, atomic_write_text, queries, user_cache
 from rpg.store.database import connect
+from rpg.store.queries import Database
 
 POINTS = 60  # points per training curve of the figure, whose panels are small
 
@@ -40,7 +40,7 @@ def print_report(
         console.print(tables.terminal(_summary(layout, db, sweep, superseded)._replace(at=at)))
 
 
-def _summary(layout: Layout, db: duckdb.DuckDBPyConnection, sweep: str, superseded: bool = False) -> Summary:
+def _summary(layout: Layout, db: Database, sweep: str, superseded: bool = False) -> Summary:
     """The summary, with the notes on the sweep's data among its notes. A new look at its differences is recorded."""
     earlier = history(layout, sweep)
     summary = summarise(db, sweep, superseded=superseded, past=earlier)
@@ -84,9 +84,7 @@ def write_report(layout: Layout, sweep: str) -> list[Path]:
     return written
 
 
-def sweep_curves(
-    db: duckdb.DuckDBPyConnection, summary: Summary, points: int | None = None
-) -> pandas.DataFrame:
+def sweep_curves(db: Database, summary: Summary, points: int | None = None) -> pandas.DataFrame:
     """All curves of the figure in one frame, see `curve_data`."""
     return curve_data(db, summary.series, score_names(summary.benchmarks), shown_metrics(), points=points)
 
@@ -97,7 +95,7 @@ def score_names(benchmarks: Sequence[str]) -> list[str]:
 
 
 def curve_data(
-    db: duckdb.DuckDBPyConnection,
+    db: Database,
     labels: Mapping[queries.Series, str],
     scores: Sequence[str],
     metrics: Sequence[str],
@@ -115,9 +113,8 @@ def curve_data(
     training = queries.metric_curves(db, series, measured, x, points, each_seed)
     parts = [training.rename(columns={"metric": "name"})]
     if scores and each_seed:
-        parts.insert(
-            0, queries.score_curves(db, series, scores, x, True).rename(columns={"benchmark": "name"})
-        )
+        each = queries.score_curves(db, series, scores, x, each_seed=True)
+        parts.insert(0, each.rename(columns={"benchmark": "name"}))
     elif scores:
         parts.insert(0, score_curves(db, series, scores, x))
     parts = [part for part in parts if len(part)] or parts
@@ -135,7 +132,7 @@ def _figure(summary: Summary, data: pandas.DataFrame) -> alt.ConcatChart:
 
 
 def score_curves(
-    db: duckdb.DuckDBPyConnection, series: Sequence[queries.Series], names: Sequence[str], x: str = "step"
+    db: Database, series: Sequence[queries.Series], names: Sequence[str], x: str = "step"
 ) -> pandas.DataFrame:
     """`queries.score_curves` with `name` for `benchmark`, and low and high from `stats.accuracy`.
 
@@ -145,12 +142,8 @@ def score_curves(
     curves = queries.score_curves(db, series, names, x).rename(columns={"benchmark": "name"})
     for sweep in dict.fromkeys(key.sweep for key in series):
         scores = queries.scores(db, sweep, superseded=True)
-        runs = (
-            scores[["run", "variant", "step"]]
-            .drop_duplicates()
-            .groupby(["variant", "step"])["run"]
-            .apply(list)
-        )
+        distinct = scores[["run", "variant", "step"]].drop_duplicates()
+        runs = distinct.groupby(["variant", "step"])["run"].apply(list)
         drawn = curves[curves["sweep"] == sweep]
         places = dict.fromkeys(zip(drawn["variant"], drawn["step"], strict=True))
         problems = verdicts.ProblemScores(db, sweep, {(run, at[1]) for at in places for run in runs[at]})
@@ -190,9 +183,8 @@ def section(summary: Summary, specs: Sequence[tuple[str, dict[str, Any]]] = (), 
 
 def document(title: str, sections: Sequence[Section]) -> str:
     """The page. All of it is escaped, except for the library that draws the charts."""
-    template = jinja2.Environment(autoescape=True).from_string(
-        resources.files("rpg.report").joinpath("page.html").read_text("utf-8")
-    )
+    page = resources.files("rpg.report").joinpath("page.html").read_text("utf-8")
+    template = jinja2.Environment(autoescape=True).from_string(page)
     parts, count = [], 0
     for part in sections:
         numbered = [(count + i, name, _script(spec)) for i, (name, spec) in enumerate(part.charts, 1)]

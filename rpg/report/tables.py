@@ -8,7 +8,7 @@ import math
 import re
 import textwrap
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pylatexenc.latexencode import RULE_DICT, UnicodeToLatexConversionRule, UnicodeToLatexEncoder
 from rich import box
@@ -93,10 +93,8 @@ def benchmark_table(summary: Summary) -> Grid | None:
         leads = data["leads"].eq(True).tolist()
         columns.append([Cell(number(value), lead) for value, lead in zip(data["last"], leads, strict=True)])
         columns.append([Cell(number(value)) for value in data["best"]])
-    rows = [
-        [Cell(summary.labels[variant]), *cells]
-        for variant, cells in zip(shown, zip(*columns, strict=True), strict=True)
-    ]
+    first = [Cell(summary.labels[variant]) for variant in shown]
+    rows = [list(cells) for cells in zip(first, *columns, strict=True)]
     return Grid("Accuracy per benchmark", header, rows, "benchmarks")
 
 
@@ -105,11 +103,9 @@ def spending_table(summary: Summary) -> Grid | None:
     each = summary.table.drop_duplicates("variant")
     names = [name for name in SPENT if each[name].notna().any()]
     header = ["Variant", "Steps", *(name.capitalize() for name in names)]
-    rows = [
-        [Cell(row["label"]), Cell(str(row["step"])), *(Cell(_amount(row[name])) for name in names)]
-        for _, row in each.iterrows()
-    ]
-    return Grid("Spent, mean over seeds", header, rows, "spent") if names else None
+    amounts = each[names].map(_amount).assign(step=each["step"].map(str), label=each["label"])
+    rows = amounts[["label", "step", *names]].to_numpy().tolist()
+    return grid_of("Spent, mean over seeds", "spent", header, rows) if names else None
 
 
 def _difference(summary: Summary, row: Any, low: float, high: float) -> list[Cell]:
@@ -189,32 +185,20 @@ def caption(summary: Summary) -> list[str]:
     return lines
 
 
-WIDE = 112
-"""The width of a terminal that shows the whole table; a narrower one shows it without seeds and p."""
-
-
-def terminal(summary: Summary, width: int = WIDE) -> RenderableType:
-    """Both tables and the notes for a rich console of `width` columns."""
+def terminal(summary: Summary) -> RenderableType:
+    """All tables and the notes for a rich console."""
     parts: list[RenderableType] = []
     if summary.table.empty:
         parts.append(Text(f"{summary.sweep}: {conclusion(summary)[0].lower()}{conclusion(summary)[1:]}"))
     else:
         parts.append(Text(visible(conclusion(summary)), style="bold"))
         for grid in grids(summary):
-            narrow = _without(grid, ("Seeds", "p")) if width < WIDE and "p" in grid.header else grid
-            parts.append(_rich(narrow, summary.sweep))
+            parts.append(_rich(grid, summary.sweep))
             if summary.spending and grid.header[-1] == "Verdict" and len(parts) == 2:
                 parts.append(Text(summary.spending, style="yellow"))
         parts += [Text(line, style="dim") for line in caption(summary)]
     parts += [Text(visible(f"! {note}"), style="yellow") for note in summary.notes]
     return Group(*parts)
-
-
-def _without(grid: Grid, names: Sequence[str]) -> Grid:
-    kept = [place for place, name in enumerate(grid.header) if name not in names]
-    return grid._replace(
-        header=[grid.header[i] for i in kept], rows=[[row[i] for i in kept] for row in grid.rows]
-    )
 
 
 def _rich(grid: Grid, sweep: str) -> Table:
@@ -225,29 +209,19 @@ def _rich(grid: Grid, sweep: str) -> Table:
         header = [header[0], *(name.removesuffix(" last") for name in header[1::2])]
         rows = [[[row[0]], *map(list, zip(row[1::2], row[2::2], strict=True))] for row in grid.rows]
         title += " (last / best)"
+    heading = Text(title, style="bold")
     table = Table(
-        title=Text(title, style="bold"),
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        collapse_padding=True,
+        title=heading, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True
     )
     for place, name in enumerate(header):
-        wordy = place == 0 or name == "Verdict"
-        table.add_column(
-            Text(name),
-            justify="left" if wordy else "right",
-            no_wrap=place > 0,
-            overflow="fold",
-            min_width=12 if place == 0 else None,
-        )
+        justify: Literal["left", "right"] = "left" if place == 0 or name == "Verdict" else "right"
+        least = 12 if place == 0 else None
+        table.add_column(Text(name), justify=justify, no_wrap=place > 0, overflow="fold", min_width=least)
     for row in rows:
-        table.add_row(
-            *(
-                Text(" / ").join(Text(visible(cell.text), style=_style(cell)) for cell in cells if cell.text)
-                for cells in row
-            )
+        texts = (
+            [Text(visible(cell.text), style=_style(cell)) for cell in cells if cell.text] for cells in row
         )
+        table.add_row(*(Text(" / ").join(parts) for parts in texts))
     return table
 
 
@@ -317,10 +291,8 @@ def latex_table(
     width = sum(max(map(len, column)) + 2 for column in zip(*texts, strict=True))
     star = "*" * (columns == 2 and width > 1.12 * CHARACTERS[2])
     room = CHARACTERS[columns] * (2 if star else 1)
-    size = next(
-        (size for size, more in ((r"\small", 1.0), (r"\footnotesize", 1.12)) if width <= more * room),
-        r"\scriptsize",
-    )
+    sizes = {r"\small": 1.0, r"\footnotesize": 1.12}
+    size = next((size for size, more in sizes.items() if width <= more * room), r"\scriptsize")
     body = [rf"\begin{{tabular}}{{l{'r' * (len(grid.header) - 1)}}}", r"\toprule"]
     body += [" & ".join(map(tex, grid.header)) + r" \\", r"\midrule"]
     for row in grid.rows:

@@ -4,7 +4,9 @@ The colours are those of Okabe and Ito (2008), safe for colour-blind readers, wi
 white. Each algorithm has a colour; its variants along an axis differ in dash, then in lightness.
 """
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import altair as alt
@@ -12,33 +14,8 @@ import altair as alt
 COLOURS = ("#000000", "#E69F00", "#0072B2", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#7F7F7F")
 DASHES = ([1, 0], [6, 3], [2, 2], [9, 3, 2, 3], [12, 4], [3, 5])
 LIGHTER = (0.0, 0.4, 0.65)  # share of white, once the dashes are used up
-FONT = "Liberation Sans, Arial, Helvetica, sans-serif"  # the first comes with vl-convert, the others with browsers
-
-THEME = {
-    "font": FONT,
-    "background": "white",
-    "padding": 8,
-    "view": {"stroke": None},
-    "axis": {
-        "labelFontSize": 10.5,
-        "titleFontSize": 11,
-        "titleFontWeight": "normal",
-        "titleColor": "#333333",
-        "labelColor": "#333333",
-        "gridColor": "#E6E6E6",
-        "domainColor": "#888888",
-        "tickColor": "#888888",
-    },
-    "title": {
-        "font": FONT,
-        "subtitleFont": FONT,
-        "anchor": "start",
-        "fontSize": 12,
-        "fontWeight": "bold",
-        "subtitleColor": "#555555",
-    },
-}
-"""The `config` of every chart's specification."""
+THEME: dict[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
+"""The `config` of every chart's specification. The first of its fonts comes with vl-convert, the others with browsers."""
 ON_DARK = {"#000000": "#F2F2F2", "#333333": "#D6D6D6", "#444444": "#BBBBBB", "#555555": "#BBBBBB", "#E6E6E6": "#3C3F45",
            "white": "transparent", "#0072B2": "#1F86CC"}  # fmt: skip
 """Replacements on a dark page: for black lines, dark text, the light grid; and a blue that is a little lighter. A variant

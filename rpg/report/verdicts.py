@@ -11,11 +11,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import duckdb
 import numpy as np
 
 from rpg import stats
 from rpg.store import queries
+from rpg.store.queries import Database
 
 Place = tuple[tuple[int, float], ...]
 """Steps with their weights, which add up to 1."""
@@ -69,7 +69,7 @@ def at_budget(curve: Mapping[int, float], budget: float) -> Place:
 class ProblemScores:
     """Accuracy per run and problem at these checkpoints, fetched in one query."""
 
-    def __init__(self, db: duckdb.DuckDBPyConnection, sweep: str, checkpoints: set[tuple[str, int]]) -> None:
+    def __init__(self, db: Database, sweep: str, checkpoints: set[tuple[str, int]]) -> None:
         found = queries.problem_scores(db, sweep, sorted(checkpoints))
         self.samples = found.groupby(["run", "step", "benchmark"])["samples"].min().to_dict()
         self._tables = {}
@@ -130,9 +130,9 @@ def compare(
 ) -> dict[tuple[str, str], Difference]:
     """(variant, benchmark) -> its difference, all of them one family; `benchmarks` are names with their parts (a mean has
     several)."""
-    fitted = [
-        (name, *family) for name, parts in benchmarks.items() for family in families(scores, pairs, parts)
-    ]
+    fitted = []
+    for name, parts in benchmarks.items():
+        fitted += [(name, *family) for family in families(scores, pairs, parts)]
     together = sum(len(variants) for _, variants, _ in fitted)
     found: dict[tuple[str, str], Difference] = {}
     for benchmark, variants, family in fitted:

@@ -136,10 +136,8 @@ class GymGrader(Grading):
     def grade(self, items: Iterable[Gradable]) -> list[Grade]:
         """Grades in the order of `items`. Raises GradingError: the workers cannot be started, or a problem's columns do
         not name the data set that made it."""
-        given = [Item(*item) for item in items]
-        answers = [
-            after_marker(self.verifier.marker, i.response, i.truncated, "\n" in i.truth) for i in given
-        ]
+        given, marker = [Item(*item) for item in items], self.verifier.marker
+        answers = [after_marker(marker, i.response, i.truncated, "\n" in i.truth) for i in given]
         asked = [number for number, (answer, why) in enumerate(answers) if answer and not why]
         if any("dataset" not in given[number].columns for number in asked):
             raise GradingError(

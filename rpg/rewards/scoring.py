@@ -98,9 +98,7 @@ class Scorer(AbstractContextManager["Scorer"]):
         self._judges = {part.called(): models(part) for part in judged} if models else {}
 
     def score(self, answered: Sequence[Answered]) -> list[Scored]:
-        """What each response earns, in order. Raises RewardError: a function failed; GradingError: answers cannot be
-        graded.
-        """
+        """What each response earns, in order. Raises RewardError: a function failed; GradingError: the grader failed."""
         answered = [a._replace(response=self.turn(a.response)) for a in answered]
         grades = self._grader.grade(
             [

@@ -2,7 +2,6 @@
 
 from rpg.stats.comparisons import ERROR, MINIMUM_SEEDS, Family, family, holm, verdict
 from rpg.stats.estimates import (
-    LEVEL,
     Estimate,
     accuracy,
     components,
@@ -27,7 +26,6 @@ from rpg.stats.sequential import Look, next_look
 __all__ = [
     "ASSUMED",
     "ERROR",
-    "LEVEL",
     "MATTERS",
     "MINIMUM_SEEDS",
     "Design",

@@ -73,9 +73,8 @@ class Family(NamedTuple):
         pooled = self._tail(self.pooled, size, excess)
         if self.seeds == 1:
             return pooled
-        *shares, crowding = (
-            np.interp(self.seeds, list(_SHARES), share) for share in zip(*_SHARES.values(), strict=True)
-        )
+        columns = zip(*_SHARES.values(), strict=True)
+        *shares, crowding = (np.interp(self.seeds, list(_SHARES), column) for column in columns)
         pairwise = self._tail(self.pairwise, size, excess)
         differences = self.difference.shape[1]
         if differences == 1:

@@ -55,8 +55,8 @@ def _per_problem(problems: Sequence[int]) -> float:
     return sum(1 / count for count in problems) / len(problems) ** 2
 
 
-def detectable(design: Design, spread: Spreads, power: float = POWER) -> float:
-    """About the smallest difference that is found in this share of sweeps; 1 at most. NaN with fewer than two seeds.
+def detectable(design: Design, spread: Spreads) -> float:
+    """About the smallest difference that is found in 80 % of sweeps; 1 at most. NaN with fewer than two seeds.
 
     Student's t, Bonferroni for the differences. The degrees of freedom of seeds were fitted to simulations of the test
     (2 to 15 variants, 3 to 20 seeds): the more variants, and the more of a spread is the known noise of answers, the more.
@@ -73,16 +73,16 @@ def detectable(design: Design, spread: Spreads, power: float = POWER) -> float:
     df_problems = sum(design.problems) - len(design.problems)
     total = of_seeds + of_problems
     df = total**2 / max(of_seeds**2 / df_seeds + of_problems**2 / df_problems, 1e-300)
-    quantiles = special.stdtrit(df, 1 - ERROR / differences / 2) + special.stdtrit(df, power)
+    quantiles = special.stdtrit(df, 1 - ERROR / differences / 2) + special.stdtrit(df, POWER)
     return float(min(quantiles * math.sqrt(total), 1.0))
 
 
 def seeds_needed(design: Design, spread: Spreads, difference: float) -> int | None:
     """About how many seeds find a difference with 80 % power; None where not even 100 do."""
-    finds = (
-        seeds for seeds in range(3, 101) if detectable(design._replace(seeds=seeds), spread) <= difference
-    )
-    return next(finds, None)
+    for seeds in range(3, 101):
+        if detectable(design._replace(seeds=seeds), spread) <= difference:
+            return seeds
+    return None
 
 
 def problems_needed(design: Design, spread: Spreads, difference: float) -> int | None:

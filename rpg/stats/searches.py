@@ -43,11 +43,8 @@ class Effort(NamedTuple):
         the 95 % interval of that."""
         column, halves = self.best[:, trials - 1], self.half[:, trials - 1]
         first, second = np.argsort(-column, kind="stable")[:2]
-        return (
-            int(first),
-            float(column[first] - column[second]),
-            float(np.hypot(halves[first], halves[second])),
-        )
+        half = np.hypot(halves[first], halves[second])
+        return int(first), float(column[first] - column[second]), float(half)
 
 
 def effort(values: Sequence[np.ndarray], most: int) -> Effort:

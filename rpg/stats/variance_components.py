@@ -25,9 +25,8 @@ def variance_components(cells: np.ndarray, samples: int, factors: Sequence[str])
     found = {}
     for group in groups:
         inside = frozenset(group)
-        total = sum(
-            (-1) ** len(larger - inside) * square for larger, square in squares.items() if larger >= inside
-        )
+        around = {group: square for group, square in squares.items() if group >= inside}
+        total = sum((-1) ** len(larger - inside) * square for larger, square in around.items())
         found[group] = total / np.prod([cells.shape[axis] for axis in axes if axis not in inside])
     answers = float((cells * (1 - cells)).mean()) * samples / max(samples - 1, 1)
     alone = {factors[axis]: float(found[axis,]) for axis in axes}

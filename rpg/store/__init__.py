@@ -9,11 +9,10 @@ from rpg.store.atomic_files import (
 )
 from rpg.store.layout import Layout, home, user_cache
 from rpg.store.lease import lease_alive
-from rpg.store.run_folder import Metrics, RunFolder
+from rpg.store.run_folder import RunFolder
 
 __all__ = [
     "Layout",
-    "Metrics",
     "RunFolder",
     "StoreError",
     "atomic_path",

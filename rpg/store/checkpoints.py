@@ -52,7 +52,7 @@ class CheckpointFolder:
         build.replace(final)
         fsync_folder(final.parent)
 
-    def wait_for_space(self, needed: float, say: Callable[[str], None], seconds: float = 2.0) -> None:
+    def wait_for_space(self, needed: float, say: Callable[[str], None]) -> None:
         """Pause, and say so, until this many bytes are free: a full disk would end the run."""
         waiting = False
         while (free := shutil.disk_usage(self.folder.path).free) < needed:
@@ -66,7 +66,7 @@ class CheckpointFolder:
                     write_waiting(self.folder, why)
             waiting = True
             self.prune()  # what was evaluated in the meantime
-            time.sleep(seconds)
+            time.sleep(2.0)
         if waiting:
             clear_waiting(self.folder)
             say("continues: there is enough disk space again")

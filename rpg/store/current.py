@@ -7,6 +7,7 @@ compared on purpose, but never enter a mean.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -181,8 +182,6 @@ def _at(spec: Any, dotted: str) -> str:
 def _readable(members: Sequence[RunFolder]) -> dict[str, dict[str, Any]]:
     manifests = {}
     for folder in members:
-        try:
+        with contextlib.suppress(StoreError):  # reported where the run itself is shown
             manifests[folder.name] = folder.read_manifest()
-        except StoreError:  # reported where the run itself is shown
-            continue
     return manifests

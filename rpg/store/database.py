@@ -82,9 +82,8 @@ def connect(layout: Layout, external: bool = False) -> duckdb.DuckDBPyConnection
 def open_file(path: Path, external: bool = False) -> duckdb.DuckDBPyConnection:
     """A read-only connection to one version."""
     try:
-        return duckdb.connect(
-            path, read_only=True, config={**_OFFLINE, "enable_external_access": str(external).lower()}
-        )
+        config = {**_OFFLINE, "enable_external_access": str(external).lower()}
+        return duckdb.connect(path, read_only=True, config=config)
     except duckdb.Error as error:
         line = str(error).splitlines()[0]
         raise StoreError(f"cannot open {path}: {line}; delete {path.parent} to rebuild it") from error
@@ -133,9 +132,8 @@ def _build(layout: Layout, damaged: Path | None) -> Build:
         temporary.unlink(missing_ok=True)
         temporary.with_name(f"{temporary.name}.wal").unlink(missing_ok=True)
     atomic_write_text(layout.analytics / "CURRENT", path.name + "\n")
-    for version in sorted(versions)[
-        : 1 - KEEP
-    ]:  # a reader that has one open keeps it until it closes the file
+    # A reader that has one of these open keeps it until it closes the file.
+    for version in sorted(versions)[: 1 - KEEP]:
         (layout.analytics / versions[version]).unlink(missing_ok=True)
     return Build(path, len(changed), len(here) - len(changed), len(dropped), True)
 

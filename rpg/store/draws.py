@@ -66,11 +66,8 @@ class Draws:
         self.key = digest(settings)
         self.folder = home / "samples" / self.key
         self._settings = {**settings, "of": _relative(model, home)}
-        self.about = {
-            "model": self._settings["of"],
-            "engine": settings.get("engine", {}).get("type", ""),
-            "draws": self.key,
-        }
+        engine = settings.get("engine", {}).get("type", "")
+        self.about = {"model": self._settings["of"], "engine": engine, "draws": self.key}
         """For the metadata of files that are made from these samples."""
         self._own = self.folder / f"{time.time_ns()}-{os.getpid()}.jsonl.gz"
         self._rows: dict[Key, Draw] = {}

@@ -93,8 +93,8 @@ def _of_run(folder: RunFolder) -> Iterator[Item]:
         if folder.state() == "done":
             gone, idle = checkpoints_of(folder).superfluous()
             for step in gone:
-                path = folder.checkpoint(step)
-                yield _item(path, "evaluated checkpoint that keep_checkpoints does not keep")
+                unkept = "evaluated checkpoint that keep_checkpoints does not keep"
+                yield _item(folder.checkpoint(step), unkept)
             for step in idle:
                 yield _item(folder.checkpoint(step) / "training", "training state of an older checkpoint")
     except (StoreError, KeyError):
@@ -107,9 +107,8 @@ def remove(layout: Layout, name: str) -> Path:
     sweep, _, run = name.strip("/").partition("/")
     path = layout.run(sweep, run).path if run else layout.sweep_folder(sweep)
     if not path.is_dir():
-        there = (
-            [f"{sweep}/{each}" for each in folders(layout.sweep_folder(sweep))] if run else layout.sweeps()
-        )
+        runs = [f"{sweep}/{each}" for each in folders(layout.sweep_folder(sweep))]
+        there = runs if run else layout.sweeps()
         kind = "run" if run else "sweep"
         raise StoreError(f"no {kind} {name!r} in {layout.home}. There are: {', '.join(there)}")
     conductor = layout.sweep_folder(sweep) / ".conductor"

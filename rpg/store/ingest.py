@@ -83,17 +83,14 @@ def _runs(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Rows) 
 
 
 def _manifest(manifest: dict[str, Any]) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        name: _text(manifest.get(name)) for name in ("run_id", "variant", "algorithm", "git_revision")
-    }
+    texts = ("run_id", "variant", "algorithm", "git_revision")
+    row: dict[str, Any] = {name: _text(manifest.get(name)) for name in texts}
     row["planned_variant"] = row["variant"]
     row["display_name"] = _text(manifest.get("display_name")) or row["algorithm"]
     row |= {name: _integer(manifest.get(name)) for name in ("seed", "steps")}
-    row |= {
-        name: json.dumps(manifest.get(name)) for name in ("axes", "versions", "machine", "spec", "identity")
-    }
-    row["imported"] = json.dumps(manifest["imported"]) if manifest.get("imported") else None
-    row["outdated"] = json.dumps(manifest[OUTDATED]) if manifest.get(OUTDATED) else None
+    objects = ("axes", "versions", "machine", "spec", "identity")
+    row |= {name: json.dumps(manifest.get(name)) for name in objects}
+    row |= {name: json.dumps(manifest[name]) for name in ("imported", OUTDATED) if manifest.get(name)}
     row["created"] = _number(manifest.get("created"))
     row["benchmarks"] = _names(manifest.get("benchmarks"))
     return row

@@ -175,9 +175,8 @@ def ingest_metrics(db: duckdb.DuckDBPyConnection, sources: list[Source], warning
            WHERE raw.step IS NULL GROUP BY ALL ORDER BY ALL"""
     ).fetchall()
     for sweep, run, attempt, count in bad:
-        message = (
-            f"{sweep}/{run}/metrics-{attempt}.jsonl: {count} unreadable line{'s' * (count > 1)} left out"
-        )
+        lines = f"{count} unreadable line{'s' * (count > 1)}"
+        message = f"{sweep}/{run}/metrics-{attempt}.jsonl: {lines} left out"
         warnings.append({"sweep": sweep, "run": run, "message": message})
     db.execute("DROP TABLE raw")
     db.execute(
@@ -202,9 +201,8 @@ def _measurements(db: duckdb.DuckDBPyConnection, files: Rows, warnings: Rows) ->
         written.update(name for (name,) in rows.fetchall())
 
     files = each_readable(files, scan, warnings)
-    columns = {
-        column[0].lower(): column[0] for column in db.execute("SELECT * FROM metrics LIMIT 0").description
-    }
+    known = db.execute("SELECT * FROM metrics LIMIT 0").description
+    columns = {column[0].lower(): column[0] for column in known}
     names = []
     for name in sorted(written):
         if not name or name.lower() in {*KEYS, "filename"}:
@@ -253,10 +251,8 @@ def ingest_samples(db: duckdb.DuckDBPyConnection, sources: list[Source], hand: R
 
         readable += each_readable([file for file in files if more[file["filename"]] == extra], read, warnings)
     if readable:
-        named = ", ".join(
-            f"max(decode(m.value)) FILTER (decode(m.key) = '{name}')"
-            for name in ("rules", "model", "engine", "draws")
-        )
+        about = ("rules", "model", "engine", "draws")
+        named = ", ".join(f"max(decode(m.value)) FILTER (decode(m.key) = '{name}')" for name in about)
         db.execute(
             f"""INSERT INTO graded SELECT {", ".join(f"f.{name}" for name in key)}, {named}
                FROM parquet_kv_metadata(?) m JOIN files f ON f.filename = m.file_name GROUP BY ALL""",
@@ -301,9 +297,8 @@ def summarise_evaluations(db: duckdb.DuckDBPyConnection) -> None:
     )
 
 
-_DRIFT = tuple(
-    name for name in TABLES["drift"] if name not in ("sweep", "run", "benchmark", "step", "direction")
-)
+_DRIFT_KEYS = ("sweep", "run", "benchmark", "step", "direction")
+_DRIFT = tuple(name for name in TABLES["drift"] if name not in _DRIFT_KEYS)
 
 
 def ingest_drift(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Rows) -> None:

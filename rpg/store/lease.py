@@ -11,45 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from rpg.processes import birth, here, is_here
-from rpg.store.atomic_files import StoreError, atomic_write_json, read_json_object, readable
-from rpg.store.locks import STALE_SECONDS, in_turn, storage_now, whereabouts
-
-
-def claim(path: Path) -> None:
-    """Write the lease for this process, unless another live process holds it.
-
-    A lock file protects check and write, so that one of two simultaneous claims gets a StoreError. If file locks do
-    not reach the other host, the last writer has the lease, and the other process stops at its next `beat`.
-    """
-    with readable("claim", path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with in_turn(path.parent / ".lease.lock"):
-            held = holder(path)
-            if held and not (is_here(held) and held.get("pid") == os.getpid()):
-                raise StoreError(
-                    f"{path.parent} is in use by process {held.get('pid')} {whereabouts(held)}: "
-                    "stop that process or wait for it"
-                )
-            atomic_write_json(path, new_lease())
-
-
-def beat(path: Path) -> bool:
-    """Refresh the heartbeat of this process's lease; False if another process holds the lease now."""
-    lease = read_lease(path)
-    if lease is None:
-        return True
-    if not is_own(lease):
-        return False
-    atomic_write_json(path, {**lease, "heartbeat": time.time()})
-    return True
-
-
-def release(path: Path) -> None:
-    """Remove the lease, unless it belongs to another process that lives or cannot be looked up from here."""
-    lease = read_lease(path)
-    if lease is None or is_own(lease) or (is_here(lease) and not lease_alive(lease)):
-        with readable("remove", path):
-            path.unlink(missing_ok=True)
+from rpg.store.atomic_files import StoreError, read_json_object
+from rpg.store.locks import STALE_SECONDS, storage_now
 
 
 def new_lease() -> dict[str, Any]:

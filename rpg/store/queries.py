@@ -12,6 +12,9 @@ from rpg.stats import t_quantile
 from rpg.store.run_provenance import differences as provenance_differences
 from rpg.store.schema import KEYS, quote
 
+Database = duckdb.DuckDBPyConnection
+"""A connection to the results database."""
+
 POINTS = 200  # points per curve: more are indistinguishable on a screen and make pages slow
 
 # What can stand on the x axis, as an SQL expression over `metrics m` (`w`: over the steps of one run, in order).
@@ -30,11 +33,11 @@ class Series(NamedTuple):
     variant: str
 
 
-def frame(db: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[Any] = ()) -> pandas.DataFrame:
+def frame(db: Database, sql: str, parameters: Sequence[Any] = ()) -> pandas.DataFrame:
     return db.execute(sql, list(parameters)).df()
 
 
-def sweeps(db: duckdb.DuckDBPyConnection) -> pandas.DataFrame:
+def sweeps(db: Database) -> pandas.DataFrame:
     """One row per sweep, newest first, with the number of its runs in each state."""
     states = ("done", "running", "failed", "interrupted", "pending")
     counts = ", ".join(f"count(r.run) FILTER (r.state = '{state}')::INTEGER AS {state}" for state in states)
@@ -47,7 +50,7 @@ def sweeps(db: duckdb.DuckDBPyConnection) -> pandas.DataFrame:
     )
 
 
-def runs(db: duckdb.DuckDBPyConnection, sweep: str, superseded: bool = False) -> pandas.DataFrame:
+def runs(db: Database, sweep: str, superseded: bool = False) -> pandas.DataFrame:
     """The current runs of a sweep without their settings, by variant and seed; optionally the superseded ones after them."""
     return frame(
         db,
@@ -59,7 +62,7 @@ def runs(db: duckdb.DuckDBPyConnection, sweep: str, superseded: bool = False) ->
     )
 
 
-def manifests(db: duckdb.DuckDBPyConnection, sweep: str) -> dict[str, dict[str, Any]]:
+def manifests(db: Database, sweep: str) -> dict[str, dict[str, Any]]:
     """Current run that has begun here -> what distinguishes it: variant, seed, axes, spec and identity."""
     rows = db.execute(
         """SELECT run, variant, seed, axes, spec, identity FROM runs
@@ -74,7 +77,7 @@ def manifests(db: duckdb.DuckDBPyConnection, sweep: str) -> dict[str, dict[str, 
     }
 
 
-def provenance(db: duckdb.DuckDBPyConnection, sweep: str) -> dict[str, list[dict[str, Any]]]:
+def provenance(db: Database, sweep: str) -> dict[str, list[dict[str, Any]]]:
     """Current run that has begun -> what its attempts were computed with (rpg.store.run_provenance.Record), oldest first."""
     rows = db.execute(
         """SELECT a.run, a.code, a.git_revision, a.versions, a.machine FROM attempts a JOIN runs r USING (sweep, run)
@@ -94,30 +97,28 @@ def provenance(db: duckdb.DuckDBPyConnection, sweep: str) -> dict[str, list[dict
     return found
 
 
-def differences(db: duckdb.DuckDBPyConnection, sweep: str) -> list[str]:
+def differences(db: Database, sweep: str) -> list[str]:
     """Notes on the differences in what the current runs of a sweep were computed with."""
     return provenance_differences(provenance(db, sweep))
 
 
-def run(db: duckdb.DuckDBPyConnection, sweep: str, name: str) -> dict[str, Any] | None:
+def run(db: Database, sweep: str, name: str) -> dict[str, Any] | None:
     """All columns of one run, or None."""
     found = frame(db, "SELECT * FROM runs WHERE sweep = ? AND run = ?", [sweep, name])
     return None if found.empty else found.iloc[0].to_dict()
 
 
-def warnings(db: duckdb.DuckDBPyConnection) -> list[str]:
+def warnings(db: Database) -> list[str]:
     """What could not be read, one line each."""
     return [*frame(db, "SELECT message FROM warnings ORDER BY sweep, run, message")["message"]]
 
 
-def metric_names(db: duckdb.DuckDBPyConnection) -> list[str]:
+def metric_names(db: Database) -> list[str]:
     """Measurements in the database, in the order of their columns."""
     return [name for name, *_ in db.execute("DESCRIBE metrics").fetchall() if name not in KEYS]
 
 
-def variants(
-    db: duckdb.DuckDBPyConnection, names: Sequence[str], superseded: bool = False
-) -> pandas.DataFrame:
+def variants(db: Database, names: Sequence[str], superseded: bool = False) -> pandas.DataFrame:
     """Variants of these sweeps: sweep, variant, algorithm behind it, its display_name, number of seeds. Superseded runs
     have variants of their own, which are left out unless asked for."""
     return frame(
@@ -131,7 +132,7 @@ def variants(
     )
 
 
-def references(db: duckdb.DuckDBPyConnection, names: Sequence[str]) -> dict[tuple[str, str], str]:
+def references(db: Database, names: Sequence[str]) -> dict[tuple[str, str], str]:
     """(sweep, variant) -> the policy that its runs measured a KL against as the reference, in words, from the age that they
     wrote at each step: without a KL, or with beta 0, it is the old policy, whatever their settings say."""
     age = "reference_age" if "reference_age" in metric_names(db) else "NULL::DOUBLE"
@@ -156,7 +157,7 @@ def references(db: duckdb.DuckDBPyConnection, names: Sequence[str]) -> dict[tupl
     return references
 
 
-def benchmarks(db: duckdb.DuckDBPyConnection, names: Sequence[str]) -> list[str]:
+def benchmarks(db: Database, names: Sequence[str]) -> list[str]:
     """Benchmarks of the runs of these sweeps, in the order in which the sweeps name them; those that only imported runs have
     come last."""
     rows = db.execute(
@@ -171,7 +172,7 @@ def benchmarks(db: duckdb.DuckDBPyConnection, names: Sequence[str]) -> list[str]
 
 
 def metric_curves(
-    db: duckdb.DuckDBPyConnection,
+    db: Database,
     series: Sequence[Series],
     metrics: Sequence[str],
     x: str = "step",
@@ -191,9 +192,7 @@ def metric_curves(
         if name not in known:
             raise KeyError(f"unknown metric {name!r}")
     if not metrics or not series:
-        return pandas.DataFrame(
-            columns=["metric", "sweep", "variant", "x", "step", "mean", "low", "high", "seeds"]
-        )
+        return pandas.DataFrame(columns="metric sweep variant x step mean low high seeds".split())
     axis = _axis(x, known)
     columns = ", ".join(quote(name) for name in metrics)
     found = frame(
@@ -220,7 +219,7 @@ def metric_curves(
 
 
 def score_curves(
-    db: duckdb.DuckDBPyConnection,
+    db: Database,
     series: Sequence[Series],
     names: Sequence[str],
     x: str = "step",
@@ -252,7 +251,7 @@ def score_curves(
     return _with_interval(found)
 
 
-def scores(db: duckdb.DuckDBPyConnection, sweep: str, superseded: bool = False) -> pandas.DataFrame:
+def scores(db: Database, sweep: str, superseded: bool = False) -> pandas.DataFrame:
     """Every evaluation of a sweep, `mean` included: run, variant, seed, benchmark, step and the scores."""
     return frame(
         db,
@@ -263,7 +262,7 @@ def scores(db: duckdb.DuckDBPyConnection, sweep: str, superseded: bool = False) 
     )
 
 
-def rules(db: duckdb.DuckDBPyConnection, sweep: str) -> list[str]:
+def rules(db: Database, sweep: str) -> list[str]:
     """Names of the rules by which answers of the sweep's current runs were graded, as far as the files record them."""
     found = frame(
         db,
@@ -274,9 +273,7 @@ def rules(db: duckdb.DuckDBPyConnection, sweep: str) -> list[str]:
     return [str(name) for name in found["rules"]]
 
 
-def problem_scores(
-    db: duckdb.DuckDBPyConnection, sweep: str, checkpoints: Sequence[tuple[str, int]]
-) -> pandas.DataFrame:
+def problem_scores(db: Database, sweep: str, checkpoints: Sequence[tuple[str, int]]) -> pandas.DataFrame:
     """Per problem of these (run, step): run, step, benchmark, problem_id, accuracy, samples."""
     return frame(
         db,
@@ -287,12 +284,11 @@ def problem_scores(
     )
 
 
-def spending(db: duckdb.DuckDBPyConnection, sweep: str) -> pandas.DataFrame:
+def spending(db: Database, sweep: str) -> pandas.DataFrame:
     """What runs had spent at their evaluated steps: run, step, responses, tokens, updates, seconds (null if unknown)."""
     known = set(metric_names(db))
-    tokens, seconds, groups = (
-        name if name in known else "NULL" for name in ("tokens", "seconds_step", "groups_sampled")
-    )
+    names = ("tokens", "seconds_step", "groups_sampled")
+    tokens, seconds, groups = (name if name in known else "NULL" for name in names)
     return frame(
         db,
         f"""WITH spent AS (
@@ -309,7 +305,7 @@ def spending(db: duckdb.DuckDBPyConnection, sweep: str) -> pandas.DataFrame:
     )
 
 
-def frontier(db: duckdb.DuckDBPyConnection, sweep: str) -> pandas.DataFrame:
+def frontier(db: Database, sweep: str) -> pandas.DataFrame:
     """Accuracy and KL to the initial model of every evaluated checkpoint: run, variant, seed, step, direction, accuracy,
     pass_at_k, maj_at_k, and per_response and per_token in nats."""
     return frame(
@@ -320,9 +316,7 @@ def frontier(db: duckdb.DuckDBPyConnection, sweep: str) -> pandas.DataFrame:
     )
 
 
-def answers(
-    db: duckdb.DuckDBPyConnection, sweep: str, checkpoints: Sequence[tuple[str, int]]
-) -> pandas.DataFrame:
+def answers(db: Database, sweep: str, checkpoints: Sequence[tuple[str, int]]) -> pandas.DataFrame:
     """Every graded sample of these (run, step): run, benchmark, problem_id, extracted, correct, in this order."""
     return frame(
         db,
@@ -333,19 +327,18 @@ def answers(
     )
 
 
-def run_metrics(db: duckdb.DuckDBPyConnection, sweep: str, name: str) -> pandas.DataFrame:
+def run_metrics(db: Database, sweep: str, name: str) -> pandas.DataFrame:
     """Every measurement of one run, by step."""
     return frame(db, "SELECT * FROM metrics WHERE sweep = ? AND run = ? ORDER BY step", [sweep, name])
 
 
-def run_evals(db: duckdb.DuckDBPyConnection, sweep: str, name: str) -> pandas.DataFrame:
+def run_evals(db: Database, sweep: str, name: str) -> pandas.DataFrame:
     """Every evaluation of one run."""
-    return frame(
-        db, "SELECT * FROM evals WHERE sweep = ? AND run = ? ORDER BY benchmark, step", [sweep, name]
-    )
+    sql = "SELECT * FROM evals WHERE sweep = ? AND run = ? ORDER BY benchmark, step"
+    return frame(db, sql, [sweep, name])
 
 
-def evaluations(db: duckdb.DuckDBPyConnection) -> pandas.DataFrame:
+def evaluations(db: Database) -> pandas.DataFrame:
     """Every evaluation with where it comes from, those by hand first."""
     return frame(
         db,
@@ -355,9 +348,7 @@ def evaluations(db: duckdb.DuckDBPyConnection) -> pandas.DataFrame:
     )
 
 
-def health_metrics(
-    db: duckdb.DuckDBPyConnection, sweep: str, first: int, last: int
-) -> dict[str, list[dict[str, Any]]]:
+def health_metrics(db: Database, sweep: str, first: int, last: int) -> dict[str, list[dict[str, Any]]]:
     """Current run -> its `first` and `last` steps with every measurement (no others: runs may have thousands)."""
     found = db.execute(
         """SELECT m.* EXCLUDE (sweep, attempt) FROM metrics m JOIN runs r USING (sweep, run)
@@ -374,7 +365,7 @@ def health_metrics(
     return rows
 
 
-def identical_variants(db: duckdb.DuckDBPyConnection, sweep: str) -> list[list[str]]:
+def identical_variants(db: Database, sweep: str) -> list[list[str]]:
     """Groups of variants whose runs agree in every number of every step (but times) and in every graded sample."""
     numbers = [name for name in metric_names(db) if name != "tokens_per_second" and "seconds" not in name]
     groups = db.execute(
@@ -391,7 +382,7 @@ def identical_variants(db: duckdb.DuckDBPyConnection, sweep: str) -> list[list[s
     return [variants for (variants,) in groups.fetchall()]
 
 
-def without_answer(db: duckdb.DuckDBPyConnection, sweep: str) -> pandas.DataFrame:
+def without_answer(db: Database, sweep: str) -> pandas.DataFrame:
     """For each current run's last evaluation of a benchmark: run, benchmark, step, share of samples without an answer
     (missing), share with one that could not be read (unread), the ten most frequent reasons for that (forms), accuracy, and
     accuracy with what a second reader made of those (second_reading). Where the reward decides what is right
@@ -411,7 +402,7 @@ def without_answer(db: duckdb.DuckDBPyConnection, sweep: str) -> pandas.DataFram
     )
 
 
-def notes_and_tags(db: duckdb.DuckDBPyConnection) -> pandas.DataFrame:
+def notes_and_tags(db: Database) -> pandas.DataFrame:
     """Tags and notes of each sweep and of its runs together: sweep, tags, notes (text, empty if there are none)."""
     return frame(
         db,
@@ -421,7 +412,7 @@ def notes_and_tags(db: duckdb.DuckDBPyConnection) -> pandas.DataFrame:
     )
 
 
-def audits(db: duckdb.DuckDBPyConnection) -> dict[str, str]:
+def audits(db: Database) -> dict[str, str]:
     """Audit reports: name to JSON."""
     return dict(db.execute("SELECT name, report FROM audits ORDER BY name").fetchall())
 

@@ -141,10 +141,8 @@ class RunFolder:
                 else:
                     steps[record["step"]] = {**record, "attempt": attempt}
             if corrupt:
-                plural = "s" if corrupt > 1 else ""
-                warnings.append(
-                    f"{self.sweep}/{self.name}/{path.name}: {corrupt} unreadable line{plural} left out"
-                )
+                lines_out = f"{corrupt} unreadable line{'s' * (corrupt > 1)}"
+                warnings.append(f"{self.sweep}/{self.name}/{path.name}: {lines_out} left out")
         return Metrics([steps[step] for step in sorted(steps)], warnings)
 
     def last_metrics(self, most: int = 16_384) -> list[dict[str, Any]]:

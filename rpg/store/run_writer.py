@@ -6,10 +6,13 @@ import json
 import os
 import time
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
+from rpg.processes import is_here
 from rpg.store import lease as leases
 from rpg.store.atomic_files import StoreError, atomic_write_json, readable, write_all
+from rpg.store.locks import in_turn, whereabouts
 from rpg.store.run_folder import FORMAT, MANIFEST_FIELDS, RunFolder, is_step
 
 
@@ -51,20 +54,43 @@ def note_removed(folder: RunFolder, steps: Iterable[int]) -> None:
 
 
 def claim_run(folder: RunFolder) -> None:
-    """Take the run for this process and remove the record of an earlier failure; see lease.claim."""
-    leases.claim(folder.lease_path)
-    with readable("remove", folder.failed_path):
-        folder.failed_path.unlink(missing_ok=True)
+    """Take the run for this process, unless another live process holds it, and remove the record of an earlier failure.
+
+    A lock file protects check and write, so that one of two simultaneous claims gets a StoreError. If file locks do
+    not reach the other host, the last writer has the lease, and the other process stops when it renews its own.
+    """
+    with readable("claim", folder.lease_path):
+        folder.path.mkdir(parents=True, exist_ok=True)
+        with in_turn(folder.path / ".lease.lock"):
+            held = folder.holder()
+            if held and not (is_here(held) and held.get("pid") == os.getpid()):
+                raise StoreError(
+                    f"{folder.path} is in use by process {held.get('pid')} {whereabouts(held)}: "
+                    "stop that process or wait for it"
+                )
+            atomic_write_json(folder.lease_path, leases.new_lease())
+    _remove(folder.failed_path)
 
 
 def renew_lease(folder: RunFolder) -> bool:
     """Refresh the heartbeat of the lease, to be called every few seconds; False if another process holds it now."""
-    return leases.beat(folder.lease_path)
+    lease = folder.lease()
+    if lease and leases.is_own(lease):
+        atomic_write_json(folder.lease_path, {**lease, "heartbeat": time.time()})
+    return lease is None or leases.is_own(lease)
 
 
 def release_run(folder: RunFolder) -> None:
-    """Remove the lease, unless it is another process's (a clean stop before the end: the state becomes `interrupted`)."""
-    leases.release(folder.lease_path)
+    """Remove the lease (a clean stop before the end: the state becomes `interrupted`), unless it belongs to another process
+    that lives or cannot be looked up from here."""
+    lease = folder.lease()
+    if lease is None or leases.is_own(lease) or (is_here(lease) and not leases.lease_alive(lease)):
+        _remove(folder.lease_path)
+
+
+def _remove(path: Path) -> None:
+    with readable("remove", path):
+        path.unlink(missing_ok=True)
 
 
 def write_waiting(folder: RunFolder, why: str) -> None:
@@ -73,16 +99,14 @@ def write_waiting(folder: RunFolder, why: str) -> None:
 
 
 def clear_waiting(folder: RunFolder) -> None:
-    with readable("remove", folder.path / "waiting.json"):
-        (folder.path / "waiting.json").unlink(missing_ok=True)
+    _remove(folder.path / "waiting.json")
 
 
 def write_done(folder: RunFolder, *, seconds: float, attempts: int) -> None:
     """Write DONE.json once all steps and evaluations are there, then remove an old failure and the lease."""
     record = {"finished": time.time(), "seconds": seconds, "attempts": attempts}
     atomic_write_json(folder.done_path, record)
-    with readable("remove", folder.failed_path):
-        folder.failed_path.unlink(missing_ok=True)
+    _remove(folder.failed_path)
     release_run(folder)
 
 
@@ -96,8 +120,7 @@ def write_failed(
 ) -> None:
     """Write FAILED.json; `error` is cut to its first line, `tail` are the last lines of the log if they help."""
     line = next((line.strip() for line in error.splitlines() if line.strip()), "unknown error")
-    with readable("remove", folder.done_path):
-        folder.done_path.unlink(missing_ok=True)
+    _remove(folder.done_path)
     record = {"error": line, "log": log or str(folder.log_path), "step": step, "time": time.time()}
     atomic_write_json(folder.failed_path, {**record, "tail": tail} if tail else record)
     release_run(folder)

@@ -34,11 +34,7 @@ TURNS = "turns"
 """Of conversations: the turns of the policy and of its environment as a JSON list; `response` is all of them."""
 _MORE = {**REWARD_COLUMNS, SECOND: "bool", TURNS: "string"}
 GRADE_COLUMNS = {
-    "problem_id": "string",
-    "sample": "int32",
-    "extracted": "string",
-    "correct": "bool",
-    "reason": "string",
+    name: EVAL_COLUMNS[name] for name in ("problem_id", "sample", "extracted", "correct", "reason")
 }
 UNREAD_SHARE = 0.02
 """From this share of unread answers an evaluation says so."""
@@ -123,10 +119,8 @@ def grades_path(samples: Path, rules: str) -> Path:
 
 def gradings(samples: Path) -> dict[str, Path]:
     """Rules by which these samples were graded again -> the file with the grades."""
-    paths = samples.parent.glob(f"{samples.stem}{MARK}*.parquet")
-    return {
-        path.name.removeprefix(samples.stem + MARK).removesuffix(".parquet"): path for path in sorted(paths)
-    }
+    paths = sorted(samples.parent.glob(f"{samples.stem}{MARK}*.parquet"))
+    return {path.name.removeprefix(samples.stem + MARK).removesuffix(".parquet"): path for path in paths}
 
 
 def graded_by(path: Path) -> str | None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import duckdb
 import numpy as np
 import pandas
 
@@ -17,6 +17,7 @@ from rpg.report.verdicts import TOO_FEW, Difference, ProblemScores, Runs
 from rpg.stats import searches
 from rpg.stats.variance_components import variance_components
 from rpg.store import queries
+from rpg.store.queries import Database
 from rpg.study.registration import OVER_LEVELS, Registration
 from rpg.study.spec import Range, Space
 
@@ -44,9 +45,8 @@ def good_share(trials: pandas.DataFrame, space: Space, matters: float) -> float:
     if finished.isna().all() or not space:
         return math.nan
     good = finished >= finished.max() - matters
-    choices = {
-        at: len(values.choices) for at, values in enumerate(space.values()) if values.choices is not None
-    }
+    listed = [(at, values.choices) for at, values in enumerate(space.values())]
+    choices = {at: len(values) for at, values in listed if values is not None}
     places = np.stack([_places(ended[field], values) for field, values in space.items()], axis=1)
     return searches.good_region(places, good.to_numpy(), choices)
 
@@ -73,7 +73,7 @@ class Reported(NamedTuple):
     runs: list[str]
 
 
-def reported(db: duckdb.DuckDBPyConnection, registered: Registration) -> Reported | None:
+def reported(db: Database, registered: Registration) -> Reported | None:
     """Of the registered runs at the last step that is evaluated on all benchmarks, for the seeds that all variants have
     there at all levels of the factors. None before there are any."""
     scores = queries.scores(db, registered.sweep)
@@ -83,18 +83,16 @@ def reported(db: duckdb.DuckDBPyConnection, registered: Registration) -> Reporte
     if whole.empty:
         return None
     step = int(whole.get_level_values("step").max())
-    places = [
-        (str(run), step) for run in whole[whole.get_level_values("step") == step].get_level_values("run")
-    ]
+    last = whole[whole.get_level_values("step") == step]
+    places = [(str(run), step) for run in last.get_level_values("run")]
     runs: dict[tuple[str, ...], Runs] = {}
     for run, _ in places:
         planned = registered.runs[run]
         key = planned["variant"], *(json.dumps(planned["factors"][field]) for field in registered.factors)
         runs.setdefault(key, {})[int(planned["seed"])] = run, ((step, 1.0),)
     levels = [len(values) for values in registered.factors.values()]
-    whole_variants = [
-        name for name in registered.variants if sum(key[0] == name for key in runs) == math.prod(levels)
-    ]
+    cells_of = Counter(variant for variant, *_ in runs)
+    whole_variants = [name for name in registered.variants if cells_of[name] == math.prod(levels)]
     order = [key for name in whole_variants for key in sorted(runs) if key[0] == name]
     problems = ProblemScores(db, registered.sweep, set(places))
     block = problems.block(registered.benchmarks, [runs[key] for key in order]) if order else None
@@ -121,22 +119,18 @@ def over_levels(found: Reported, baseline: str, error: float) -> dict[str, Diffe
     families = [stats.family([array[None, places] for array in units]) for units in (found.strata, of_levels)]
     difference = families[0].difference[0]
     bounds = [family.intervals(error / len(difference)) for family in families]
-    low, high = (
-        difference + sign * np.sqrt(sum((part[end][0] - difference) ** 2 for part in bounds))
-        for end, sign in enumerate((-1, 1))
-    )
+    below, above = (np.sqrt(sum((part[end][0] - difference) ** 2 for part in bounds)) for end in (0, 1))
+    columns = (difference, difference - below, difference + above)
     few = min(family.seeds for family in families) < stats.MINIMUM_SEEDS
     made = {}
-    for name, mean, least, most in zip(
-        names[1:], difference.tolist(), low.tolist(), high.tolist(), strict=True
-    ):
+    for name, mean, least, most in zip(names[1:], *(column.tolist() for column in columns), strict=True):
         said = "better" if least > 0 else "worse" if most < 0 else "within noise"
         made[name] = Difference(mean, least, most, math.nan, math.nan, TOO_FEW if few else said)
     return made
 
 
 def look_over_levels(
-    db: duckdb.DuckDBPyConnection, registered: Registration, looks: Sequence[Mapping[str, Any]]
+    db: Database, registered: Registration, looks: Sequence[Mapping[str, Any]]
 ) -> tuple[Reported, dict[str, Difference], stats.Look] | None:
     """The scores so far, the differences, and this look at them; `looks`: taken before, as they are stored. None before
     there are scores of the baseline and another variant."""

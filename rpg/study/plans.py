@@ -60,11 +60,9 @@ def registration_plan(
         for variant, settings in study.variants.items()
     }
     runs: dict[str, Any] = {}
-    crossed = list(_crossed(study.spec.factors))
-    seeds = enumerate(report.seeds)
-    for (variant, settings), levels, (place, seed) in itertools.product(
-        study.variants.items(), crossed, seeds
-    ):
+    seeds, crossed = enumerate(report.seeds), _crossed(study.spec.factors)
+    every = itertools.product(study.variants.items(), crossed, seeds)
+    for (variant, settings), levels, (place, seed) in every:
         won = winners[variant][place % len(winners[variant])].settings
         values = {**settings, **won, **levels, "evaluation.benchmarks": list(benchmarks), "seed": seed}
         name = "-".join([variant, *(value_text(level) for level in levels.values())])

@@ -59,10 +59,10 @@ class Registration:
 
     def runs_of_variants(self) -> dict[str, list[str]]:
         """Variant -> the identities of its runs."""
-        return {
-            variant: [run["run_id"] for run in self.runs.values() if run["variant"] == variant]
-            for variant in self.variants
-        }
+        found: dict[str, list[str]] = {variant: [] for variant in self.variants}
+        for run in self.runs.values():
+            found[run["variant"]].append(run["run_id"])
+        return found
 
 
 def record_path(layout: Layout, study: str, number: int | None = None) -> Path:

@@ -18,6 +18,7 @@ from rpg.config.run_spec import RunSpec
 from rpg.config.section import Positive, Section
 from rpg.config.sweep_spec import Budget, check_field, with_values
 
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Seeds = Annotated[tuple[Seed, ...], Field(min_length=1)]
 FEWEST_SEEDS = 3
@@ -141,7 +142,7 @@ class Report(Section):
 class StudySpec(Section):
     """The fields of a study file."""
 
-    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")]
+    name: Name
     """Folder name of the study: lower-case letters, digits, dashes."""
     question: str = ""
     base: str | None = None
@@ -150,9 +151,7 @@ class StudySpec(Section):
     """Run sections that are merged over `base`."""
     set: dict[str, Any] = {}  # noqa: RUF012 - pydantic copies it
     """Dotted field -> value, for every run."""
-    variants: (
-        tuple[str, ...] | dict[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")], dict[str, Any]]
-    )
+    variants: tuple[str, ...] | dict[Name, dict[str, Any]]
     """Algorithms; or name -> dotted field -> value."""
     tune: Tune
     report: Report
@@ -164,13 +163,11 @@ class StudySpec(Section):
         names = list(self.variants)
         if len(set(names)) < len(names) or len(names) < 2:
             raise ValueError(f"variants: at least two, each named once (got {names})")
-        for field, named in (
-            ("tune.spaces", list(self.tune.spaces)),
-            ("report.baseline", [self.report.baseline]),
-        ):
-            for name in named:
-                if name is not None and name not in names:
-                    raise ValueError(f"{field}: {name!r} is not a variant; accepted: {', '.join(names)}")
+        named = [("tune.spaces", name) for name in self.tune.spaces]
+        named += [("report.baseline", self.report.baseline)] if self.report.baseline is not None else []
+        for field, name in named:
+            if name not in names:
+                raise ValueError(f"{field}: {name!r} is not a variant; accepted: {', '.join(names)}")
         if (searches := self.tune.searches) and searches > len(self.report.seeds):
             raise ValueError(
                 f"tune.searches: {searches}, and report.seeds has {len(self.report.seeds)}; accepted: at most as many"
@@ -288,12 +285,8 @@ def _corners(space: Space) -> Iterator[dict[str, Any]]:
 
 def _check_benchmarks(study: Study) -> None:
     """Tuning problems are named, exist, and leave something to report."""
-    run, tuned, where = (
-        study.run(study.spec.set),
-        study.tuning_benchmarks(),
-        f"{study.path}: tune.objective.benchmarks",
-    )
-    known = run.task_benchmarks()
+    known, tuned = study.run(study.spec.set).task_benchmarks(), study.tuning_benchmarks()
+    where = f"{study.path}: tune.objective.benchmarks"
     if not tuned:
         raise ConfigError(
             f"{where}: the task has no tuning problems: set task.tuning_problems, or name benchmarks that are not reported; "

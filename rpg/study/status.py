@@ -22,9 +22,8 @@ def state(layout: Layout, study: str) -> Iterator[list[str]]:
         trials = [trial for found in searches(layout, study, tuning).values() for trial in found]
         states = [trial.state for trial in trials]
         best = winner(trials)
-        settings = (
-            ", ".join(f"{name}={_short(value)}" for name, value in best.settings.items()) if best else ""
-        )
+        tried = best.settings if best else {}
+        settings = ", ".join(f"{name}={_short(value)}" for name, value in tried.items())
         counts = [str(states.count(name)) for name in ("finished", "pruned", "failed")]
         reached = f"{best.objective:.3f}" if best else ""
         yield [tuning.variant, f"{len(trials)} of {total}", *counts, reached, settings]

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import duckdb
 import numpy as np
 import pandas
 import vl_convert
@@ -22,6 +21,7 @@ from rpg.report.theme import specification, themed
 from rpg.stats import over_problems, searches
 from rpg.store import Layout, atomic_write_bytes, atomic_write_text, queries
 from rpg.store.database import connect
+from rpg.store.queries import Database
 from rpg.study import analysis
 from rpg.study.registration import Registration, registration
 from rpg.study.spec import Space
@@ -74,10 +74,8 @@ def registered(found: Material) -> Part:
         f"Seeds {seeds} on {benchmarks}; differences of {plan.matters:g} matter; looks: {plan.looks}; sweep {plan.sweep}.",
     ]
     fields = list(dict.fromkeys(field for settings in plan.variants.values() for field in settings))
-    rows = [
-        [name, *(_text(settings.get(field, "")) for field in fields)]
-        for name, settings in plan.variants.items()
-    ]
+    variants = plan.variants.items()
+    rows = [[name, *(_text(settings.get(field, "")) for field in fields)] for name, settings in variants]
     grid = grid_of("Settings that are compared", "settings", ["Variant", *fields], rows)
     return Part("Registered", lines, [grid], notes=plan.deviations)
 
@@ -154,7 +152,7 @@ def verdicts(summary: Summary) -> Part:
     return Part("Verdicts", lines, tables.grids(summary), drawn, tables.caption(summary), summary.notes)
 
 
-def verdicts_over_levels(db: duckdb.DuckDBPyConnection, layout: Layout, plan: Registration) -> Part:
+def verdicts_over_levels(db: Database, layout: Layout, plan: Registration) -> Part:
     """Differences from the baseline where factors are crossed."""
     looked = analysis.look_over_levels(db, plan, layout.read_looks(plan.sweep))
     if looked is None:
@@ -200,15 +198,13 @@ def variance(scores: analysis.Reported, factors: Sequence[str]) -> Part:
     title, made = "Where the variance is", analysis.components(scores, factors)
     if not made:
         return Part(title, ["This takes two seeds, two problems and two levels of each factor."])
-    rows = [
-        [name, *(number(math.sqrt(max(value, 0.0))) for value in each.values())]
-        for name, each in zip(scores.variants, made, strict=True)
-    ]
+    deviations = pandas.DataFrame(made).clip(lower=0).pow(0.5).map(number).to_numpy().tolist()
+    rows = [[name, *row] for name, row in zip(scores.variants, deviations, strict=True)]
     grid = grid_of("Variance components", "variance", ["Variant", *map(str.capitalize, made[0])], rows)
     return Part(title, (), [grid], caption=[NOTES["components"]])
 
 
-def compute(db: duckdb.DuckDBPyConnection, plan: Registration, x: str) -> Part:
+def compute(db: Database, plan: Registration, x: str) -> Part:
     """Fitted curves of accuracy over compute (an axis of rpg.report.curves.X_TITLES), of the reported runs."""
     known = queries.runs(db, plan.sweep)
     labels = {
@@ -225,7 +221,7 @@ def compute(db: duckdb.DuckDBPyConnection, plan: Registration, x: str) -> Part:
     return Part("Over compute", (), [compute_curves.grid(made, x)], drawn, [compute_curves.NOTE], refused)
 
 
-def comparison(db: duckdb.DuckDBPyConnection, layout: Layout, plan: Registration) -> list[Part]:
+def comparison(db: Database, layout: Layout, plan: Registration) -> list[Part]:
     """The parts that follow from the reported runs; none before there are any."""
     if plan.sweep not in set(queries.sweeps(db)["sweep"]):
         return []
@@ -239,7 +235,7 @@ def comparison(db: duckdb.DuckDBPyConnection, layout: Layout, plan: Registration
     return [compared, problems(scores, plan.baseline), variance(scores, list(plan.factors))]
 
 
-def cost(db: duckdb.DuckDBPyConnection, found: Material) -> Part:
+def cost(db: Database, found: Material) -> Part:
     """Trials, tokens and seconds, of tuning and of what is reported."""
     plan = found.registered
     runs = {name: planned["variant"] for name, planned in plan.runs.items()} if plan else {}

@@ -44,11 +44,9 @@ def judged(batch: Sequence[Trial], halving: bool) -> tuple[list[Trial], list[tup
     of the trials left goes on (Jamieson & Talwalkar 2016, with seeds as the resource); of equal ones the earlier.
     """
     seeds = len(batch[0].outcomes) if batch else 0
-    if not halving:
-        return list(batch), [
-            (at, seed) for at in range(len(batch)) for seed in range(seeds) if _due(batch[at], seed)
-        ]
     left = list(range(len(batch)))
+    if not halving:
+        return list(batch), [(at, seed) for at in left for seed in range(seeds) if _due(batch[at], seed)]
     for seed in range(seeds):
         if due := [(at, seed) for at in left if _due(batch[at], seed)]:
             return [_pruned(trial, at not in left) for at, trial in enumerate(batch)], due
@@ -91,10 +89,8 @@ def remarks(variant: str, space: Space, searches: Sequence[Sequence[Trial]]) -> 
         yield f"{variant}: {failed} of {len(states)} trials failed and count as tried"
     least = min([trial.state for trial in trials].count("finished") for trials in searches)
     if least < (enough := FEWEST_PER_FIELD * len(space)):
-        short = (
-            f"a search with {_counted(least, 'finished trial')} for {_counted(len(space), 'field')} is short"
-        )
-        yield f"{variant}: {short}; about {enough} would find settings near its best"
+        trials = f"{_counted(least, 'finished trial')} for {_counted(len(space), 'field')}"
+        yield f"{variant}: a search with {trials} is short; about {enough} would find settings near its best"
 
 
 def _counted(number: int, thing: str) -> str:

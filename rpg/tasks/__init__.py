@@ -39,9 +39,7 @@ def kind_of(task: TaskSection) -> TaskKind:
 
 
 def load_problems(task: TaskSection) -> Splits:
-    """All problems of a task. Raises DataError: a file that cannot be used (the message names file, line and field), or
-    too few problems.
-    """
+    """All problems of a task. Raises DataError: too few, or a file that cannot be used (it names file, line and field)."""
     splits = kind_of(task).problems(task)
     return _with_tuning(splits, task.tuning_problems) if task.tuning_problems else splits
 
@@ -67,9 +65,7 @@ def verifier_of(task: TaskSection) -> Verifier:
 
 
 def demonstrations_of(task: TaskSection, splits: Splits) -> Demonstrations:
-    """Demonstrations of a task's problems. Raises DataError: there are none, as for a file task without the column
-    `demonstration`.
-    """
+    """Demonstrations of a task's problems. Raises DataError: there are none (of a file: no column `demonstration`)."""
     return kind_of(task).demonstrations(task, splits)
 
 

@@ -228,9 +228,7 @@ def load_benchmark(
 
 
 def check(loaded: LoadedBenchmark, training: Sequence[Problem] = (), source: str | None = None) -> Checks:
-    """Repeats and near duplicates within a benchmark, and its problems that are among those of `training`, which come
-    from `source`.
-    """
+    """Repeats and near duplicates in a benchmark, and its problems among those of `training`, which come from `source`."""
     leaked = tuple(leaks(training, {loaded.benchmark.name: loaded.problems}))
     return Checks(loaded.rows, tuple(near_duplicates(loaded.problems)), source, leaked)
 

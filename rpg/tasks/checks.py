@@ -33,6 +33,7 @@ _LAYOUT = re.compile(
 _VARIABLE = re.compile(r"\d+|[a-z]|alpha|beta|gamma|theta|lambda|mu|omega|phi|psi")
 _SENTENCE = re.compile(r"(?<=[.?!])\s+")
 _WORD = re.compile(r"[^\W_]+|[^\w\s]")
+_PUNCTUATION = set(".,:;?!")
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,7 @@ class Checks:
 
 def words(text: str) -> list[str]:
     """Words, numbers and operators without typesetting and case."""
-    return [
-        w for w in _WORD.findall(_MARKUP.sub(" ", text).lower()) if w not in {".", ",", ":", ";", "?", "!"}
-    ]
+    return [word for word in _WORD.findall(_MARKUP.sub(" ", text).lower()) if word not in _PUNCTUATION]
 
 
 def shingles(tokens: Sequence[str], size: int = SHINGLE) -> frozenset[tuple[str, ...]]:

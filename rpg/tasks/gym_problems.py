@@ -18,9 +18,7 @@ _INSTALL = "task.type: reasoning_gym needs the package: pip install 'rpg-lab[tas
 
 
 def make(task: GymTask) -> Splits:
-    """All problems, the same for the same settings. Raises DataError: an unknown data set, setting or level, or too few
-    different problems.
-    """
+    """All problems, the same for the same settings. Raises DataError: an unknown data set, setting or level, or too few."""
     made = _generated(task.model_dump_json())
     splits = {
         name: [_problem(task, row, name, number) for number, row in enumerate(rows)]

@@ -70,9 +70,8 @@ def _listed(kept: dict[str, Leak]) -> list[str]:
     """A note on training problems that give a benchmark's away and stay."""
     if not kept:
         return []
-    tiers = ", ".join(
-        f"{count} {tier}" for tier, count in Counter(leak.tier for leak in kept.values()).items()
-    )
+    counts = Counter(leak.tier for leak in kept.values())
+    tiers = ", ".join(f"{count} {tier}" for tier, count in counts.items())
     pairs = ", ".join(f"{name} ({leak.problem})" for name, leak in [*kept.items()][:_SHOWN])
     return [
         f"{len(kept):,} training problems give away a benchmark problem ({tiers}) and are kept; "

@@ -69,9 +69,7 @@ def distinct(length: int) -> int:
 
 
 def make(task: OperatorsTask) -> Splits:
-    """All problems, distinct, the same for the same settings; the benchmark is dealt first. Raises DataError: the
-    settings have too few different problems.
-    """
+    """All problems, distinct, the same for the same settings. Raises DataError: the settings have too few."""
     rng = random.Random(f"operators {task.data_seed} {task.operations}")
     dealt = list(itertools.islice(_all(task.operations, rng), task.benchmark_problems + task.train_problems))
     held_out, train = dealt[: task.benchmark_problems], dealt[task.benchmark_problems :]

@@ -77,9 +77,7 @@ def prepare_data(spec: RunSpec, home: Path) -> PreparedData:
 
 
 def data_files(spec: RunSpec, home: Path, digest: str | None = None) -> PreparedData:
-    """Where the Parquet files of a run's task are, or will be; `digest` where it is known already. Raises DataError: a
-    file of the task cannot be read.
-    """
+    """Where the Parquet files of a run's task are or will be; `digest` if known. Raises DataError: unreadable files."""
     digest = digest or data_digest(spec)
     folder = Path(home) / "cache" / "data" / digest
     benchmarks = {name: folder / f"{name}.parquet" for name in spec.benchmarks()}
@@ -182,9 +180,7 @@ def _write(path: Path, name: str, problems: list[Problem], split: str) -> None:
 
 
 def read_problems(path: Path) -> list[Problem]:
-    """Problems back from a Parquet file of :func:`prepare_data`, in its order. Raises DataError: the file is missing or
-    not of this schema.
-    """
+    """Problems back from a Parquet file of :func:`prepare_data`, in order. Raises DataError: missing, or another schema."""
     import pyarrow.parquet  # noqa: PLC0415 - a fifth of a second, which planning a run does not need
 
     try:

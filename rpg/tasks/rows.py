@@ -265,9 +265,7 @@ def text_of(row: Mapping[str, Any], column: str, where: str) -> str | None:
 
 
 def plain(value: Any, column: str, where: str) -> str:
-    """A value as text: a number as people write it, a list joined by commas. Raises DataError: it is neither, or not
-    valid Unicode.
-    """
+    """A value as text: a number as people write it, a list joined by commas. Raises DataError: no text, or not Unicode."""
     if isinstance(value, list | tuple) and all(isinstance(part, str | int | float) for part in value):
         value = ", ".join(map(str, value))
     if isinstance(value, float) and not math.isfinite(value):
@@ -301,9 +299,7 @@ def asked(conversation: Any, where: str) -> str:
 
 
 def conversation(value: Any, column: str, where: str) -> list[dict[str, str]]:
-    """A list of messages, checked. Raises DataError: it is not a conversation, or no user's message ends it (an
-    assistant's may follow).
-    """
+    """A list of messages, checked. Raises DataError: none, or no user's message ends it (an assistant's may follow)."""
     at = f"{where}: column {column}"
     if not isinstance(value, Sequence) or isinstance(value, str) or not value:
         raise DataError(f"{at}: expected text or a list of messages, got {reprlib.repr(value)}")

@@ -92,9 +92,8 @@ def load_training(chosen: TrainingSet, folder: str | Path | None = None) -> Load
         problem = as_problem(chosen, text, answer)
         key = " ".join(words(text)) or text
         if chosen.language == "english" and (share := foreign(text)) > FOREIGN:
-            dropped.append(
-                Dropped(problem.id, "language", f"{share:.0%} of its letters are of other scripts", text)
-            )
+            detail = f"{share:.0%} of its letters are of other scripts"
+            dropped.append(Dropped(problem.id, "language", detail, text))
         elif key not in kept:
             kept[key] = problem
         elif _plain(kept[key].answer) != _plain(answer):

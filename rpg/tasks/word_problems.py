@@ -50,9 +50,7 @@ STORIES = tuple(
 
 
 def make(task: WordsTask) -> Splits:
-    """All problems, no text twice, the same for the same settings. Raises DataError: the settings have too few
-    different problems.
-    """
+    """All problems, no text twice, the same for the same settings. Raises DataError: the settings have too few."""
     rng = random.Random(f"words {task.data_seed} {task.largest}")
     taken: set[str] = set()
     trained = [story for story in STORIES if not story.held_out]

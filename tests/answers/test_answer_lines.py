@@ -164,9 +164,8 @@ def test_a_verdict_keeps_its_reason_and_the_reading(grader):
 
     assert reason("5", "5 or 6") == "answer line: states more than the gold answer; read as 5 | 6"
     assert reason("5", "maybe 5") == "answer line: not read: unclear: 'maybe'"
-    assert (
-        reason("1/2", "so $x = 2/4$, about 0.5 cm") == "answer line: equivalent; read as x=2/4; about 0.5cm"
-    )
+    read = "answer line: equivalent; read as x=2/4; about 0.5cm"
+    assert reason("1/2", "so $x = 2/4$, about 0.5 cm") == read
     assert reason("0.5", "1/2") == "answer line: same number"
 
 

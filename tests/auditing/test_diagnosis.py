@@ -100,22 +100,6 @@ def test_a_planted_mistake_is_named(loss, words):
         assert part in said
 
 
-def test_each_mistake_is_named_by_its_own_words():
-    """No two of the planted losses get the same diagnosis."""
-    losses = (
-        right,
-        rescaled,
-        beta_off,
-        wrong_sign,
-        no_weight,
-        last_token_dropped,
-        batch_mean,
-        by_length,
-        detached_k2,
-    )
-    assert len({sentence(loss).diagnosis for loss in losses}) == len(losses)
-
-
 def test_a_clip_is_found_where_it_cuts():
     def clipped(log_prob, old_log_prob, advantages, response_mask, ref_log_prob):
         w = (log_prob - old_log_prob).exp()
@@ -133,14 +117,6 @@ def test_the_catalogue_is_diagnosed_as_it_is_known_to_be():
     assert "The KL lacks its importance weight" in grpo
     prefix = rpg.algorithm("rpg-urkl", ratio="prefix", clip=None, loss_agg_mode="seq-mean-token-sum")
     assert "− 0.3 of RKL's (over whole responses); nothing left over" in audit(prefix).losses[0].diagnosis
-
-
-def test_a_coupled_loss_is_measured_with_its_coupling():
-    """Subtracting the mean of a batch of two halves the reward: against the sum over all 64 batches by hand."""
-    result = sentence(batch_mean)
-    assert result.batch == 2 and result.points
-    assert result.exact_off_policy == ()
-    assert audit(right, beta=BETA).losses[0].batch == 1
 
 
 def test_assert_gradient_holds_and_fails_with_the_diagnosis():

@@ -16,10 +16,8 @@ HOSTILE = "<img src=x onerror=window.pwned=1> **[a](http://evil)** $x$ :red[b] '
 
 def show(page, **selection):
     """The page as a fresh session shows it, with a selection in the URL."""
-    app = AppTest.from_string(
-        f"from dashboard import {page}_page, view\nview.with_results({page}_page.page)()",
-        default_timeout=HANG,
-    )
+    script = f"from dashboard import {page}_page, view\nview.with_results({page}_page.page)()"
+    app = AppTest.from_string(script, default_timeout=HANG)
     for key, value in selection.items():
         app.query_params[key] = value
     app.run()

@@ -278,9 +278,8 @@ def test_the_pages_of_a_real_sweep(page, bench):
             settled(page)
         with connect(layout) as db:
             found = summarise(db, "small").table
-            [samples] = db.execute(
-                "SELECT count(*) FROM samples WHERE benchmark = 'chain-easy' AND step = 6"
-            ).fetchone()
+            count = "SELECT count(*) FROM samples WHERE benchmark = 'chain-easy' AND step = 6"
+            [samples] = db.execute(count).fetchone()
         page.goto(f"{address}/table?sweep=small")
         settled(page)
         assert cells(page) == lines(found)

@@ -55,13 +55,12 @@ def test_runs_are_filtered_grouped_and_sorted_by_any_setting(layout):
 
 
 def test_all_variants_are_chosen_at_first(layout):
-    variants = [
-        f"{name} algorithm.beta={beta}" for name in ("grpo", "rpg-urkl") for beta in (0, 0.1, 0.2, 0.3)
-    ]
+    pairs = [(name, beta) for name in ("grpo", "rpg-urkl") for beta in (0, 0.1, 0.2, 0.3)]
+    variants = [f"{name} algorithm.beta={beta}" for name, beta in pairs]
     write_sweep(layout.home, "many", variants, (0, 1), SHAPE)
     build(layout)
     app = show("compare")
-    every = [f"{name}, beta {beta}" for name in ("GRPO", "RPG-URKL") for beta in (0, 0.1, 0.2, 0.3)]
+    every = [f"{name.upper()}, beta {beta}" for name, beta in pairs]
     assert app.multiselect(key="variants").value == every == app.multiselect(key="variants").options
 
 
@@ -129,9 +128,8 @@ def test_accuracy_over_compute_of_any_sweep(layout):
     app = show("frontier", part="Accuracy over compute", axis="response tokens")
     with connect(layout) as db:
         series = {queries.Series("demo", "grpo"): "GRPO", queries.Series("demo", "rpg-urkl"): "RPG-URKL"}
-        made = compute_curves.fits(
-            compute_curves.measured(db, series, ["easy"], "tokens"), list(series.values())
-        )
+        data = compute_curves.measured(db, series, ["easy"], "tokens")
+    made = compute_curves.fits(data, list(series.values()))
     for row in compute_curves.grid(made, "tokens").rows:
         assert all(f">{cell.text}<" in markup(app) for cell in row)
     assert all(line in texts(app) for line in compute_curves.refusals(made))

@@ -138,9 +138,8 @@ def test_samples_that_were_drawn_anew_are_shown_anew(demo):
     run = demo.run("demo", "grpo-seed0")
     shown = lambda: [one.value for one in show("run", run=run.name, benchmark="easy", part="Samples").code]  # noqa: E731
     assert not any("drawn anew" in text for text in shown())
-    write_eval(
-        run, "easy", 6, [row | {"response": "drawn anew"} for row in read_eval(run, "easy", 6).to_pylist()]
-    )
+    rows = read_eval(run, "easy", 6).to_pylist()
+    write_eval(run, "easy", 6, [row | {"response": "drawn anew"} for row in rows])
     assert any("drawn anew" in text for text in shown())
 
 

@@ -37,9 +37,8 @@ def test_by_hand():
     assert found.mean_at_k.mean == pytest.approx(3 / 12)
     assert found.mean_at_k.standard_error == pytest.approx(np.std([0.25, 0.5, 0], ddof=1) / 3**0.5)
     assert found.pass_at_k.mean == pytest.approx(2 / 3)
-    assert found.majority_at_k.mean == pytest.approx(
-        1 / 3
-    )  # 1/2 and 0.5 vote together; no answer does not vote
+    # 1/2 and 0.5 vote together; no answer does not vote.
+    assert found.majority_at_k.mean == pytest.approx(1 / 3)
     assert found.response_tokens.mean == pytest.approx((3 + 4 + 8) / 3)
     assert found.truncation_rate.mean == pytest.approx(0.25)
 

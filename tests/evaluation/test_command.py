@@ -10,9 +10,8 @@ from rpg.cli import main
 
 
 def rpg(monkeypatch, capsys, *arguments):
-    monkeypatch.setattr(
-        "rpg.cli.app.console.width", 160
-    )  # whatever the terminal, a line of the table is one line
+    # Whatever the terminal, a line of the table is one line.
+    monkeypatch.setattr("rpg.cli.app.console.width", 160)
     monkeypatch.setattr(sys, "argv", ["rpg", *map(str, arguments)])
     with pytest.raises(SystemExit) as ended:
         main()
@@ -74,11 +73,9 @@ def test_a_preset_sets_what_is_not_given_and_several_prompts_say_how_far_the_acc
     entries = json.loads(record.read_text())
     assert set(entries) == {"mine", "mine-prompt-2", "mine-prompt-3"}
     identity = entries["mine"]["identity"]
-    assert identity["samples_per_problem"] == 3 and identity["sampling"]["temperature"] == 0.8
-    assert (
-        identity["sampling"]["restriction"]["top_p"] == 0.9
-        and identity["sampling"]["max_response_tokens"] == 8
-    )
+    sampling = identity["sampling"]
+    assert identity["samples_per_problem"] == 3 and sampling["temperature"] == 0.8
+    assert sampling["restriction"]["top_p"] == 0.9 and sampling["max_response_tokens"] == 8
     assert len({entry["identity"]["prompt"]["template"] for entry in entries.values()}) == 3
     assert "arXiv 2504.07086" in out and "with another prompt" in out
     assert set(entries["mine"]["standard_deviations"]) == {"prompt", "problem", "sampling"}

@@ -200,7 +200,6 @@ def test_on_a_cpu_vllm_takes_no_share_of_the_memory_compiles_nothing_and_splits_
     monkeypatch.delenv("VLLM_CPU_KVCACHE_SPACE", raising=False)
     start("vllm", 1.0)._start("model", None)
     assert given["enforce_eager"] is cpu
-    assert (given.get("enable_chunked_prefill"), given.get("max_num_batched_tokens")) == (
-        (False, 4096) if cpu else (None, None)
-    )
+    batches = given.get("enable_chunked_prefill"), given.get("max_num_batched_tokens")
+    assert batches == ((False, 4096) if cpu else (None, None))
     assert os.environ["VLLM_CPU_KVCACHE_SPACE"] == "1"

@@ -38,9 +38,8 @@ def test_our_samples_come_back_from_a_log(checkpoints, own_benchmark, tmp_path):
     )
     [path] = export_logs(Layout.at(home), tmp_path / "logs", [])
     header = read_eval_log(str(path), header_only=True)
-    assert header.status == "success" and header.results.scores[0].metrics["accuracy"].value == pytest.approx(
-        ours.summary.mean_at_k.mean
-    )
+    accuracy = header.results.scores[0].metrics["accuracy"].value
+    assert header.status == "success" and accuracy == pytest.approx(ours.summary.mean_at_k.mean)
     rows = read_samples(ours.samples).to_pylist()
     one = read_eval_log_sample(str(path), id=rows[5]["problem_id"], epoch=rows[5]["sample"] + 1)
     assert (one.output.completion, one.target) == (rows[5]["response"], rows[5]["answer"])

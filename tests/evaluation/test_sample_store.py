@@ -74,9 +74,8 @@ def test_every_sample_is_drawn_once_whatever_happens(checkpoints, own_benchmark,
             asked = f"SELECT {', '.join(names)} FROM samples WHERE run = ? AND benchmark = ?"
             samples = db.execute(asked, [run, benchmark]).fetchall()
             of = summarise(dict(zip(names, row, strict=True)) for row in samples)
-            assert len(samples) == k * 24 and numbers[:4] == pytest.approx(
-                [of.problems, of.mean_at_k.mean, of.pass_at_k.mean, of.majority_at_k.mean]
-            )
+            expected = [of.problems, of.mean_at_k.mean, of.pass_at_k.mean, of.majority_at_k.mean]
+            assert len(samples) == k * 24 and numbers[:4] == pytest.approx(expected)
         assert len({row[4] for row in found[1:]}) == 2, "the two verifiers do not agree"
 
     monkeypatch.undo()

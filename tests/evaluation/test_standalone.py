@@ -57,9 +57,8 @@ def test_what_is_done_is_not_done_again_and_a_change_is(checkpoints, own_benchma
     assert run(restriction=narrow) == (["mine: already done"], other)
     assert all("#" not in row["response"][:-1] for row in other)
     lines, more = run(samples_per_problem=6)
-    assert [row for row in more if row["sample"] < 4] == first, (
-        "more samples of a problem keep the first ones"
-    )
+    kept = [row for row in more if row["sample"] < 4]
+    assert kept == first, "more samples of a problem keep the first ones"
 
 
 def test_results_of_older_versions_stay_valid_and_are_added_to(checkpoints, own_benchmark, tmp_path):

@@ -55,9 +55,8 @@ def test_trl():
             "clip_fraction_upper": theirs["clip_ratio/high_mean"], "seconds_step": 4 * theirs["step_time"],
         }  # fmt: skip
     for name, found in log.scores.items():
-        assert found == {
-            row["step"]: row["eval_rewards/right/mean"] for row in history if f"eval_{name}_runtime" in row
-        }
+        rows = [row for row in history if f"eval_{name}_runtime" in row]
+        assert found == {row["step"]: row["eval_rewards/right/mean"] for row in rows}
     assert log.scores["chain-easy"] != log.scores["chain-medium"]
     assert log.offered == [] and read("trl", TRL).offered == list(scores.values())
 
@@ -98,13 +97,11 @@ def test_a_step_that_diverged_stays(tmp_path):
 def test_verl_by_its_console_and_by_its_file(tmp_path):
     """What verl writes to its file it prints as well, among other things."""
     name = "val-core/chain-medium/acc/mean@4"
-    by_file, by_console = (
-        read("verl", path, scores={"chain-medium": name}) for path in (VERL_FILE, VERL_CONSOLE)
-    )
+    scores = {"chain-medium": name}
+    by_file, by_console = (read("verl", path, scores=scores) for path in (VERL_FILE, VERL_CONSOLE))
     lines = [json.loads(line) for line in VERL_FILE.read_text().splitlines()]
-    assert by_file.scores == {
-        "chain-medium": {r["step"]: r["data"][name] for r in lines if name in r["data"]}
-    }
+    expected = {row["step"]: row["data"][name] for row in lines if name in row["data"]}
+    assert by_file.scores == {"chain-medium": expected}
     assert list(by_file.scores["chain-medium"]) == [0, 5, 10, 15, 20]
     assert [row["step"] for row in by_file.steps] == list(range(1, 21))
     assert all(row["reward"] == r["data"]["critic/rewards/mean"]
@@ -121,10 +118,9 @@ def test_verl_by_its_console_and_by_its_file(tmp_path):
 
 def test_wandb_by_its_page_and_by_its_history(tmp_path):
     log = read("wandb", written(tmp_path, "a.csv", WANDB), {"accuracy": "mine"})
-    assert log.steps == [
-        {"step": 1, "reward": 0.5, "accuracy": 7},
-        {"step": 3, "reward": 0.75, "accuracy": 8},
-    ]
+    first, second = log.steps
+    assert first == {"step": 1, "reward": 0.5, "accuracy": 7}
+    assert second == {"step": 3, "reward": 0.75, "accuracy": 8}
     history = [{"_step": 1, "train/reward": 0.5}, {"_step": 2, "train/reward": None}]
     assert read("wandb", written(tmp_path, "a.json", history)).steps == [{"step": 1, "reward": 0.5}]
 
@@ -185,10 +181,8 @@ def test_they_stand_beside_ours_and_nothing_is_owed(layout):
     build(layout)
     with connect(layout) as db:
         summary = summarise(db, "quickstart")
-        rewards = (
-            "SELECT step, value FROM curves WHERE variant = 'TRL GRPO' AND seed = 0 AND metric = 'reward'"
-        )
-        curve = db.execute(rewards)
+        of = "variant = 'TRL GRPO' AND seed = 0 AND metric = 'reward'"
+        curve = db.execute(f"SELECT step, value FROM curves WHERE {of}")
         assert curve.fetchall()[:3] == [(4, 0.25390625), (8, 0.33984375), (12, 0.3984375)]
     rows = summary.table.set_index(["variant", "benchmark"])
     assert {"grpo", "TRL GRPO"} <= set(summary.table["variant"])
@@ -239,9 +233,8 @@ def test_fewer_or_other_benchmarks_than_ours_take_no_number_from_anybody(tmp_pat
     benchmarks = {"less": ["easy"], "all": ["easy", "hard", "gsm8k"], "other": ["gsm8k"]}
     for variant, names in benchmarks.items():
         scores = [f"{name}={LETTERS.format('easy')}" for name in names]
-        said = rpg_import(
-            "trl", TRL, variant=variant, eval=scores, sweep="demo", home=str(layout.home)
-        ).output
+        about = {"variant": variant, "eval": scores, "sweep": "demo", "home": str(layout.home)}
+        said = rpg_import("trl", TRL, **about).output
     assert "! gsm8k: the sweep's own runs are not evaluated on it. Theirs: easy, hard" in said
     with connect(layout) as db:
         after = summarise(db, "demo")
@@ -302,9 +295,8 @@ def test_the_pages_say_what_was_trained_elsewhere(tmp_path, monkeypatch):
 
     monkeypatch.setenv("RPG_HOME", str(tmp_path))
     monkeypatch.setattr("streamlit.components.v2.manifest_scanner.scan_component_manifests", list)
-    layout = write_sweep(
-        tmp_path, "demo", ("grpo", "rpg-urkl"), (0,), Shape(6, 3, 5, 3, benchmarks=("easy",))
-    )
+    shape = Shape(6, 3, 5, 3, benchmarks=("easy",))
+    layout = write_sweep(tmp_path, "demo", ("grpo", "rpg-urkl"), (0,), shape)
     score = f"gsm8k={LETTERS.format('easy')}"
     rpg_import("trl", TRL, variant="TRL GRPO", sweep="demo", eval=score, home=str(tmp_path))
     build(layout)

@@ -96,10 +96,8 @@ def test_the_gradient_is_that_of_the_kl_to_the_teacher(home, student, teacher, n
     distributions over all responses, with the reward's weight zero. The sampler is another policy, but for the policy
     gradient that has no ratio."""
     spec = distilled(teacher)
-    sampler, model = (
-        perturbed(student, 0.05 * (name != "reward")),
-        student.frozen_copy().model.requires_grad_(True),
-    )
+    sampler = perturbed(student, 0.05 * (name != "reward"))
+    model = student.frozen_copy().model.requires_grad_(True)
     policy, batch = Policy(model, student.tokenizer), every_response(len(student.tokenizer))
     reference = Reference(spec.algorithm, teacher_of(spec, student.tokenizer, home, quiet))
     ref = reference.log_probs(batch, 1.0, LIMITS)
@@ -161,9 +159,7 @@ def test_a_killed_distillation_goes_on_to_the_same_bits_and_refuses_another_teac
     ("kl", "chunked"),
     [({"divergence": "rkl"}, False), ({"divergence": "fkl", "top_k": 3}, True), ({"mix": 0.2}, True)],
 )
-def test_the_gradient_of_whole_distributions_is_that_of_both_models_logits(
-    home, teacher, monkeypatch, kl, chunked
-):
+def test_the_gradient_of_whole_distributions_is_that_of_all_logits(home, teacher, monkeypatch, kl, chunked):
     """A step's gradient, against autograd through all logits of both models, each response by itself."""
     kl = {"type": "distribution", "divergence": "jsd"} | kl
     changes = {"training": {"prompts_per_step": 4, "mini_batch_prompts": 4}}

@@ -143,14 +143,6 @@ def test_a_truncated_rollout_is_on_policy_too(home, dynamic):
     assert rows[1]["ratio_max"] == pytest.approx(1, abs=1e-4)
 
 
-def test_sampling_from_all_tokens_is_what_it_was(home):
-    """The defaults, and options that leave everything, give the same bits."""
-    whole, rows, _ = trained(home)
-    other, same, _ = trained(home, rollout={"top_k": 10**6, "top_p": 1.0, "min_p": 0.0})
-    assert [row["reward"] for row in rows] == [row["reward"] for row in same]
-    assert (whole - other).abs().max() < 2e-4
-
-
 @pytest.mark.parametrize(("mode", "lean"), [("token-mean", True), ("seq-mean-token-mean", False)])
 def test_the_entropy_bonus_has_the_exact_gradient(home, mode, lean):
     """Of the entropies of softmax distributions under autograd, averaged as the loss; and it is one over micro-batches."""
@@ -329,11 +321,6 @@ def test_a_kl_in_the_reward_changes_training(home):
     assert not ends[0].equal(ends[1])
 
 
-def test_warm_up_is_linear_in_optimizer_steps(home):
-    rows = trained(home, training={"optimizer": {"learning_rate": 1e-3, "warmup_steps": 8}})[1]
-    assert [r["learning_rate"] for r in rows] == pytest.approx([2e-3 / 8, 4e-3 / 8])
-
-
 def test_clipping_bounds_the_gradient_and_reports_it_before():
     parameter = torch.nn.Linear(3, 1, bias=False)
     optimizer = Optimizer(parameter, make_spec().training.optimizer)
@@ -356,8 +343,6 @@ def test_schedule_free_samples_from_the_average(home):
     assert not weights(trainer).equal(averaged)  # gradients are taken elsewhere
     trainer.optimizer.rollout_mode()
     assert torch.allclose(weights(trainer), averaged, atol=1e-6)
-    first, again = (trained(home, training={"optimizer": schedule})[0] for _ in range(2))
-    assert first.equal(again)
 
 
 def with_log_prob(policy, changed):
@@ -477,10 +462,13 @@ def test_schedules_are_transformers_after_a_warm_up_that_reaches_the_rate(schedu
 
 
 def test_a_rate_falls_over_the_whole_run(home):
-    trainer = make(home, training={"optimizer": {"schedule": "linear", "learning_rate": 1e-3}})
+    """After its warm-up, by optimizer steps: two a rollout."""
+    trainer = make(
+        home, training={"optimizer": {"schedule": "linear", "learning_rate": 1e-3, "warmup_steps": 3}}
+    )
     trainer.optimizer.total = trainer.spec.training.optimizer_steps
     rates = [trainer.step(step)["learning_rate"] for step in (1, 2, 3)]
-    assert rates == pytest.approx([1e-3 * (6 - k) / 6 for k in (1, 3, 5)])
+    assert rates == pytest.approx([1e-3 * share for share in (2 / 3, 1, 1 / 3)])
 
 
 class NoFloat64(TorchDispatchMode):
@@ -494,9 +482,10 @@ class NoFloat64(TorchDispatchMode):
         return found
 
 
-@pytest.mark.parametrize(
-    "algorithm", ["dapo", "reinforce-pp", {"name": "rpg-rkl", "reference": {"type": "every_k"}}]
-)
+RENEWED = {"name": "rpg-rkl", "reference": {"type": "every_k"}}
+
+
+@pytest.mark.parametrize("algorithm", ["dapo", "reinforce-pp", RENEWED])
 def test_a_training_step_computes_nothing_in_float64(home, monkeypatch, algorithm):
     """Where advantages are told to do without, which is what they do on the GPU of a Mac."""
     options = {"training": {"entropy_coeff": 0.01}, "rollout": {"top_p": 0.9, "top_k": 5, "min_p": 0.01}}

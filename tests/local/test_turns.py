@@ -15,6 +15,12 @@ GAME = Path(__file__).parents[2] / "configs/environments/guessing.yaml"
 quiet = lambda line: None  # noqa: E731
 
 
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """Both begin with the same warm start."""
+    return tmp_path_factory.mktemp("home")
+
+
 def run(home, name, **overrides):
     spec = load_run(GAME, overrides)
     folder = make_run(home, name, spec)
@@ -23,11 +29,11 @@ def run(home, name, **overrides):
 
 
 @pytest.mark.slow
-def test_killed_within_a_conversation_it_goes_on_to_the_same_bits(tmp_path, monkeypatch):
+def test_killed_within_a_conversation_it_goes_on_to_the_same_bits(home, monkeypatch):
     """Our process, after the first answers of a step's conversations; and the environments' process, between any two."""
     short = {"training.steps": 3, "evaluation.every": 3}
-    whole, parts, torn = (run(tmp_path, name, **short) for name in ("whole", "parts", "torn"))
-    train(whole, tmp_path, quiet)
+    whole, parts, torn = (run(home, name, **short) for name in ("whole", "parts", "torn"))
+    train(whole, home, quiet)
     asked, call = 0, Environments.call
 
     def killed(self, row, text):
@@ -39,7 +45,7 @@ def test_killed_within_a_conversation_it_goes_on_to_the_same_bits(tmp_path, monk
 
     monkeypatch.setattr(Environments, "call", killed)
     with pytest.raises(Killed):
-        train(parts, tmp_path, quiet)
+        train(parts, home, quiet)
     assert [row["step"] for row in numbers(parts)] == [1]
 
     def restarted(self, row, text):
@@ -48,9 +54,9 @@ def test_killed_within_a_conversation_it_goes_on_to_the_same_bits(tmp_path, monk
         return call(self, row, text)
 
     monkeypatch.setattr(Environments, "call", restarted)
-    train(torn, tmp_path, quiet)
+    train(torn, home, quiet)
     monkeypatch.setattr(Environments, "call", call)
-    train(parts, tmp_path, quiet)
+    train(parts, home, quiet)
     rows = numbers(whole)
     assert len(rows) == 3 and numbers(parts) == rows and numbers(torn) == rows
     assert all(row["tool_calls"] > 1 and row["environment_tokens"] > 0.5 for row in rows)
@@ -59,9 +65,9 @@ def test_killed_within_a_conversation_it_goes_on_to_the_same_bits(tmp_path, monk
 
 
 @pytest.mark.long
-def test_the_game_of_two_turns_is_learnt(tmp_path):
+def test_the_game_of_two_turns_is_learnt(home):
     """Without the answer to the first guess nobody wins more than one game in three."""
-    folder = run(tmp_path, "game", **{"evaluation.every": 80})
-    train(folder, tmp_path, quiet)
+    folder = run(home, "game", **{"evaluation.every": 80})
+    train(folder, home, quiet)
     won = [row["accuracy"] for row in numbers(folder)]
     assert sum(won[:5]) / 5 < 0.4 and sum(won[-10:]) / 10 > 0.5

@@ -209,6 +209,13 @@ def test_probabilities_and_wrong_signs_are_named(which, wrong, likely):
         run("rpg-urkl", data | {which: wrong(data[which])})
 
 
+def test_one_wrong_sign_among_others_is_named():
+    data = tensors()
+    data["old_log_prob"][1, 2] = 0.5
+    with pytest.warns(UserWarning, match=r"old_log_prob\[1, 2\] is 0.5, .*; 1 unmasked .*is a sign wrong"):
+        run("rpg-urkl", data)
+
+
 @pytest.mark.filterwarnings("error")
 def test_no_warning_of_log_probabilities_nor_of_what_is_masked():
     data = tensors()

@@ -1,15 +1,14 @@
 """The paper's experiments as files: each expands, stands for the rows it says, and costs what the page says."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 import rpg
+from rpg.cli import load
 from rpg.config.load import load_raw_run
 from rpg.config.sweep_spec import load_sweep
 from rpg.paper import published
@@ -168,23 +167,17 @@ def test_the_page_says_what_the_estimate_says():
         ]  # fmt: skip
 
 
-def test_show_tells_the_cost_before_the_data_is_here(tmp_path):
-    environment = {k: v for k, v in os.environ.items() if k != "RPG_DATA"} | {
-        "COLUMNS": "150",
-        "HF_HUB_OFFLINE": "1",
-    }
-    shown = subprocess.run(
-        [sys.executable, "-m", "rpg", "show", "configs/paper/table6.yaml", "--home", str(tmp_path)],
-        capture_output=True, text=True, check=True, cwd=ROOT, env=environment,
-    )  # fmt: skip
+def test_show_tells_the_cost_before_the_data_is_here(tmp_path, monkeypatch):
+    monkeypatch.delenv("RPG_DATA", raising=False)
+    monkeypatch.setenv("COLUMNS", "150")
+    show = ["show", str(ROOT / "configs/paper/table6.yaml"), "--home", str(tmp_path)]
+    shown = CliRunner().invoke(load(), show)
+    assert shown.exit_code == 0, shown.output
     [spec, *_] = [run.spec for run in expand(ROOT / "configs/paper/table6.yaml").runs]
     assert f"{estimate(spec).gpu_hours:,.0f}" in shown.stdout and "not measured" in shown.stdout
     assert shown.stderr.count("the data are not here") == 1
-    wrong = [*shown.args, "--set", "task.train=dapo-math-17k"]
-    refused = subprocess.run(wrong, capture_output=True, text=True, cwd=ROOT, env=environment)
-    assert refused.returncode == 2 and "did you mean 'dapo-math-17k-en'" in refused.stderr, (
-        "a mistake is no absence"
-    )
+    refused = CliRunner().invoke(load(), [*show, "--set", "task.train=dapo-math-17k"])
+    assert "did you mean 'dapo-math-17k-en'" in str(refused.exception), "a mistake is no absence"
 
 
 def test_the_estimate_moves_the_right_way():

@@ -15,9 +15,8 @@ def test_a_family_shares_its_colour_and_no_two_variants_look_the_same():
     looks = theme.line_styles(labels)
     assert len({(colour, tuple(dash)) for colour, dash in looks.values()}) == len(labels)
     full = {label: colour for label, (colour, _) in looks.items() if colour in theme.COLOURS}
-    assert {theme.family(label): colour for label, colour in full.items()} == dict(
-        zip(("GRPO", "RPG-URKL", "DAPO"), theme.COLOURS, strict=False)
-    )
+    of_families = {theme.family(label): colour for label, colour in full.items()}
+    assert of_families == dict(zip(("GRPO", "RPG-URKL", "DAPO"), theme.COLOURS, strict=False))
     assert theme.family("night · RPG-UFKL, clip low 0.1, steps 3") == "RPG-UFKL"
     many = [f"algorithm {i}" for i in range(40)]
     assert len({(colour, tuple(dash)) for colour, dash in theme.line_styles(many).values()}) == 40

@@ -79,10 +79,8 @@ def test_a_healthy_run_that_looks_ill_at_first_sight_says_nothing(changes):
 def test_a_collapse_on_the_way_to_half_the_problems_is_one():
     [finding] = diagnostics.of_training(steps(entropy=0.01, accuracy=0.5))
     assert finding.rule == "entropy collapsed"
-    without = diagnostics.of_training(
-        steps(entropy=0.01, accuracy=None, reward=lambda step: -0.3 - 0.01 * step)
-    )
-    assert [finding.rule for finding in without] == ["entropy collapsed"]
+    falling = steps(entropy=0.01, accuracy=None, reward=lambda step: -0.3 - 0.01 * step)
+    assert [finding.rule for finding in diagnostics.of_training(falling)] == ["entropy collapsed"]
 
 
 def test_problems_that_teach_nothing_from_the_start_on_are_too_easy():

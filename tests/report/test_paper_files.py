@@ -34,6 +34,5 @@ def test_figures_are_vectors_tables_give_no_advice_and_the_appendix_names_every_
     with connect(layout) as db:
         for name in queries.manifests(db, "demo"):
             assert str(queries.run(db, "demo", name)["run_id"])[:16] in text
-    assert (
-        text.count(r"\begin{longtable}") == text.count(r"\end{longtable}") == 3 and "Seeds: 0, 1, 2" in text
-    )
+    assert text.count(r"\begin{longtable}") == text.count(r"\end{longtable}") == 3
+    assert "Seeds: 0, 1, 2" in text

@@ -38,9 +38,8 @@ def test_the_reference_is_the_one_that_the_run_measured_against(tmp_path):
     layout = Layout.at(tmp_path)
     build(layout)
     with closing(connect(layout)) as db:
-        assert {
-            variant: words for (_, variant), words in queries.references(db, ["sweep"]).items()
-        } == ALGORITHMS
+        found = queries.references(db, ["sweep"])
+        assert found == {("sweep", variant): words for variant, words in ALGORITHMS.items()}
         same = """SELECT DISTINCT run FROM metrics GROUP BY run
                   HAVING bool_and(kl_ref_to_policy = kl_old_to_policy AND kl_policy_to_ref = kl_policy_to_old)"""
         old = {name for name, words in ALGORITHMS.items() if words == "the old policy"}

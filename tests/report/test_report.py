@@ -53,9 +53,8 @@ def test_nothing_evaluated_yet(layout):
 
 def test_nothing_at_all_yet(tmp_path):
     layout = Layout.at(tmp_path)
-    layout.write_sweep(
-        {"name": "demo", "source": "", "baseline": "grpo", "created": 1.0, "runs": ["grpo-seed0"]}
-    )
+    record = {"name": "demo", "source": "", "baseline": "grpo", "created": 1.0}
+    layout.write_sweep(record | {"runs": ["grpo-seed0"]})
     assert "not started: grpo-seed0" in shown(layout)
     assert "report.png" not in {path.name for path in write_report(layout, "demo")}
 
@@ -105,10 +104,8 @@ def test_a_figure_says_which_differences_are_real():
     def said(*verdicts):
         rows = [("mean", "GRPO", 0.0, "")] + [("mean", name, by, verdict) for name, by, verdict in verdicts]
         table = pandas.DataFrame(rows, columns=["benchmark", "label", "difference", "verdict"])
-        names = {"grpo": "GRPO"}
-        return " ".join(
-            tables.significant(Summary("demo", "grpo", ["a", "b"], ["grpo"], names, table, [], []))
-        )
+        found = Summary("demo", "grpo", ["a", "b"], ["grpo"], {"grpo": "GRPO"}, table, [], [])
+        return " ".join(tables.significant(found))
 
     assert said() == ""
     assert said(("X", 0.1, "within noise")).endswith("no difference is significant.")
@@ -193,9 +190,8 @@ def test_accuracy_curves_carry_the_intervals_of_the_table(layout):
     with connect(layout) as db:
         curves = score_curves(db, [queries.Series("demo", "rpg-urkl")], ["mean", "easy"])
     last = curves[(curves["name"] == "mean") & (curves["step"] == 8)].iloc[0]
-    assert (last["mean"], last["low"], last["high"]) == pytest.approx(
-        (found["last"], found["low"], found["high"])
-    )
+    expected = found["last"], found["low"], found["high"]
+    assert (last["mean"], last["low"], last["high"]) == pytest.approx(expected)
 
 
 def test_a_point_without_common_problems_keeps_the_interval_over_seeds(layout):

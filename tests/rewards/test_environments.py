@@ -123,9 +123,8 @@ def test_a_tool_that_misbehaves_costs_one_reply_and_nobody_else_notices(made):
             assert environments.begin(row, {"start": 10 * row}, f"key {row}") == "Count!"
         for number, (text, words) in enumerate(FAILURES.values(), 1):
             reply = environments.call(0, text)
-            assert (
-                reply.failed and words in reply.text and len(reply.text) < 300 and "\n" not in reply.text
-            ), reply
+            assert reply.failed and words in reply.text, reply
+            assert len(reply.text) < 300 and "\n" not in reply.text, reply
             assert environments.call(1, call("add", amount=1)) == (str(10 + number), False)
         assert environments.call(0, call("later")) == ("later", False)
         assert (environments.reward(0), environments.reward(1)) == (0.0, 10.0 + len(FAILURES))
@@ -153,16 +152,12 @@ def test_the_network_is_there_for_a_task_that_allows_it(made):
 
 
 def test_a_class_that_cannot_be_used_ends_the_run_with_a_sentence(made):
-    with (
-        made("Broken") as environments,
-        pytest.raises(EnvironmentFault, match="counting:Broken: reset: KeyError"),
+    for how, words in (
+        ({"name": "Broken"}, "counting:Broken: reset: KeyError"),
+        ({"call": "text"}, "text needs one tool with one param"),
     ):
-        environments.begin(0, {}, "key")
-    with (
-        made(call="text") as environments,
-        pytest.raises(EnvironmentFault, match="text needs one tool with one param"),
-    ):
-        environments.begin(0, {}, "key")
+        with made(**how) as environments, pytest.raises(EnvironmentFault, match=words):
+            environments.begin(0, {}, "key")
 
 
 def test_tools_and_their_schemas_are_those_of_trl(made):

@@ -104,9 +104,8 @@ def pooled_by_loops(means, noise, level):
     first = np.array([[kernel(2.5, t, k) for _, k in usual] for t in range(20)])
     prior = [scale * math.exp(grid[k]) / (scale * math.exp(grid[k]) + np.mean(noise)) for _, k in usual]
     for step in range(4):
-        log = np.array(
-            [[-0.5 * (freedom[v] * math.log(x) + squares[v] / x) for x in total[v]] for v in every]
-        )
+        log = [[-0.5 * (freedom[v] * math.log(x) + squares[v] / x) for x in total[v]] for v in every]
+        log = np.array(log)
         likelihood = np.exp(log - log.max(1, keepdims=True))
         evidence = [likelihood[v] @ (others if v else first) for v in every]
         common = np.prod(evidence, axis=0) * np.array(prior) ** 0.2
@@ -217,9 +216,8 @@ def test_a_variant_that_is_always_wrong_says_nothing_about_the_others():
 
 
 def test_holm_by_hand():
-    assert stats.holm([0.01, 0.04, math.nan, 0.03]) == pytest.approx(
-        [0.03, 0.06, math.nan, 0.06], nan_ok=True
-    )
+    corrected = stats.holm([0.01, 0.04, math.nan, 0.03])
+    assert corrected == pytest.approx([0.03, 0.06, math.nan, 0.06], nan_ok=True)
     assert stats.holm([[0.6, 0.9], [0.01, 0.02]]).tolist() == [[1, 1], [0.02, 0.02]]
     assert stats.holm([]).tolist() == []
 
@@ -265,11 +263,8 @@ def test_the_documented_error_rates_are_those_of_the_cells():
     """By kind, with what is said of the worst of them, on one page; every cell on the other."""
     docs = Path(error_rates.__file__).parents[1] / "docs"
     cells, summary = ((docs / name).read_text("utf-8") for name in ("error-rates.md", "statistics.md"))
-    rows = [
-        [cell.strip() for cell in line[1:-2].split("|")]
-        for line in cells.splitlines()
-        if re.match(r"\| .*\d \|", line)
-    ]
+    lines = [line for line in cells.splitlines() if re.match(r"\| .*\d \|", line)]
+    rows = [[cell.strip() for cell in line[1:-2].split("|")] for line in lines]
     assert [row[:6] for row in rows] == [cell.title for cell in error_rates.grid()]
     for row in error_rates.by_kind(rows).itertuples(index=False):
         assert f"| {' | '.join(row)} |" in summary

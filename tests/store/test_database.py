@@ -74,12 +74,10 @@ def test_metrics_are_those_that_the_run_folder_reads(layout):
         for step in steps:
             numbers = {"reward": attempt + step / 8, "loss": math.nan, "x": math.inf}
             append_metrics(run, attempt, {"step": step, **numbers})
-    garbage = (
-        b'\xff\xfe\n[1]\nnull\n{"reward": 1}\n{"step": "7"}\n{"step": -1}\n{"step": 1.5}\n{"step": true}\n'
-    )
-    garbage += (
-        b'{"step": 99999999999999999999}\n{"step": 8} {"step": 9}\n\n  \n{"step": 3, "reward": "high"}\n{"st'
-    )
+    no_steps = ('"7"', "-1", "1.5", "true", "99999999999999999999", '8} {"step": 9')
+    garbage = b'\xff\xfe\n[1]\nnull\n{"reward": 1}\n'
+    garbage += "".join(f'{{"step": {step}}}\n' for step in no_steps).encode()
+    garbage += b'\n  \n{"step": 3, "reward": "high"}\n{"st'
     with open(run.metrics_path(2), "ab") as handle:
         handle.write(garbage)
     expected, warnings = run.read_metrics()
@@ -168,10 +166,8 @@ def test_last_best_and_mean_by_hand(layout):
 
 def test_mean_only_where_all_benchmarks_are_evaluated(layout):
     layout.run("demo", "grpo-seed0").eval_path("hard", 6).unlink()
-    found = query(
-        layout, "SELECT step FROM scores WHERE run = 'grpo-seed0' AND benchmark = 'mean' ORDER BY step"
-    )
-    assert found == [(0,), (3,)]
+    steps = "SELECT step FROM scores WHERE run = 'grpo-seed0' AND benchmark = 'mean' ORDER BY step"
+    assert query(layout, steps) == [(0,), (3,)]
 
 
 def test_paired_uses_the_last_step_that_both_have(layout):
@@ -225,9 +221,8 @@ def test_states_and_promised_runs(layout):
     layout.write_sweep(layout.read_sweep("demo") | {"runs": ["grpo-seed0", "grpo-seed1", "not begun"]})
     failed = layout.run("demo", "grpo-seed1")
     write_failed(failed, "ValueError: the loss is nan", step=3)
-    found = query(
-        layout, "SELECT run, superseded, variant, state, error, step, steps, attempts FROM runs ORDER BY run"
-    )
+    columns = "run, superseded, variant, state, error, step, steps, attempts"
+    found = query(layout, f"SELECT {columns} FROM runs ORDER BY run")
     old, why = "rpg-urkl [not in the newest file]", "not in the newest file"
     assert found == [
         ("grpo-seed0", None, "grpo", "done", None, 6, 6, 1),
@@ -257,9 +252,8 @@ def test_what_is_corrupt_is_a_warning_and_the_rest_is_there(layout):
         ("broken", None): "broken/sweep.json", ("demo", "grpo-seed0"): "manifest.json",
         ("demo", "grpo-seed1"): "step-000003.parquet", ("demo", "rpg-urkl-seed0"): "metrics-2.jsonl",
     }  # fmt: skip
-    found = {
-        (sweep, run): line for sweep, run, line in query(layout, "SELECT sweep, run, message FROM warnings")
-    }
+    warnings = query(layout, "SELECT sweep, run, message FROM warnings")
+    found = {(sweep, run): line for sweep, run, line in warnings}
     assert found.keys() == files.keys()
     assert all(files[place] in line and "\n" not in line for place, line in found.items())
     assert query(layout, "SELECT count(*) FROM evals") == [(4 * 2 * 3 - 1,)]
@@ -294,9 +288,8 @@ def test_names_are_names_whatever_they_contain(tmp_path):
     assert found == [(1.5, HOSTILE, HOSTILE)]
     assert query(layout, "SELECT DISTINCT benchmark FROM samples") == [(name,)]
     assert query(layout, "SELECT value FROM curves WHERE metric = ?", HOSTILE) == [(0.5,)]
-    assert query(layout, "SELECT message FROM warnings") == [
-        ("metric 'reward' left out: it differs from 'Reward' only in case",)
-    ]
+    [warning] = query(layout, "SELECT message FROM warnings")
+    assert warning == ("metric 'reward' left out: it differs from 'Reward' only in case",)
 
 
 def test_a_reader_keeps_its_version_while_others_build_and_prune(layout):

@@ -29,9 +29,8 @@ def call(*arguments):
 @pytest.mark.parametrize(("kind", "read"), [("parquet", pandas.read_parquet), ("csv", pandas.read_csv)])
 def test_every_table_and_view_is_a_file(home, tmp_path, kind, read):
     assert call("export", tmp_path / "out", "--format", kind, "--home", home).exit_code == 0
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        f"{name}.{kind}" for name in (*TABLES, *VIEWS)
-    }
+    written = {path.name for path in (tmp_path / "out").iterdir()}
+    assert written == {f"{name}.{kind}" for name in (*TABLES, *VIEWS)}
     with connect(Layout.at(home)) as db:
         for name in (*TABLES, *VIEWS):
             [count] = db.execute(f"SELECT count(*) FROM {name}").fetchone()

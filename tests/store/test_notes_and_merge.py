@@ -32,9 +32,8 @@ def test_tags_and_notes_are_in_the_database_and_change_no_run(layout):
     assert change_tags(place(layout, "quickstart"), [], ["final"]) == ["paper"]
     build(layout)
     with connect(layout) as db:
-        assert queries.notes_and_tags(db).to_dict("records") == [
-            {"sweep": "quickstart", "tags": "paper", "notes": "the first\nodd curve"}
-        ]
+        [found] = queries.notes_and_tags(db).to_dict("records")
+    assert found == {"sweep": "quickstart", "tags": "paper", "notes": "the first\nodd curve"}
     assert [note["text"] for note in notes_and_tags(place(layout, "quickstart"))["notes"]] == ["the first"]
     with pytest.raises(StoreError, match=r"no such sweep .*; did you mean 'quickstart'"):
         place(layout, "quickstar")
@@ -109,9 +108,8 @@ def test_what_contradicts_is_named_and_ours_stays(layout, tmp_path):
     before = layout.run("quickstart", names[0]).metrics_path(1).read_bytes()
     merged = merge(layout, other)
     (why,) = merged.left.values()
-    assert list(merged.left) == [f"quickstart/{names[0]}"] and why.startswith(
-        f"step {rows[2]['step']}: reward is "
-    )
+    assert list(merged.left) == [f"quickstart/{names[0]}"]
+    assert why.startswith(f"step {rows[2]['step']}: reward is ")
     assert layout.run("quickstart", names[0]).metrics_path(1).read_bytes() == before
     with pytest.raises(StoreError, match="is the data folder itself"):
         merge(layout, layout)

@@ -46,9 +46,8 @@ def test_another_line_in_a_loss_is_said_with_runs_and_file_whatever_the_commit()
 
 def test_a_run_that_was_resumed_after_an_upgrade_belongs_to_both():
     [line] = differences({"one": [record()], "two": [record(), record(loss="2")]})
-    assert (
-        f"{record(loss='2')['code']} (commit aaaaaaaaaa): two;" in line and ": one, two; rpg/losses" in line
-    )
+    assert f"{record(loss='2')['code']} (commit aaaaaaaaaa): two;" in line
+    assert ": one, two; rpg/losses" in line
 
 
 def test_another_commit_with_the_same_code_is_said_to_be_that():
@@ -128,9 +127,8 @@ def test_a_record_that_cannot_be_read_is_a_warning(tmp_path):
 
 def test_what_a_process_has_imported_is_ours_and_nobodys_packages():
     found = here.loaded()
-    assert {"rpg/provenance.py", "rpg/store/run_provenance.py", "tests/store/test_provenance.py"} <= set(
-        found
-    )
+    ours = {"rpg/provenance.py", "rpg/store/run_provenance.py", "tests/store/test_provenance.py"}
+    assert ours <= set(found)
     assert not any("site-packages" in name or "lib/python" in name for name in found)
     assert here.changed(found) == []
     assert not any(name.startswith(("flows/", "rpg/report/", "rpg/evaluation/")) for name in found)

@@ -65,9 +65,7 @@ def test_a_name_cannot_leave_the_data_folder(layout, name):
 
 
 def test_sweep_and_its_runs_that_nobody_has_begun(layout):
-    layout.write_sweep(
-        {"name": "s", "source": "name: s", "baseline": None, "created": 1.0, "runs": ["b", "a"]}
-    )
+    layout.write_sweep({"name": "s", "source": "", "baseline": None, "created": 1.0, "runs": ["b", "a"]})
     write_manifest(layout.run("s", "c"), manifest())
     assert layout.sweeps() == ["s"]
     assert [run.name for run in layout.run_folders("s")] == ["a", "b", "c"]
@@ -121,9 +119,8 @@ def test_metrics_of_the_highest_attempt_win_step_by_step(run):
 
 def test_corrupt_lines_are_counted_and_left_out(run):
     append_metrics(run, 1, {"step": 1, "reward": 0.5})
-    garbage = (
-        b'{"step": 2, "rew\n\xff\xfe\n[1]\n{"reward": 1}\n{"step": "x"}\n{"step": true}\n\n{"step": 3}\n{"st'
-    )
+    garbage = b'{"step": 2, "rew\n\xff\xfe\n[1]\n{"reward": 1}\n{"step": "x"}\n{"step": true}\n'
+    garbage += b'\n{"step": 3}\n{"st'
     with open(run.metrics_path(1), "ab") as handle:
         handle.write(garbage)
     append_metrics(run, 1, {"step": 4, "reward": 0.75})  # after the torn '{"st'
@@ -267,9 +264,8 @@ def test_a_lease_lives_as_long_as_its_process(run):
         intruder = "from rpg.store import Layout, StoreError\nfrom rpg.store.run_writer import claim_run\nimport sys\n"
         intruder += "try: claim_run(Layout.at(sys.argv[1]).run('sweep', 'grpo-s0'))\n"
         intruder += "except StoreError as error: print(error); sys.exit(3)"
-        result = subprocess.run(
-            [sys.executable, "-c", intruder, str(run.path.parents[2])], capture_output=True, text=True
-        )
+        command = [sys.executable, "-c", intruder, str(run.path.parents[2])]
+        result = subprocess.run(command, capture_output=True, text=True)
         assert result.returncode == 3, result.stderr
         assert f"in use by process {child.pid}" in result.stdout
     finally:

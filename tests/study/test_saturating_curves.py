@@ -21,9 +21,9 @@ def test_a_curve_without_noise_is_recovered(name):
     assert fit.asymptote.value == pytest.approx(planted.asymptote, abs=1e-4)
     assert fit.midpoint.value == pytest.approx(planted.midpoint * BUDGET, rel=1e-3)
     assert fit.slope.value == pytest.approx(planted.slope, rel=1e-3)
-    assert fit.at([0.0, FAR * BUDGET])[0] == pytest.approx(
-        saturating_curves.curve(planted.parameters(), np.array([0.0, FAR * BUDGET])), abs=1e-4
-    )
+    ends = np.array([0.0, FAR * BUDGET])
+    expected = saturating_curves.curve(planted.parameters(), ends)
+    assert fit.at(ends)[0] == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize("seeds", [3, 5])

@@ -86,10 +86,8 @@ def test_a_reader_is_told_where_a_search_ends_at_its_edge_and_what_is_equal():
     assert list(remarks("one", space, [inside])) == []
     at_end = [*inside, of(5, 0.9, rate=9.5e-3)]
     [edge] = remarks("one", space, [inside, at_end])
-    assert (
-        f"one: the best {RATE} is the largest you allowed in 1 of 2 searches (0.0001 to 0.01): a wider"
-        in edge
-    )
+    where = "the largest you allowed in 1 of 2 searches (0.0001 to 0.01): a wider space"
+    assert f"one: the best {RATE} is {where}" in edge
     [short] = remarks("one", space, [inside[:2]])
     assert "one: a search with 2 finished trials for 1 field is short" in short
     [equal] = equal_settings({"one": ["a", "b"], "two": ["a", "b"], "three": ["c", "d"]})

@@ -38,9 +38,8 @@ def test_what_ships_is_asked_and_graded_by_the_recipe():
         assert one.source.hub and one.source.files
         assert one.samples_per_problem == (4 if name in LARGE else 32)
         assert name in UNSEEN or (one.problems and one.digest)
-        assert name == "aime26" or re.fullmatch(r"[0-9a-f]{40}", one.source.revision), (
-            "a branch may change from one day to the next"
-        )
+        pinned = re.fullmatch(r"[0-9a-f]{40}", one.source.revision or "")
+        assert pinned or name == "aime26", "a branch may change from one day to the next"
 
 
 @pytest.mark.parametrize("tier", ["easy", "medium", "hard"])
@@ -59,9 +58,7 @@ def test_a_chain_of_ones_own(tmp_path):
     path.write_text("source: {chain: {tiers: {long: 9}, benchmark_problems: 5}}\n")
     assert len(load_benchmark(benchmark(path)).problems) == 5
     path = path.rename(tmp_path / "other.yaml")
-    with pytest.raises(
-        DataError, match=r"other: source\.chain makes chain-long; one of these has to be its name"
-    ):
+    with pytest.raises(DataError, match=r"other: source\.chain makes chain-long; one of these has"):
         load_benchmark(benchmark(path))
 
 
@@ -218,11 +215,8 @@ def test_without_file_and_hub_the_way_out_is_said(tmp_path, monkeypatch):
     with pytest.raises(DataError) as error:
         load_benchmark(benchmark("aime24"), folder=tmp_path)
     message = str(error.value)
-    assert all(
-        part in message
-        for part in ("the hub cannot be reached", "network, or put", "aime-2024.parquet", "RPG_DATA")
-    )
-    assert "\n" not in message
+    for part in ("the hub cannot be reached", "network, or put", "aime-2024.parquet", "RPG_DATA"):
+        assert part in message and "\n" not in message
 
 
 # ----------------------------------------------------------------------------------------------------- leaks
@@ -266,26 +260,17 @@ def test_similarity_is_that_of_all_pairs():
 
 @needs_data
 def test_mathematics_as_a_task(tmp_path):
-    amc = load_benchmark(benchmark("amc23"), folder=DATA).problems
-    rows = [
-        {"problem": f"What is {i} plus {i * 7}? State the sum of the two numbers.", "answer": str(8 * i)}
-        for i in range(5)
-    ]
-    rows += [{"problem": amc[0].text.replace(" the ", " a ", 1), "answer": amc[0].answer}]
+    amc = load_benchmark(benchmark("amc23"), folder=DATA).problems[0]
+    rows = [{"problem": f"What is {i} plus {i * 7}?", "answer": str(8 * i)} for i in range(5)]
+    rows += [{"problem": amc.text.replace(" the ", " a ", 1), "answer": amc.answer}]
     train = tmp_path / "train.jsonl"
-    train.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    train.write_bytes(json_lines(rows))
     spec = RunSpec(task=MathTask(type="math", train=str(train), benchmarks=("amc23",), data=DATA))
-    splits = load_problems(spec.task)
+    splits, prepared = load_problems(spec.task), prepare_data(spec, tmp_path / "home")
     assert len(splits.train) == 5, "the problem that is nearly one of AMC's is left out"
-    [dropped] = splits.dropped
-    assert dropped.reason == "leaked" and amc[0].id in dropped.detail
-    prepared = prepare_data(spec, tmp_path / "home")
     assert read_problems(prepared.benchmarks["amc23"]) == splits.benchmarks["amc23"]
+    [note] = data_notes(prepared)
+    assert note == "1 training problems are also in a benchmark and were left out of training"
     assert prepared.digest == data_digest(spec)
-    train.write_text(train.read_text().replace("sum of the two", "total of both"))
-    assert data_digest(spec) != prepared.digest, (
-        "a changed file is noticed by a process that has read it before"
-    )
-    assert data_notes(prepared) == [
-        "1 training problems are also in a benchmark and were left out of training"
-    ]
+    train.write_text(train.read_text().replace("plus", "and"))
+    assert data_digest(spec) != prepared.digest, "a process that has read the file before sees the change"

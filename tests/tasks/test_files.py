@@ -103,9 +103,8 @@ def test_repeats_overlaps_and_two_answers_are_left_out_and_listed(tmp_path):
 
 
 def test_strict_refuses_what_would_be_left_out(tmp_path):
-    with pytest.raises(
-        DataError, match=r"(?s)4 problems that task.strict refuses:.*line 3.*two answers.*held-00001"
-    ):
+    refused = r"(?s)4 problems that task.strict refuses:.*line 3.*two answers.*held-00001"
+    with pytest.raises(DataError, match=refused):
         load_problems(task(tmp_path, ORDINARY, strict=True))
     assert load_problems(task(tmp_path, strict=True)).train == load_problems(task(tmp_path)).train
 

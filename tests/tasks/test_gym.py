@@ -56,9 +56,7 @@ def test_no_problem_stands_twice_across_splits_and_levels_and_few_different_ones
     )
     split = [[row["text"] for row in rows] for rows in gym_generator.problems(overlapping).values()]
     assert sum(map(len, split)) == len({text for part in split for text in part}) == 100
-    with pytest.raises(
-        DataError, match=r"task.datasets.0: chain_sum with these settings gave \d+ new problems in"
-    ):
+    with pytest.raises(DataError, match=r"task.datasets.0: chain_sum with these settings gave \d+ new"):
         load_problems(overlapping.model_copy(update={"train_problems": 400}))
 
 
@@ -83,12 +81,9 @@ def test_the_identity_changes_with_the_package_and_the_settings_and_with_nothing
 
     first = digest()
     assert first == digest() == data_digest(resolve({"task": MIXED, "seed": 3}, "x"))
-    assert (
-        first
-        != digest(datasets=[{"name": "chain_sum"}])
-        != digest(datasets=[{"name": "chain_sum", "weight": 2}])
-    )
-    assert first != digest(data_seed=1)
+    sums = {"name": "chain_sum"}
+    others = digest(datasets=[sums]), digest(datasets=[{**sums, "weight": 2}]), digest(data_seed=1)
+    assert len({first, *others}) == 4
     assert version("reasoning-gym") == "0.1.25", "the release that pyproject.toml and the documentation name"
     monkeypatch.setattr(gym_problems, "version", lambda name: "0.1.26")
     assert digest() != first
@@ -99,10 +94,8 @@ def test_what_a_problem_needs_to_be_made_again_stands_in_its_columns(splits):
         columns = problem.columns
         made = reasoning_gym.create_dataset(columns["dataset"], **columns["config"])[columns["index"]]
         assert made["question"] == problem.text and str(made["answer"] or "") == problem.answer
-        assert (
-            problem.prompt
-            == f'{problem.text}\nThe last line of your response should be "Answer:" and the answer.'
-        )
+        asked = 'The last line of your response should be "Answer:" and the answer.'
+        assert problem.prompt == f"{problem.text}\n{asked}"
 
 
 def test_demonstrations_leave_out_problems_without_an_answer_and_show_steps_where_there_are_any():

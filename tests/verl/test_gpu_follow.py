@@ -21,6 +21,8 @@ from tests.verl.test_launch_overrides import CHAIN, PATHS
 class Clock:
     """A job and its time: at each poll a second is over and `each(second)` happens."""
 
+    lost = False
+
     def __init__(self, each):
         self.now, self.each, self.stopped = 0.0, each, False
 

@@ -114,11 +114,8 @@ for ask in (lambda: task_runner.require_resources(config), lambda: ray.get(Worke
 def test_a_real_ray_that_is_too_small_is_refused_and_one_that_is_full_says_what_helps(tmp_path):
     """Two CPUs, and Ray's own guard of the memory, told that the machine is full at 1 %."""
     pytest.importorskip("verl")
-    full = {
-        "RAY_memory_usage_threshold": "0.01",
-        "RAY_memory_monitor_refresh_ms": "100",
-        "PYTHONPATH": str(ROOT),
-    }
+    full = {"RAY_memory_usage_threshold": "0.01", "RAY_memory_monitor_refresh_ms": "100"}
+    full["PYTHONPATH"] = str(ROOT)
     environment = os.environ | plan(load_run(CHAIN, {"backend.type": "verl"}), PATHS).environment | full
     with (tmp_path / "log.txt").open("wb") as log:
         subprocess.run([sys.executable, "-c", LITTLE], stdout=log, stderr=log, env=environment, timeout=HANG)

@@ -51,10 +51,8 @@ def sweep(home, prefect):
     written["base"] = str(SHIPPED.parent / written["base"])
     # tests/verl/test_inside_job.py compares a plain job on verl with the embedded trainer, number by number.
     written["axes"] |= {"algorithm": ["grpo"], "rollout.staleness": [1]}
-    written["exclude"] = [
-        {"backend": {**local}, "model.lora": {**lora}},
-        {"backend": {**verl}, "model.lora": None},
-    ]
+    others = (({**local}, {**lora}), ({**verl}, None))
+    written["exclude"] = [{"backend": backend, "model.lora": adapters} for backend, adapters in others]
     written["baseline"]["rollout.staleness"] = 1
     written["set"]["training"]["steps"] = written["set"]["evaluation"]["every"] = STEPS[-1]
     file = home / "verl-ci.yaml"

@@ -35,10 +35,9 @@ class Gathering(Generic[Request, Answer]):
         while self._waiting:
             await asyncio.sleep(_SECONDS)
             batch, self._waiting = self._waiting, []
+            requests = [request for request, _ in batch]
             try:
-                found = await loop.run_in_executor(
-                    self._thread, self._work, [request for request, _ in batch]
-                )
+                found = await loop.run_in_executor(self._thread, self._work, requests)
             except Exception as error:  # noqa: BLE001 (whatever it is, it is the answer to these requests)
                 for _, answer in batch:
                     answer.set_exception(error)

@@ -70,9 +70,7 @@ class Engine(Protocol):
         """Switch to this model: a Hugging Face folder or hub id. Raises ModelError, EngineError."""
 
     def complete(self, requests: Sequence[Request]) -> Iterator[list[tuple[int, Completion]]]:
-        """Lists of (index of the request, response), as responses are finished, in any order. Raises DataError: a prompt is
-        empty or too long.
-        """
+        """Lists of (request's index, response), as they are finished. Raises DataError: a prompt is empty or too long."""
 
     def close(self) -> None:
         """Free what the engine holds."""
