@@ -256,10 +256,10 @@ def test_a_run_that_the_cluster_cannot_end_fails_with_the_reason(folder, tmp_pat
     assert re.search(why, folder.read_failed()["error"])
 
 
-STEPS = 24
-# More runs than nodes, so that some are left for the node that replaces the lost one.
+STEPS = 48
+# Enough work, in more runs than nodes, that some is left when the node that replaces the lost one is up.
 EVALUATED = {"every": STEPS, "samples_per_problem": 2}
-RUN = merged(BASE, {"training": {"steps": STEPS, "checkpoint_every": 6}, "evaluation": EVALUATED})
+RUN = merged(BASE, {"training": {"steps": STEPS, "checkpoint_every": 12}, "evaluation": EVALUATED})
 AXES = {"algorithm": ["grpo", "rpg-urkl", "rpg-reinforce-urkl"], "seed": [0, 1]}
 SWEEP = {"name": "cluster", "description": "Six runs.", "run": RUN, "axes": AXES, "baseline": "grpo"}
 

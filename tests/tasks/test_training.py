@@ -3,6 +3,7 @@
 import json
 import random
 from pathlib import Path
+from unittest import mock
 
 import pyarrow
 import pyarrow.parquet
@@ -10,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rpg.cli import load
+from rpg.cli.app import console
 from rpg.config.errors import ConfigError
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import RECIPE_TEMPLATE
@@ -248,9 +250,8 @@ def test_near_duplicates_within_a_benchmark_are_known(name, pairs):
 
 def told(home, *arguments):
     """What `rpg data` prints."""
-    ended = CliRunner(env={"COLUMNS": "200"}).invoke(
-        load(), ["data", *map(str, arguments), "--home", str(home)]
-    )
+    with mock.patch.object(console, "width", 200):  # whatever it was when another test first imported it
+        ended = CliRunner().invoke(load(), ["data", *map(str, arguments), "--home", str(home)])
     assert ended.exit_code == 0, ended.output
     return ended.stdout
 
