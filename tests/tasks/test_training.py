@@ -3,7 +3,6 @@
 import json
 import random
 from pathlib import Path
-from unittest import mock
 
 import pyarrow
 import pyarrow.parquet
@@ -11,7 +10,6 @@ import pytest
 from typer.testing import CliRunner
 
 from rpg.cli import load
-from rpg.cli.app import console
 from rpg.config.errors import ConfigError
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import RECIPE_TEMPLATE
@@ -248,10 +246,15 @@ def test_near_duplicates_within_a_benchmark_are_known(name, pairs):
     assert len({frozenset(pair[:2]) for pair in found}) == pairs
 
 
+@pytest.fixture(autouse=True)
+def wide(monkeypatch):
+    """Whatever the width was when another test first imported the console."""
+    monkeypatch.setattr("rpg.cli.app.console.width", 200)
+
+
 def told(home, *arguments):
     """What `rpg data` prints."""
-    with mock.patch.object(console, "width", 200):  # whatever it was when another test first imported it
-        ended = CliRunner().invoke(load(), ["data", *map(str, arguments), "--home", str(home)])
+    ended = CliRunner().invoke(load(), ["data", *map(str, arguments), "--home", str(home)])
     assert ended.exit_code == 0, ended.output
     return ended.stdout
 
