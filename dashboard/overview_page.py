@@ -36,7 +36,7 @@ def page(view: View) -> None:
     sweeps = view.ask("sweeps")
     left, right = st.columns([4, 1], vertical_alignment="bottom")
     sweep = choose_sweep(view, left)
-    with right.popover(f"All {len(sweeps)} sweeps", width="stretch"):
+    with right.popover(f"All sweeps ({len(sweeps)})", width="stretch"):
         _all_sweeps(view, sweeps)
     summary = view.summary(sweep)
     show_element("answer", question=summary.question, answer=conclusion(summary))

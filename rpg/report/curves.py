@@ -54,12 +54,12 @@ def by_reference(data: pandas.DataFrame, references: Mapping[tuple[str, str], st
 
 
 def constant(data: pandas.DataFrame, panels: Sequence[str]) -> dict[str, float]:
-    """Panels in which every curve, of every seed, keeps one and the same value to five digits; and that value."""
+    """Panels in which every curve, of every seed, keeps one and the same value to four digits; and that value."""
     constants = {}
     for name in panels:
         part = data.loc[data["name"] == name, ["mean", "lowest", "highest"]].to_numpy(float)
         low, high = np.nanmin(part), np.nanmax(part)
-        if high - low <= 1e-5 * max(abs(high), abs(low)) or max(abs(low), abs(high)) < 1e-9:
+        if high - low <= 1e-4 * max(abs(high), abs(low)) or max(abs(low), abs(high)) < 1e-9:
             constants[name] = float(np.nanmedian(part))
     return constants
 
