@@ -7,6 +7,8 @@ import socket
 import subprocess
 import time
 
+import psutil
+
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
 CONF = """\
 ClusterName=loopback
@@ -82,3 +84,8 @@ def run(environment, *words):
     """What one of Slurm's commands prints."""
     done = subprocess.run(words, env={**os.environ, **environment}, capture_output=True, text=True)
     return done.stdout.strip()
+
+
+def ending_jobs():
+    """Whether a job still has a process of Slurm on this node."""
+    return any(process.info["name"] == "slurmstepd" for process in psutil.process_iter(["name"]))

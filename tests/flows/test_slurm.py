@@ -214,9 +214,9 @@ def test_on_slurm_itself_jobs_are_preempted_lose_their_node_and_are_cancelled(tm
             until(lambda: at_work("short", 8), "some more steps")
             slurm_node.run(slurm, "scontrol", "update", f"nodename={host}", "state=down", "reason=test")
             until(lambda: set(states(slurm).values()) == {"PENDING"}, "the loss of the node")
-            # A node that comes back while it still ends its old jobs refuses the new ones.
-            folders = layout.run_folders("short")
-            until(lambda: not any(folder.holder() for folder in folders), "the end of both trainings")
+            # While a node still ends its old jobs, it refuses the new ones of the same numbers, and Slurm calls them failed.
+            # It gives them two minutes for that, which begin_now takes away.
+            until(lambda: not slurm_node.ending_jobs(), "the end of both jobs on the node")
             slurm_node.run(slurm, "scontrol", "update", f"nodename={host}", "state=resume")
             until(
                 lambda: begin_now(slurm) or sweep.poll() is not None,
