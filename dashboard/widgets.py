@@ -23,6 +23,7 @@ from rpg.report.curves import X_TITLES
 from rpg.report.tables import Grid
 
 disable_debug_mode()  # Altair would validate every part of every chart: a quarter of a page's time
+alt.data_transformers.disable_max_rows()
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -78,17 +79,10 @@ def fragment(run_every: float) -> Callable[[F], F]:
 
 def show_chart(chart: Any, key: str) -> None:
     """A chart in the common theme; its tool bar saves it as PNG."""
-    if chart.data is alt.Undefined:
-        whole = theme.themed(chart)
-        if dark():
-            whole = type(whole).from_dict(theme.on_dark(whole.to_dict(validate=False)), validate=False)
-        st.altair_chart(whole, theme=None, key=key, width="stretch")
-        return
     # st.altair_chart would validate every chart against the schema of Vega-Lite again: half a second a page.
-    data, chart.data = chart.data, alt.Undefined
     canvas = {"embedOptions": {"renderer": "canvas"}}  # thousands of SVG elements take seconds to paint
     spec = {"usermeta": canvas} | chart.to_dict(validate=False) | {"config": theme.THEME}
-    st.vega_lite_chart(data, theme.on_dark(spec) if dark() else spec, theme=None, key=key, width="stretch")
+    st.vega_lite_chart(spec=theme.on_dark(spec) if dark() else spec, theme=None, key=key, width="stretch")
 
 
 def choose(
