@@ -194,7 +194,7 @@ def evaluate(
     checkpoint: Annotated[str, Field(min_length=1)],
     benchmarks: Benchmarks,
     engine: Engine = "local",
-    device: Literal["cpu", "cuda", "mps"] = "cpu",
+    device: Literal["cpu", "cuda"] = "cpu",
     k: Annotated[int, Field(ge=0, le=4096)] = 0,
     temperature: Annotated[float, Field(ge=0, le=10)] = 1.0,
     max_response_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = 2048,
