@@ -63,9 +63,6 @@ VARIANTS = {
         "evaluation.top_k": 20, "evaluation.min_p": 0.05,
     },
     "adapters": {"model.lora": {"rank": 8, "targets": ["q_proj", "v_proj"]}, "rollout.staleness": 2},
-    "sglang": {
-        "backend.device": "cuda", "backend.gpus_per_node": 2, "backend.rollout": {"type": "sglang", "tensor_parallel": 2},
-    },
     "address": {"backend.ray": {"type": "address", "address": "head:6379"}, "algorithm": "dapo"},
 }  # fmt: skip
 
