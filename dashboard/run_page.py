@@ -14,10 +14,9 @@ from rpg.metrics import shown as shown_metrics
 from rpg.report import curves
 from rpg.store.current import flat, how_it_came
 from rpg.store.run_folder import RunFolder
-from rpg.store.samples import GRADE_COLUMNS, SECOND, graded_by, gradings, read_grades, unread_form
+from rpg.store.samples import SECOND, unread_form
 
 SHOWN = 20_000  # characters of a text; the file has the rest
-UNRECORDED = "unrecorded rules"
 ROWS = 200  # samples per table
 PARTS = ("Curves", "Settings", "Samples")
 
@@ -123,21 +122,13 @@ def _samples(folder: RunFolder) -> None:
     benchmarks = [name for name in folder.benchmarks() if folder.eval_steps(name)]
     if not benchmarks:
         raise Nothing("Nothing has been evaluated yet.")
-    first, second, third, fourth, fifth = st.columns([2, 1, 2, 1, 2])
+    first, second, third, fourth = st.columns([2, 1, 1, 2])
     benchmark = choose("Benchmark", benchmarks, "benchmark", column=first)
     steps = [str(step) for step in folder.eval_steps(benchmark)]
     step = choose("Step", steps, "step", steps[-1], column=second)
-    path = folder.eval_path(benchmark, int(step))
-    drawn, again = graded_by(path) or UNRECORDED, gradings(path)
-    rules = choose("Graded by", list(dict.fromkeys([drawn, *again])), "rules", drawn, column=third)
-    other = again.get(rules) if rules != drawn else None
-    kinds = ["all", "right", "wrong", "unread", "truncated", *(["changed"] if other else [])]
-    kind = choose("Show", kinds, "show", "all", column=fourth)
-    words = fifth.text_input("Search in problem, response and answer", key="search", bind="query-params")
+    kind = choose("Show", ["all", "right", "wrong", "unread", "truncated"], "show", "all", column=third)
+    words = fourth.text_input("Search in problem, response and answer", key="search", bind="query-params")
     samples = stored(folder, benchmark, int(step))
-    if other is not None:
-        samples = regraded(samples, read_grades(other))
-        _changes(samples, drawn, rules)
     matches = matching(samples, kind, words or "")
     cut = f", the first {ROWS} are shown" if len(matches) > ROWS else ""
     st.text(f"{len(matches)} of {len(samples)} samples{cut}")
@@ -150,36 +141,6 @@ def _samples(folder: RunFolder) -> None:
         _sample(shown.iloc[place])
 
 
-def regraded(samples: pandas.DataFrame, grades: list[dict[str, Any]] | None) -> pandas.DataFrame:
-    """Samples with other grades instead of the original ones, which become the column `before`."""
-    other = pandas.DataFrame(grades or [], columns=list(GRADE_COLUMNS))
-    kept = samples.drop(columns=["extracted", "correct", "reason"]).assign(before=samples["correct"])
-    return kept.merge(other, on=["problem_id", "sample"], how="inner")
-
-
-def changes(samples: pandas.DataFrame) -> pandas.DataFrame:
-    """The problems with a sample whose verdict changed: how many of their samples were right before and are right now."""
-    counts = samples.assign(changed=samples["before"] != samples["correct"]).groupby("problem_id", sort=False)
-    table = counts.agg(
-        samples=("correct", "size"),
-        before=("before", "sum"),
-        now=("correct", "sum"),
-        changed=("changed", "sum"),
-    )
-    return table[table["changed"] > 0].reset_index()
-
-
-def _changes(samples: pandas.DataFrame, drawn: str, rules: str) -> None:
-    table = changes(samples)
-    st.text(
-        f"{len(table)} of {samples['problem_id'].nunique()} problems differ: {samples['before'].sum()} samples right by "
-        f"{drawn}, {samples['correct'].sum()} by {rules}, of {len(samples)}"
-    )
-    if len(table):
-        names = {"problem_id": "problem", "before": f"right by {drawn}", "now": f"right by {rules}"}
-        st.dataframe(table.rename(columns=names), hide_index=True)
-
-
 def matching(samples: pandas.DataFrame, kind: str, words: str) -> pandas.DataFrame:
     """Samples of a kind that contain `words` in one of their texts, ignoring case."""
     keep = {
@@ -190,7 +151,6 @@ def matching(samples: pandas.DataFrame, kind: str, words: str) -> pandas.DataFra
             unread_form(*each) is not None for each in zip(samples["correct"], samples["reason"], strict=True)
         ],
         "truncated": samples["truncated"],
-        "changed": samples.get("before", samples["correct"]) != samples["correct"],
     }[kind]
     if words:
         texts = ("problem_id", "problem", "response", "answer", "extracted")

@@ -28,7 +28,6 @@ FLOW_RUN = "RPG_FLOW_RUN"
 GRACE_SECONDS = 7.0
 """Between SIGTERM and SIGKILL of the command, which gives its own children five."""
 LAST_LINES = 40
-LOOK_SECONDS = 3.0
 
 
 def folder_tag(home: Path | str) -> str:
@@ -58,13 +57,8 @@ def alive(home: Path, flow_run: str, attempt: int) -> Iterator[None]:
             lock.path.unlink(missing_ok=True)
 
 
-def follow(
-    arguments: Sequence[str],
-    say: Callable[[str], None],
-    look: Callable[[], None] = lambda: None,
-    environment: dict[str, str] | None = None,
-) -> list[str]:
-    """Run `rpg ARGUMENTS` to its end, calling `look` every few seconds; returns its last lines.
+def follow(arguments: Sequence[str], say: Callable[[str], None], environment: dict[str, str]) -> list[str]:
+    """Run `rpg ARGUMENTS` to its end; returns its last lines.
 
     Call it directly in a flow: then a cancellation reaches this thread, and the whole process tree has ended within
     GRACE_SECONDS. CommandFailed if it ends with an exit code other than 0.
@@ -76,7 +70,7 @@ def follow(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,
-        env={**os.environ, **owner_mark(), "PYTHONUNBUFFERED": "1", **(environment or {})},
+        env={**os.environ, **owner_mark(), "PYTHONUNBUFFERED": "1", **environment},
         text=True,
         errors="replace",
     )
@@ -91,12 +85,8 @@ def follow(
     reader = threading.Thread(target=read, daemon=True, name="output")
     reader.start()
     try:
-        looked = time.monotonic()
         while child.poll() is None:
             time.sleep(0.2)
-            if time.monotonic() - looked > LOOK_SECONDS:
-                look()
-                looked = time.monotonic()
         reader.join(timeout=5)
     finally:
         end_group(child, GRACE_SECONDS)

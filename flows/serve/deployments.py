@@ -14,14 +14,12 @@ from collections.abc import Callable, Iterable
 from typing import Annotated, Any
 
 from prefect import flow
-from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.exceptions import FailedRun
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.states import Completed, Failed
 from pydantic import Field
 
-from flows.monitor import Watch
 from flows.nightly import place
 from flows.prefect import ui
 from flows.prefect.flow_runs import FLOW_RUN, WORK, alive, follow
@@ -31,8 +29,7 @@ from rpg.config.backend import BACKENDS
 from rpg.errors import UserError
 from rpg.processes import PARENT, die_with_parent
 from rpg.report.nightly_bands import ALREADY
-from rpg.store import Layout, StoreError, home
-from rpg.store.current import current_runs
+from rpg.store import Layout, home
 
 # In a flow run's process: its worker may have been killed while it was importing Prefect. The worker itself imports this
 # too, to look for hooks when a flow run is cancelled.
@@ -66,34 +63,13 @@ deployed = functools.partial(flow, persist_result=False)
 skipped = functools.partial(Completed, name="Skipped")
 
 
-def command(arguments: list[str], progress_of: str = "") -> list[str]:
+def command(arguments: list[str]) -> list[str]:
     """Run `rpg ARGUMENTS` as a child whose sweeps add their tasks to this flow run; as `follow`."""
     log = get_run_logger()
     log.info("rpg %s", " ".join(arguments))
     # The log consists of the command's own lines; what Prefect would say about the tasks is in their states.
     environment = {FLOW_RUN: str(flow_run.id), "PREFECT_LOGGING_LEVEL": "CRITICAL"}
-    if not progress_of:
-        return follow(arguments, log.info, environment=environment)
-    key = ui.key("progress", progress_of)
-    artifact = create_progress_artifact(0.0, key=key, description=progress_of)
-
-    def look() -> None:
-        if (done := _done(progress_of)) is not None:
-            update_progress_artifact(artifact, done)
-
-    lines = follow(arguments, log.info, look, environment=environment)
-    look()
-    return lines
-
-
-def _done(sweep: str) -> float | None:
-    """How much of the sweep is trained, in per cent, according to its files."""
-    try:
-        views = Watch(current_runs(Layout.at(), sweep)).views()
-    except StoreError:
-        return None
-    steps = sum(view.steps for view in views)
-    return round(100 * sum(min(v.step, v.steps) for v in views) / steps, 1) if steps else None
+    return follow(arguments, log.info, environment)
 
 
 def _with_its_reason(record: logging.LogRecord) -> bool:
@@ -162,7 +138,7 @@ def sweep(
     )  # fmt: skip
     ui.link(sweep_name)
     try:
-        command(arguments, sweep_name)
+        command(arguments)
     finally:
         ui.report(Layout.at(), sweep_name)
     return Completed(message=ui.verdict(Layout.at(), sweep_name) or sweep_name, data=sweep_name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -149,16 +149,12 @@ def _option(name: str, value: str | int) -> list[str]:
 
 def _chosen(where: Roots, field: str, name: str, paths: Mapping[str, Path]) -> Path:
     """The file or folder of this name; it and every file that it includes are in an allowed folder."""
-    _check_known(name, paths, field)
+    if name not in paths:
+        raise ConfigError(f"{field}: {name!r} is not known{nearest(name, paths)} Known: {', '.join(paths)}")
     path = where.check(paths[name], field)
     if path.is_file():
         list(_files(path, where))
     return path
-
-
-def _check_known(name: str, names: Collection[str], field: str) -> None:
-    if name not in names:
-        raise ConfigError(f"{field}: {name!r} is not known{nearest(name, names)} Known: {', '.join(names)}")
 
 
 def _is_sweep(path: Path) -> bool:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from rpg.cli.app import Home, app, complain, console, layout_at, refuse, require_sweep, say
+from rpg.cli.app import Home, app, complain, console, layout_at, require_sweep, say
 
 
 @app.command()
@@ -64,54 +64,32 @@ def status(
 
 @app.command()
 def report(
-    sweeps: Annotated[list[str], typer.Argument(metavar="SWEEP...")],
+    sweep: str,
     superseded: Annotated[bool, typer.Option("--superseded")] = False,
-    variant: list[str] = [],
-    panel: list[str] = [],
-    baseline: str | None = None,
     at: Literal["tokens", "seconds"] = "tokens",
-    html: Path | None = None,
     paper: Path | None = None,
     columns: Annotated[int, typer.Option(min=1, max=2)] = 2,
     home: Home = None,
 ) -> None:
     """Compare the variants of a sweep: last and best with intervals. Writes PNG, SVG, HTML, Markdown and LaTeX.
 
-    Several sweeps, or a selection of variants and panels, become one HTML file that can be shared.
+    The page *Compare* of the dashboard makes one HTML file of several sweeps, or of a selection.
 
     Args:
-        sweeps: Names of sweeps, e.g. quickstart.
+        sweep: Name of a sweep, e.g. quickstart.
         superseded: Also show superseded runs, as separate variants.
-        variant: Only this variant. Repeatable.
-        panel: Only this benchmark (mean: the mean of all) or metric. Repeatable.
-        baseline: Compare with this variant instead of the sweep's baseline.
         at: If spending is unequal: compare at equal tokens or at equal seconds, too.
-        html: Write the selection to this self-contained file.
         paper: Write tables, figures, BibTeX and a reproducibility appendix for LaTeX to this folder.
         columns: With --paper: columns of its page.
     """
     from rpg.report.paper_files import write_paper
-    from rpg.report.shared_page import Choice, default_path, print_shared, write_shared
     from rpg.report.sweep_report import print_report, write_report
     from rpg.store.database import build
 
     layout = layout_at(home)
-    sweeps = list(dict.fromkeys(sweeps))
-    for name in sweeps:
-        require_sweep(name, layout)
-    chosen = len(sweeps) > 1 or bool(variant or panel or baseline or html)
-    if html is not None and html.suffix not in (".html", ".htm"):
-        refuse(f"--html {html}: the name must end in .html")
+    require_sweep(sweep, layout)
     build(layout)
-    if not chosen:
-        write_report(layout, sweeps[0])
-        print_report(layout, sweeps[0], console, superseded, at)
-        for path in write_paper(layout, sweeps[0], paper, columns) if paper else ():
-            complain(f"wrote {path}")
-        return
-    if paper is not None:
-        refuse("--paper takes one sweep as a whole")
-    choice = Choice(tuple(sweeps), tuple(variant), tuple(panel), baseline, superseded=superseded)
-    path = write_shared(layout, choice, (html or default_path(layout, choice)).absolute())
-    print_shared(layout, choice, console)
-    say(f"wrote {path}")
+    write_report(layout, sweep)
+    print_report(layout, sweep, console, superseded, at)
+    for path in write_paper(layout, sweep, paper, columns) if paper else ():
+        complain(f"wrote {path}")

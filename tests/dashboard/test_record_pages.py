@@ -10,7 +10,7 @@ from benchmarks.synthetic import Shape, write_run
 from rpg.store import atomic_write_json
 from rpg.store.database import build, connect
 from rpg.store.run_writer import append_metrics, claim_run, write_failed, write_waiting
-from rpg.store.samples import grades_path, read_eval, write_eval, write_grades, write_samples
+from rpg.store.samples import read_eval, write_samples
 from rpg.study import study_report
 from rpg.study.registration import record_path
 from tests.dashboard.driver import HOSTILE, SHAPE, markup, show, texts
@@ -64,25 +64,6 @@ def test_run_shows_differences_of_settings_and_finds_samples(demo):
     wrong = read_eval(demo.run("demo", "grpo-seed0"), "easy", 6).to_pandas()
     wrong = wrong[wrong["problem"].str.contains("problem 3") & ~wrong["correct"]]
     assert any(text.startswith(f"{len(wrong)} of 15 samples") for text in texts(app))
-
-
-def test_run_shows_per_problem_where_two_gradings_differ(demo):
-    run = demo.run("demo", "grpo-seed0")
-    path, rows = run.eval_path("easy", 6), read_eval(run, "easy", 6).to_pylist()
-    turned = set(list(dict.fromkeys(row["problem_id"] for row in rows))[2:4])
-    others = [row | {"correct": row["correct"] != (row["problem_id"] in turned)} for row in rows]
-    write_eval(run, "easy", 6, rows, "lines-2")
-    write_grades(grades_path(path, "math_dapo-0.9.1"), others, "math_dapo-0.9.1", "")
-    app = show("run", sweep="demo", run="grpo-seed0", benchmark="easy")
-    assert app.selectbox(key="rules").options == ["lines-2", "math_dapo-0.9.1"]
-    app.selectbox(key="rules").set_value("math_dapo-0.9.1").run()
-    assert any(text.startswith("2 of 5 problems differ: ") for text in texts(app))
-    [table] = [frame.value for frame in app.dataframe if "right by lines-2" in frame.value]
-    chosen = [[r["correct"] for r in rows if r["problem_id"] == problem] for problem in table["problem"]]
-    assert table["right by lines-2"].tolist() == [sum(some) for some in chosen]
-    assert table["right by math_dapo-0.9.1"].tolist() == [3 - sum(some) for some in chosen]
-    app.selectbox(key="show").set_value("changed").run()
-    assert any(text.startswith("6 of 15 samples") for text in texts(app))
 
 
 def test_evaluations_by_hand_stand_beside_those_of_sweeps(demo):

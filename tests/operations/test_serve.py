@@ -124,7 +124,6 @@ def test_a_sweep_from_the_form_is_the_sweep_of_the_command(served):
     kinds = {
         a["key"]: a for a in served.api.post("/artifacts/filter", json={}).json() if a["flow_run_id"] == run
     }
-    assert kinds["progress-trivial"]["data"] == 100
     assert served.dashboard in kinds["dashboard-trivial"]["data"]
     assert (
         "GRPO" in kinds["result-trivial"]["data"]
