@@ -19,7 +19,7 @@ RUN = tiny.merged(tiny.BASE, {"training": {"steps": 2}, "task": {"tuning_problem
 STUDY = {"run": RUN, "tune": FILE["tune"] | {"trials": 2}, "report": {"seeds": [0, 1]}}
 
 
-def test_a_study_that_was_killed_in_every_step_ends_with_the_same_bits(tmp_path):
+def test_a_study_that_was_killed_in_every_step_ends_with_the_same_bits(tmp_path, prefect):
     path = tmp_path / "study.yaml"
     path.write_text(yaml.safe_dump(FILE | STUDY))
     home, whole = tmp_path / "killed", tmp_path / "whole"
@@ -35,12 +35,12 @@ def test_a_study_that_was_killed_in_every_step_ends_with_the_same_bits(tmp_path)
         "reporting": lambda: training(registration(layout, "made-up").sweep),
     }
     for moment, reached in moments.items():
-        going = start(tmp_path, "study", str(path), home=home)
+        going = start(tmp_path, "study", str(path), home=home, **prefect)
         until(reached, unless=lambda going=going: going.poll() is not None)
         os.killpg(going.pid, signal.SIGKILL)
         assert going.wait() == -signal.SIGKILL, f"over before {moment}"
     for folder in (home, whole):
-        done = rpg(tmp_path, "study", str(path), home=folder)
+        done = rpg(tmp_path, "study", str(path), home=folder, **prefect)
         assert done.returncode == 0, done.stdout + done.stderr
     assert registration(layout, "made-up").deviations == []
     (files, runs), expected = contents(home), contents(whole)
