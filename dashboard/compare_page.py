@@ -20,19 +20,13 @@ def page(view: View) -> None:
     with st.sidebar:
         all_sweeps = view.ask("sweeps")["sweep"].tolist()
         sweeps = choose_many("Sweeps", all_sweeps, "sweeps", all_sweeps[:1])
-        superseded = st.toggle(
-            "Include superseded runs", key="superseded", bind="query-params", persist_state="session",
-            help="Older runs of the same name, with other settings, as separate variants",
-        )  # fmt: skip
-        names = series_labels(view, sweeps, superseded)
+        names = series_labels(view, sweeps)
         chosen = choose_many("Variants", list(names.values()), "variants")
         benchmarks = sweep_report.score_names(view.ask("benchmarks", tuple(sweeps)))
         metrics = view.ask("metric_names")
         default = [*benchmarks, *(name for name in shown_metrics() if name in metrics)]
         panels = choose_many("Panels", [*benchmarks, *metrics], "panels", default)
         x = choose("Horizontal axis", list(curves.X_TITLES), "x")
-        smooth = st.slider("Moving average (points)", 1, 25, 1, key="smooth", bind="query-params",
-                           persist_state="session")  # fmt: skip
         shown_labels = {key: label for key, label in names.items() if label in chosen}
         data = curve_data(view, shown_labels, panels, x)
     if data.empty:
@@ -46,15 +40,13 @@ def page(view: View) -> None:
     shown = [name for name in shown if name not in constants] or shown
     two = int(data["seeds"].max()) == 2
     by_seed = curve_data(view, shown_labels, panels, x, each_seed=True) if two else None
-    drawn = curves.panels(
-        data, labels, shown, benchmarks, x, by_seed, smooth=smooth, legend=(), height=210, zoom=True
-    )
+    drawn = curves.panels(data, labels, shown, benchmarks, x, by_seed, legend=(), height=210, zoom=True)
     show_panels(drawn, labels, chosen)
-    explanation = curves.explanation(data, smooth, each=two)
+    explanation = curves.explanation(data, each=two)
     if imported := _imported(view, shown_labels):
         explanation.append(f"Trained elsewhere: {', '.join(imported)}.")
     st.text(" ".join(filter(None, [*explanation, curves.folded(constants), HOW])))
-    choice = Choice(tuple(sweeps), tuple(chosen), tuple(panels), x=x, superseded=superseded)
+    choice = Choice(tuple(sweeps), tuple(chosen), tuple(panels), x=x)
     made = {
         "HTML": lambda: view.shared_page(choice),
         "CSV": lambda: curve_data(view, shown_labels, panels, x, thin=False).to_csv(index=False),

@@ -5,10 +5,8 @@ import streamlit as st
 
 from dashboard.view import View, choose_sweep
 from dashboard.view import samples as stored
-from dashboard.widgets import Nothing, choose, choose_row, notice, share_column, show_mathematics
+from dashboard.widgets import Nothing, choose, choose_row, notice, share_column, show_text
 from rpg.store import StoreError
-
-SHOWN = 8_000  # characters of a response; the page Run has the rest
 
 
 def page(view: View) -> None:
@@ -91,7 +89,7 @@ def _responses(
         if samples and not problem_shown:
             problem_shown = True
             with above:
-                show_mathematics(samples[0]["problem"])
+                show_text(samples[0]["problem"])
                 st.text(f"expected: {samples[0]['answer']}")
         with column:
             st.text(label)
@@ -105,6 +103,4 @@ def _responses(
             name = st.selectbox("Sample", names, key=f"sample of {variant}", label_visibility="collapsed")
             sample = samples[names.index(name)]
             st.text(f"extracted {sample['extracted']!r} ({sample['reason']}), {sample['tokens']} tokens")
-            show_mathematics(sample["response"][:SHOWN])
-            if len(sample["response"]) > SHOWN:
-                st.text(f"{len(sample['response']) - SHOWN:,} more characters: see the page Run")
+            show_text(sample["response"])

@@ -9,14 +9,13 @@ import streamlit as st
 
 from dashboard.view import View, choose_sweep
 from dashboard.view import samples as stored
-from dashboard.widgets import Nothing, choose, choose_part, choose_row, notice, rows_of, show_chart
+from dashboard.widgets import Nothing, choose, choose_part, choose_row, notice, rows_of, show_chart, show_text
 from rpg.metrics import shown as shown_metrics
 from rpg.report import curves
 from rpg.store.current import flat, how_it_came
 from rpg.store.run_folder import RunFolder
 from rpg.store.samples import SECOND, unread_form
 
-SHOWN = 20_000  # characters of a text; the file has the rest
 ROWS = 200  # samples per table
 PARTS = ("Curves", "Settings", "Samples")
 
@@ -174,8 +173,6 @@ def _sample(sample: pandas.Series) -> None:
         with column:
             st.caption(name.capitalize())
             text = sample[name]
-            st.code(text[:SHOWN], language=None, wrap_lines=True)
-            if len(text) > SHOWN:
-                st.text(f"{len(text) - SHOWN:,} more characters")
+            if show_text(text):
                 whole = f"Whole {name}"
                 st.download_button(whole, text, f"{name}.txt", on_click="ignore", key=whole)

@@ -48,7 +48,7 @@ class View(NamedTuple):
         self, sweep: str, baseline: str | None = None, benchmarks: Sequence[str] | None = None
     ) -> summary.Summary:
         made: summary.Summary = self.compute(
-            summary.summarise, sweep, baseline, benchmarks, False, summary.history(self.layout, sweep)
+            summary.summarise, sweep, baseline, benchmarks, summary.history(self.layout, sweep)
         )
         return made
 
@@ -151,9 +151,9 @@ def choose_sweep(view: View, column: Any = None) -> str:
     return choose("Sweep", sweeps, "sweep", column=column)
 
 
-def series_labels(view: View, sweeps: Sequence[str], superseded: bool = False) -> dict[queries.Series, str]:
+def series_labels(view: View, sweeps: Sequence[str]) -> dict[queries.Series, str]:
     """Every variant of these sweeps with its label, baselines first; with several sweeps the label names the sweep."""
-    variants = view.ask("variants", tuple(sweeps), superseded)
+    variants = view.ask("variants", tuple(sweeps))
     return labels.series_labels(variants, view.ask("sweeps").set_index("sweep")["baseline"], sweeps)
 
 

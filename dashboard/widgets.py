@@ -5,7 +5,6 @@ Text from run folders is shown with `st.text`, in data frames, in charts or in e
 """
 
 import itertools
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -25,6 +24,8 @@ from rpg.report.tables import Grid
 disable_debug_mode()  # Altair would validate every part of every chart: a quarter of a page's time
 alt.data_transformers.disable_max_rows()
 
+MOST = 20_000
+"""Characters of a text that are shown; the file has the rest."""
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 _ELEMENTS = jinja2.Environment(
@@ -199,32 +200,12 @@ def choose_row(
     return place
 
 
-def show_mathematics(text: str) -> None:
-    """Text of a data set or a model with its formulas typeset; nothing else in it is markup."""
-    st.markdown(mathematics(text))
-
-
-def mathematics(text: str) -> str:
-    """Markdown that shows the text verbatim, with what $, $$, \\( \\) and \\[ \\] enclose as formulas."""
-    parts = []
-    end = 0
-    for match in _FORMULA.finditer(text):
-        formula = next(group for group in match.groups() if group is not None)
-        formula = " ".join(formula.split()).replace("$", r"\$")
-        parts += [_escaped(text[end : match.start()]), f"${formula}$" if formula else _escaped(match.group())]
-        end = match.end()
-    return "".join([*parts, _escaped(text[end:])]).strip()
-
-
-def _escaped(text: str) -> str:
-    """Escapes all punctuation, so that nothing becomes a link, image, directive or HTML; keeps line breaks."""
-    escaped = re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", text)
-    return re.sub(r"[ \t]*\n[ \t]*", "  \n", escaped)  # a line indented by four blanks would be code
-
-
-_FORMULA = re.compile(
-    r"\$\$(.+?)\$\$|(?<![\\$])\$(?!\s)([^$\n]+?)(?<!\s)\$(?![\d$])|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL
-)
+def show_text(text: str) -> bool:
+    """A text of a data set or a model, verbatim; whether it is cut off."""
+    st.code(text[:MOST], language=None, wrap_lines=True)
+    if cut := len(text) > MOST:
+        st.text(f"{len(text) - MOST:,} more characters")
+    return cut
 
 
 def show_grid(grid: Grid, prose: bool = False, links: Mapping[str, str] | None = None) -> None:

@@ -11,8 +11,8 @@ from rpg.store.layout import Layout
 
 
 def this_again() -> str:
-    """The command that this process was started with; without `--fresh`, as what that sets aside has been set aside."""
-    return f"{_program()} {shlex.join(word for word in sys.argv[1:] if word != '--fresh')}"
+    """The command that this process was started with."""
+    return f"{_program()} {shlex.join(sys.argv[1:])}"
 
 
 def command(*words: str, layout: Layout) -> str:

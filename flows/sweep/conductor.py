@@ -19,7 +19,7 @@ from flows.monitor import Progress
 from flows.prefect.server import prefect_api
 from flows.prefect.service import first_line
 from flows.sweep.context import Context
-from flows.sweep.renewal import identified, renew, set_aside, upgrade
+from flows.sweep.renewal import identified, renew, upgrade
 from flows.sweep.sharing import Claims
 from rpg import next_steps, provenance
 from rpg.config.backend import OnSlurm
@@ -29,7 +29,7 @@ from rpg.errors import UserError
 from rpg.fork_server import ForkServer
 from rpg.processes import owner_mark, quick_imports
 from rpg.store import Layout, RunFolder, StoreError, locks
-from rpg.store.current import FRESH, imported_runs
+from rpg.store.current import imported_runs
 from rpg.store.run_folder import pending_evaluations
 from rpg.store.run_writer import write_manifest
 
@@ -62,11 +62,10 @@ def sweep_lock(layout: Layout, name: str) -> Iterator[None]:
         yield
 
 
-def register(sweep: Sweep, layout: Layout, fresh: bool = False) -> list[RunFolder]:
+def register(sweep: Sweep, layout: Layout) -> list[RunFolder]:
     """Write sweep.json and a manifest for every run; what is already there for the same run stays untouched.
 
-    `fresh`: what other code than today's has trained is set aside, and nothing of the kind is taken over. StoreError if
-    a folder cannot be written, or a run's folder holds the manifest of another run.
+    StoreError if a folder cannot be written, or a run's folder holds the manifest of another run.
     """
     upgrade(layout, sweep.spec.name, {run.data for run in sweep.runs})
     folders = [layout.run(sweep.spec.name, run.folder) for run in sweep.runs]
@@ -89,9 +88,8 @@ def register(sweep: Sweep, layout: Layout, fresh: bool = False) -> list[RunFolde
         }
     )
     for folder, run in zip(folders, sweep.runs, strict=True):
-        manifest = _manifest(sweep, run) | ({FRESH: True} if fresh else {})
-        registered = folder.manifest_path.exists() and _same_run(folder, run)
-        if registered and not (fresh and set_aside(layout, folder)):
+        manifest = _manifest(sweep, run)
+        if folder.manifest_path.exists() and _same_run(folder, run):
             renew(folder, manifest)
         else:
             write_manifest(folder, manifest)

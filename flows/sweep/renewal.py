@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Mapping
-from itertools import count
 from typing import Any
 
 from pydantic import ValidationError
 
 from rpg.config.identity import evaluation_identity, former_identity, identity, identity_record, root
 from rpg.config.run_spec import RunSpec
-from rpg.store import Layout, RunFolder, StoreError, run_provenance
+from rpg.store import Layout, RunFolder, StoreError
 from rpg.store.atomic_files import readable
-from rpg.store.current import OUTDATED
 from rpg.store.run_folder import folders, pending_evaluations
 from rpg.store.run_writer import write_manifest
 
@@ -65,8 +63,6 @@ def renew(folder: RunFolder, wanted: Mapping[str, Any]) -> None:
     What says how the run began (versions, revision, machine, time) stays.
     """
     manifest = folder.read_manifest()
-    for name in (OUTDATED, "run"):  # of a kill while it was being set aside
-        manifest.pop(name, None)
     fresh = {name: value for name, value in wanted.items() if name not in _BEGAN}
     before = manifest.get("evaluation_id", fresh["evaluation_id"])
     if before != fresh["evaluation_id"]:
@@ -79,29 +75,6 @@ def renew(folder: RunFolder, wanted: Mapping[str, Any]) -> None:
     if folder.done_path.exists() and pending_evaluations(folder):
         with readable("remove", folder.done_path):
             folder.done_path.unlink(missing_ok=True)
-
-
-def set_aside(layout: Layout, folder: RunFolder) -> bool:
-    """Make room for a run that other code than today's has trained; False where there is nothing of the kind.
-
-    What is there keeps all its files, under another name, and is superseded from now on. Can be killed at any moment.
-    StoreError if somebody is training it.
-    """
-    outdated = run_provenance.outdated(folder)
-    if outdated is None:
-        return False
-    if folder.state() == "running":
-        raise StoreError(
-            f"{folder.path} is being trained by older code; stop it first, or wait until it ends"
-        )
-    manifest = folder.read_manifest() | {OUTDATED: outdated}
-    name = f"{folder.name}-code-{outdated['code']}"
-    names = (name if number == 1 else f"{name}-{number}" for number in count(1))
-    aside = next(run for run in (layout.run(folder.sweep, name) for name in names) if not run.path.exists())
-    write_manifest(folder, manifest | {"run": aside.name})
-    with readable("rename", folder.path):
-        folder.path.rename(aside.path)
-    return True
 
 
 _BEGAN = ("versions", "git_revision", "machine", "created")

@@ -18,9 +18,9 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 from flows.machine.waiting_note import WaitingNote
-from rpg.store import Layout, RunFolder, StoreError, locks, run_provenance
+from rpg.store import Layout, RunFolder, StoreError, locks
 from rpg.store.atomic_files import atomic_path, atomic_write_json, folder_aside, readable
-from rpg.store.current import FRESH, OUTDATED
+from rpg.store.current import OUTDATED
 from rpg.store.run_folder import folders
 from rpg.store.run_writer import note_removed
 
@@ -80,8 +80,6 @@ class Claims:
             if its_root and its_root == root and its_steps < steps and other.state() != "running"
         )
         for others in (same, shorter):
-            if manifest.get(FRESH):  # made afresh: only of what today's code has made
-                others = (other for other in others if run_provenance.outdated(other) is None)
             further = [(progress(other), other) for other in others]
             best, other = max(further, key=lambda pair: pair[0], default=(here, folder))
             if best > here:

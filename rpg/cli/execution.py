@@ -33,13 +33,6 @@ Workers = Annotated[
 Name = Annotated[
     str | None, typer.Option("--name", help="Store the results under this name instead of the file's own.")
 ]
-Fresh = Annotated[
-    bool,
-    typer.Option(
-        "--fresh",
-        help="Retrain the runs that were trained by code other than today's; the older runs are superseded.",
-    ),
-]
 
 
 @app.command()
@@ -50,7 +43,6 @@ def sweep(
     name: Name = None,
     home: Home = None,
     workers: Workers = None,
-    fresh: Fresh = False,
 ) -> int:
     """Run a sweep: train, evaluate, report. Run it again and it does only what is missing.
 
@@ -64,11 +56,11 @@ def sweep(
 
     axes = parse_axes(axis)
     planned = load_sweep(file, parse_assignments(set_), data_digest, axes=axes, name=name)
-    return execute(planned, home, workers, fresh)
+    return execute(planned, home, workers)
 
 
 @app.command()
-def train(file: File, set_: Set = [], name: Name = None, home: Home = None, fresh: Fresh = False) -> int:
+def train(file: File, set_: Set = [], name: Name = None, home: Home = None) -> int:
     """Train one run. It is evaluated and reported like a sweep of one run.
 
     Args:
@@ -78,14 +70,14 @@ def train(file: File, set_: Set = [], name: Name = None, home: Home = None, fres
     from rpg.config.sweep_spec import single_run
     from rpg.tasks.preparation import data_digest
 
-    return execute(single_run(file, parse_assignments(set_), data_digest, name=name), home, 1, fresh)
+    return execute(single_run(file, parse_assignments(set_), data_digest, name=name), home, 1)
 
 
-def execute(planned: Sweep, home: Path | None, workers: int | None, fresh: bool = False) -> int:
+def execute(planned: Sweep, home: Path | None, workers: int | None) -> int:
     """Conduct a sweep in the foreground, showing its progress. Returns the exit code."""
     layout = layout_at(home)
     try:
-        folders, error = conducted(planned, layout, workers, fresh)
+        folders, error = conducted(planned, layout, workers)
     except KeyboardInterrupt:
         return stopped()
     return _conclude(layout, planned.spec.name, folders, error)
@@ -103,7 +95,6 @@ def conducted(
     planned: Sweep,
     layout: Layout,
     workers: int | None,
-    fresh: bool = False,
     wanted: Collection[str] | None = None,
 ) -> tuple[list[RunFolder], str | None]:
     """Register a sweep, and run what is not finished of it, or of the runs `wanted`. Returns its runs, and what failed in a
@@ -114,7 +105,6 @@ def conducted(
     from rpg.config.shipped import short
     from rpg.planning.preflight import preflight, wrong_paths
     from rpg.processes import end_orphans
-    from rpg.store.run_provenance import of_other_code, recorded
 
     require(*dict.fromkeys(package for run in planned.runs for package in run.spec.backend.needs))
     specs = [run.spec for run in planned.runs]
@@ -128,10 +118,7 @@ def conducted(
         for line in preflight(specs, layout):
             complain(f"! {line}", "yellow")
         end_orphans()  # of a conductor that was killed
-        runs = (layout.run(name, run.folder) for run in planned.runs)
-        if older := of_other_code(recorded(runs))[0] if fresh else []:
-            say(f"{name}: setting aside {len(older)} runs trained by other code: {', '.join(older)}")
-        folders = register(planned, layout, fresh)
+        folders = register(planned, layout)
         due = [folder for folder in unfinished(folders) if wanted is None or folder.name in wanted]
         if due:
             to_do = f"{len(due)} of {len(folders)} runs to do, {workers} at a time"

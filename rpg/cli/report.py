@@ -65,7 +65,6 @@ def status(
 @app.command()
 def report(
     sweep: str,
-    superseded: Annotated[bool, typer.Option("--superseded")] = False,
     at: Literal["tokens", "seconds"] = "tokens",
     paper: Path | None = None,
     columns: Annotated[int, typer.Option(min=1, max=2)] = 2,
@@ -77,7 +76,6 @@ def report(
 
     Args:
         sweep: Name of a sweep, e.g. quickstart.
-        superseded: Also show superseded runs, as separate variants.
         at: If spending is unequal: compare at equal tokens or at equal seconds, too.
         paper: Write tables, figures, BibTeX and a reproducibility appendix for LaTeX to this folder.
         columns: With --paper: columns of its page.
@@ -90,6 +88,6 @@ def report(
     require_sweep(sweep, layout)
     build(layout)
     write_report(layout, sweep)
-    print_report(layout, sweep, console, superseded, at)
+    print_report(layout, sweep, console, at)
     for path in write_paper(layout, sweep, paper, columns) if paper else ():
         complain(f"wrote {path}")

@@ -90,7 +90,6 @@ def panel(
     name: str,
     x: str = "step",
     band: str | None = "interval",
-    smooth: int = 1,
     points: bool = False,
     legend: bool | Sequence[str] = True,
     height: int = 170,
@@ -100,10 +99,9 @@ def panel(
     """One panel: means over seeds against `x` with a band, one colour and dash pattern per label.
 
     `data` has columns label, x, step, mean, low, high, lowest, highest, seeds. `points` marks every point (for
-    checkpoints, of which there are few) and keeps their intervals in view. `smooth` > 1 draws the moving average over that
-    number of points as a strong line and the unsmoothed mean as a faint one; the title says so. `each`: the same columns for
-    every seed (and `seed`), drawn instead of the mean. `zoom`: it can be dragged and zoomed. Quantities that span decades
-    (gradient norms, KL) get a logarithmic axis.
+    checkpoints, of which there are few) and keeps their intervals in view. `each`: the same columns for every seed (and
+    `seed`), drawn instead of the mean. `zoom`: it can be dragged and zoomed. Quantities that span decades (gradient norms,
+    KL) get a logarithmic axis.
     """
     data = _rounded(data)
     log = _is_log(data, name)
@@ -120,7 +118,6 @@ def panel(
     y = {"title": None, "scale": scale, "axis": axis}
     up = alt.Y("mean:Q", **y)
     line = {"clip": True, "strokeWidth": 1.6, "strokeJoin": "round"}
-    heading = title(name)
     base = alt.Chart().encode(x=across, color=colour)
     layers = []
     crowded = not points and data["label"].nunique() > BANDED
@@ -135,16 +132,8 @@ def panel(
         seeds = alt.Chart(_rounded(each)[["label", "seed", "x", "mean"]])
         seeds = seeds.mark_line(**line | {"strokeWidth": 1.1})
         layers.append(seeds.encode(x=across, y=up, color=colour, strokeDash=dash, detail="seed:N"))
-    elif smooth > 1:
-        heading += f" · average of {smooth}"
-        data["smooth"] = data.groupby("label", sort=False)["mean"].transform(
-            lambda values: values.rolling(smooth, center=True, min_periods=1).mean()
-        )
-        below = base.mark_line(**line | {"strokeWidth": 0.8, "opacity": 0.35})
-        layers.append(below.encode(y=up, strokeDash=dash))
-    if each is None:
-        value = alt.Y("smooth:Q", **y) if smooth > 1 else up
-        layers.append(base.mark_line(**line).encode(y=value, strokeDash=dash))
+    else:
+        layers.append(base.mark_line(**line).encode(y=up, strokeDash=dash))
     # Wide invisible points for the pointer to find, so that hovering needs no steady hand: a few of each curve suffice.
     marks = {"opacity": 1.0, "size": 22} if points else {"opacity": 0.0, "size": 90}
     dots = alt.Chart().mark_point(filled=True, clip=True, **marks)
@@ -166,7 +155,7 @@ def panel(
         dots = dots.add_params(alt.selection_interval(**by_hand))
     layers.append(dots)
     # The data once, at the top, and not in every layer.
-    heading, _, subtitle = heading.partition(" · ")
+    heading, _, subtitle = title(name).partition(" · ")
     heading = alt.Title(heading, subtitle=subtitle or alt.Undefined, anchor="start", frame="group", limit=300)
     return alt.layer(*layers, data=data, width=240, height=height, title=heading)
 
@@ -178,7 +167,6 @@ def panels(
     scores: Sequence[str] = (),
     x: str = "step",
     each: pandas.DataFrame | None = None,
-    smooth: int = 1,
     legend: Sequence[str] | None = None,
     **options: Any,
 ) -> list[alt.LayerChart]:
@@ -194,7 +182,7 @@ def panels(
     for name in panels_of(data, names):
         score = name in scores
         apart = None if each is None or score else each[each["name"] == name]
-        marks: dict[str, Any] = {"points": True} if score else {"smooth": smooth}
+        marks: dict[str, Any] = {"points": True} if score else {}
         marks |= {"band": band_for(seeds, score), "each": apart}
         drawn.append(panel(data[data["name"] == name], labels, name=name, x=x, **marks, **options))
     return drawn
@@ -235,7 +223,7 @@ def _legend_columns(panels: Sequence[alt.LayerChart], columns: int) -> int:
     return max(1, min(columns, (columns * 292) // entry))
 
 
-def explanation(data: pandas.DataFrame, smooth: int = 1, each: bool = False) -> list[str]:
+def explanation(data: pandas.DataFrame, each: bool = False) -> list[str]:
     """The meaning of the lines and bands of these curves, as one line. `each`: the training curves of two seeds are shown
     without their mean."""
     seeds = int(data["seeds"].max())
@@ -249,10 +237,6 @@ def explanation(data: pandas.DataFrame, smooth: int = 1, each: bool = False) -> 
     elif seeds > 2:
         training += ", on logarithmic axes from lowest to highest seed where it reaches zero"
     parts.append(f"Bands: accuracy: 95 % interval over {over}{training}.")
-    if smooth > 1:
-        parts.append(
-            f"Strong lines of training curves: moving average of {smooth} points; faint: unsmoothed."
-        )
     width = data["width"].max() if "width" in data else 1
     if pandas.notna(width) and width > 1:
         parts.append(f"Points of training curves are averages of {width:.0f} steps.")

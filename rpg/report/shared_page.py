@@ -28,8 +28,6 @@ class Choice:
     panels: tuple[str, ...] = ()
     """Benchmarks (`mean`: their mean) and metrics."""
     x: str = "step"
-    superseded: bool = False
-    """Include older runs of the same name, as variants of their own."""
 
 
 def shared_page(layout: Layout, db: Database, choice: Choice) -> str:
@@ -62,8 +60,7 @@ def _summary(
 ) -> Summary:
     """A sweep's summary with the chosen variants and benchmarks; tests are corrected for all of its variants."""
     benchmarks = [name for name in queries.benchmarks(db, [sweep]) if name in choice.panels]
-    past = history(layout, sweep)
-    summary = summarise(db, sweep, None, benchmarks or None, choice.superseded, past)
+    summary = summarise(db, sweep, names=benchmarks or None, past=history(layout, sweep))
     notes = [*summary.notes, *layout.read_data_notes(sweep), *_notes_and_tags(db, sweep)]
     kept = [variant for variant in summary.variants if queries.Series(sweep, variant) in chosen]
     if len(kept) < len(summary.variants):
@@ -76,7 +73,7 @@ def _summary(
 def _series(db: Database, choice: Choice) -> dict[queries.Series, str]:
     """The chosen variants with their labels."""
     baselines = queries.sweeps(db).set_index("sweep")["baseline"]
-    labels = series_labels(queries.variants(db, choice.sweeps, choice.superseded), baselines, choice.sweeps)
+    labels = series_labels(queries.variants(db, choice.sweeps), baselines, choice.sweeps)
     return {series: label for series, label in labels.items() if label in (choice.variants or (label,))}
 
 

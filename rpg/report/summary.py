@@ -115,11 +115,10 @@ def summarise(
     sweep: str,
     baseline: str | None = None,
     names: Sequence[str] | None = None,
-    superseded: bool = False,
     past: History = History(),  # noqa: B008 - a tuple
 ) -> Summary:
     """Judge the variants of a sweep. `baseline` replaces the sweep's own; `names` picks benchmarks (default all);
-    `superseded`: with the older runs of the same name as variants of their own; `past`: looks taken at it before.
+    `past`: looks taken at it before.
     Raises StoreError: the database does not hold the sweep; NotComparable: current runs differ in more than the sweep's
     axes (rpg.store.current.require_comparable).
     """
@@ -129,17 +128,16 @@ def summarise(
             f"no sweep {sweep!r} in the results database; it holds {', '.join(known.index) or 'none'}"
         )
     require_comparable(queries.manifests(db, sweep))
-    runs = queries.runs(db, sweep, superseded)
+    runs = queries.runs(db, sweep)
     benchmarks = [name for name in queries.benchmarks(db, [sweep]) if names is None or name in names]
-    found = queries.variants(db, [sweep], superseded)
+    found = queries.variants(db, [sweep])
     baseline = baseline or known.loc[sweep, "baseline"]
     baseline = baseline if isinstance(baseline, str) else None
     variants = sorted(found["variant"], key=lambda variant: (variant != baseline, variant))
-    scores = queries.scores(db, sweep, superseded)
+    scores = queries.scores(db, sweep)
     sampled = set(scores.loc[scores["pass_at_k"].notna(), "variant"])
     notes = _notes(runs, baseline, variants, sampled)
-    if not superseded:
-        notes += _superseded(queries.runs(db, sweep, superseded=True))
+    notes += _superseded(queries.runs(db, sweep, superseded=True))
     notes += _one_initial_model(queries.manifests(db, sweep))
     elsewhere = set(runs.loc[runs["imported"].notna(), "variant"])
     judged = _judged(scores, elsewhere, benchmarks)
@@ -273,7 +271,7 @@ def _health(db: Database, sweep: str, runs: pandas.DataFrame, names: dict[str, s
         accuracies = (one.accuracy, None if pandas.isna(one.second_reading) else one.second_reading)
         found += diagnostics.of_unread(one.benchmark, int(one.step), one.unread, forms, accuracies)
     lines = []
-    for variant, mine in runs[runs["superseded"].isna()].groupby("variant"):
+    for variant, mine in runs.groupby("variant"):
         of_runs = [{finding.rule: finding for finding in findings.get(run, [])} for run in mine["run"]]
         for rule in dict.fromkeys(rule for each in of_runs for rule in each):
             shown = [each[rule] for each in of_runs if rule in each]
@@ -359,7 +357,7 @@ def _judge(
     if not pairs:
         return None
     compared = sorted({run for run, _ in verdicts.checkpoints(pairs)})
-    going = runs[runs["superseded"].isna() & ~runs["state"].eq("failed")]
+    going = runs[~runs["state"].eq("failed")]
     steps = sorted({step for _, step in verdicts.checkpoints(pairs)})
     name = json.dumps([baseline, sorted(pairs), steps, sorted(parts)])
     earlier, planned, level = stats.next_look(looks, name, compared, len(going))

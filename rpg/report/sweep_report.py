@@ -29,23 +29,19 @@ from rpg.store.queries import Database
 POINTS = 60  # points per training curve of the figure, whose panels are small
 
 
-def print_report(
-    layout: Layout, sweep: str, console: Console, superseded: bool = False, at: str = "tokens"
-) -> None:
-    """Print the tables and notes of a sweep. Raises StoreError if the database does not hold it.
-
-    `superseded`: include older runs of the same name, as variants of their own; `at`: equal tokens or equal seconds.
-    """
+def print_report(layout: Layout, sweep: str, console: Console, at: str = "tokens") -> None:
+    """Print the tables and notes of a sweep; `at` equal tokens or equal seconds. Raises StoreError: the database does not
+    hold it."""
     with connect(layout) as db:
-        console.print(tables.terminal(_summary(layout, db, sweep, superseded)._replace(at=at)))
+        console.print(tables.terminal(_summary(layout, db, sweep)._replace(at=at)))
 
 
-def _summary(layout: Layout, db: Database, sweep: str, superseded: bool = False) -> Summary:
+def _summary(layout: Layout, db: Database, sweep: str) -> Summary:
     """The summary, with the notes on the sweep's data among its notes. A new look at its differences is recorded."""
     earlier = history(layout, sweep)
-    summary = summarise(db, sweep, superseded=superseded, past=earlier)
+    summary = summarise(db, sweep, past=earlier)
     look = summary.look
-    if look and not superseded and (look.compared, look.runs) not in [past[:2] for past in earlier.looks]:
+    if look and (look.compared, look.runs) not in [past[:2] for past in earlier.looks]:
         layout.add_look(sweep, look._asdict())
     return summary._replace(notes=[*summary.notes, *layout.read_data_notes(sweep)])
 
@@ -141,7 +137,7 @@ def score_curves(
     """
     curves = queries.score_curves(db, series, names, x).rename(columns={"benchmark": "name"})
     for sweep in dict.fromkeys(key.sweep for key in series):
-        scores = queries.scores(db, sweep, superseded=True)
+        scores = queries.scores(db, sweep)
         distinct = scores[["run", "variant", "step"]].drop_duplicates()
         runs = distinct.groupby(["variant", "step"])["run"].apply(list)
         drawn = curves[curves["sweep"] == sweep]

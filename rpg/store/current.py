@@ -25,10 +25,7 @@ NOT_IN_FILE = "not in the newest file"
 """Why a run is superseded if no current run has its variant."""
 
 OUTDATED = "outdated"
-"""Key in the manifest of a run that was set aside because older code trained it (rpg.store.run_provenance)."""
-
-FRESH = "fresh"
-"""Key in the manifest of a run that must not take over what older code trained, in any sweep."""
+"""Key in the manifest of a run that an earlier version set aside because older code had trained it."""
 
 RECORDED = "rpg.record"
 """Where a run comes from that another trainer wrote while it trained."""

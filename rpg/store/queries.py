@@ -251,13 +251,12 @@ def score_curves(
     return _with_interval(found)
 
 
-def scores(db: Database, sweep: str, superseded: bool = False) -> pandas.DataFrame:
+def scores(db: Database, sweep: str) -> pandas.DataFrame:
     """Every evaluation of a sweep, `mean` included: run, variant, seed, benchmark, step and the scores."""
     return frame(
         db,
-        f"""SELECT run, variant, seed, benchmark, step, accuracy, pass_at_k, maj_at_k, unread
-           FROM {"every_score" if superseded else "scores"}
-           WHERE sweep = ? AND variant IS NOT NULL ORDER BY variant, seed, run, benchmark, step""",
+        """SELECT run, variant, seed, benchmark, step, accuracy, pass_at_k, maj_at_k, unread
+           FROM scores WHERE sweep = ? AND variant IS NOT NULL ORDER BY variant, seed, run, benchmark, step""",
         [sweep],
     )
 

@@ -52,20 +52,6 @@ def recorded(folders: Iterable[RunFolder]) -> dict[str, list[dict[str, Any]]]:
     return runs
 
 
-def outdated(folder: RunFolder) -> dict[str, Any] | None:
-    """{code, files}: the older code that trained a run, at least in part; None if today's code trained all of it.
-
-    `files` have changed since; none if it is not recorded which code trained the run.
-    """
-    for record in records(folder):
-        if not record:
-            return {"code": UNKNOWN, "files": []}
-        files = provenance.changed(record["sources"])
-        if files:
-            return {"code": record["code"], "files": files}
-    return None
-
-
 def provenance_notes(folders: Iterable[RunFolder]) -> list[str]:
     """All notes about what some runs were computed with, from their files."""
     runs = recorded(folders)
@@ -96,12 +82,12 @@ def other_code_notes(runs: Mapping[str, Sequence[Record]]) -> list[str]:
         return []
     return [
         f"trained by older code: {_some(older, 'runs')}; {_some(files)} "
-        f"{'has' if len(files) == 1 else 'have'} changed since; rpg sweep --fresh trains them again"
+        f"{'has' if len(files) == 1 else 'have'} changed since; what is removed (rpg rm) is trained again"
     ]
 
 
 def reason(outdated: Mapping[str, Any]) -> str:
-    """Why a run that `rpg sweep --fresh` has set aside is superseded: `code=1a2b3c4d, now other: rpg/losses/...`."""
+    """Why a run that was set aside is superseded: `code=1a2b3c4d, now other: rpg/losses/...`."""
     files = outdated.get("files") or []
     return f"code={outdated.get('code')}, now {f'other: {_some(files)}' if files else 'recorded'}"
 
@@ -129,7 +115,7 @@ def differences(runs: Mapping[str, Sequence[Record]]) -> list[str]:
         )
         lines.append(
             f"trained by different code: {_listed(groups)}; {_some(files)} "
-            f"{'differs' if len(files) == 1 else 'differ'}; rpg sweep --fresh trains again what older code trained"
+            f"{'differs' if len(files) == 1 else 'differ'}; what is removed (rpg rm) is trained again"
         )
     else:
         groups = _groups(recorded, lambda record: record.get("git_revision"), _revision)

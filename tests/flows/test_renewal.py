@@ -5,14 +5,11 @@ import subprocess
 
 import pytest
 
-from flows.sweep.conductor import register, unfinished
+from flows.sweep.conductor import register
 from flows.sweep.sharing import Claims, take_over
-from rpg import provenance as code
 from rpg.config.identity import former_identity
 from rpg.config.sweep_spec import load_sweep
-from rpg.store import Layout, atomic_write_json, run_provenance
-from rpg.store.current import current_runs, superseded
-from rpg.store.database import build, connect
+from rpg.store import Layout
 from rpg.store.run_folder import pending_evaluations
 from rpg.store.run_writer import append_metrics, note_removed, write_done, write_manifest
 from rpg.store.samples import write_eval
@@ -133,80 +130,6 @@ def test_other_settings_that_train_are_no_beginning_of_a_longer_run(sweep, layou
     finished(layout, sweep())
     changes = {"training.steps": 8, "training.optimizer.learning_rate": 0.5}
     assert Claims(layout).duplicate(register(sweep(**changes), layout)[0]) is None
-
-
-@pytest.fixture
-def by_code(monkeypatch):
-    """Which of our files a training imports, and what is in them today."""
-    today = {"rpg/losses/policy_loss.py": "1", "rpg/models/decoding.py": "1"}
-    monkeypatch.setattr(code, "_now", today.get)
-    return today
-
-
-def write(folder, sources):
-    atomic_write_json(folder.provenance_path(1), code.record(dict(sources)))
-
-
-def trained_by(layout, sweep, today):
-    folders = finished(layout, sweep)
-    for folder in folders:
-        write(folder, today)
-    return folders
-
-
-def test_fresh_sets_aside_what_older_code_has_trained_and_only_that(sweep, layout, by_code):
-    [old] = trained_by(layout, sweep(seed=0), by_code)
-    by_code["rpg/losses/policy_loss.py"] = "2"
-    [new] = trained_by(layout, sweep(seed=1), by_code)
-    register(sweep(), layout)
-    assert not unfinished(current_runs(layout, "demo")), "without --fresh nothing is trained again"
-    again, kept = register(sweep(), layout, fresh=True)
-    assert kept == new and kept.state() == "done"
-    assert again == old and again.state() == "pending" and not again.checkpoint_steps()
-    [[aside, why]] = superseded(layout, "demo").items()
-    was = code.code({"rpg/losses/policy_loss.py": "1", "rpg/models/decoding.py": "1"})
-    assert aside == f"{again.name}-code-{was}"
-    assert why == f"code={was}, now other: rpg/losses/policy_loss.py"
-    build(layout)
-    with connect(layout) as db:
-        shown = db.execute("SELECT variant, superseded FROM runs WHERE run = ?", [aside]).fetchall()
-    assert shown == [(f"grpo [code={was}]", why)]
-    assert layout.run("demo", aside).eval_steps("chain-one") == [0, 2, 4], "nothing of it is lost"
-    assert Claims(layout).duplicate(again) is None, "and nothing of it is taken over"
-    register(sweep(), layout)
-    assert Claims(layout).duplicate(again) is None, "after an interruption neither"
-    assert again.state() == "pending"
-
-
-def test_fresh_leaves_what_other_files_would_change(sweep, layout, by_code):
-    folders = trained_by(layout, sweep(), by_code)
-    by_code["dashboard/app.py"] = "2"
-    assert register(sweep(), layout, fresh=True) == folders
-    assert not unfinished(folders) and not superseded(layout, "demo")
-
-
-def test_fresh_trains_again_what_nobody_knows_the_code_of(sweep, layout, by_code):
-    finished(layout, sweep())
-    assert {folder.state() for folder in register(sweep(), layout, fresh=True)} == {"pending"}
-    assert len(superseded(layout, "demo")) == 2
-
-
-def test_fresh_takes_nothing_over_from_another_sweep_that_older_code_has_trained(
-    sweep, layout, by_code, tmp_path
-):
-    [elsewhere, _] = trained_by(layout, sweep(), by_code)
-    by_code["rpg/losses/policy_loss.py"] = "2"
-    other = load_sweep(
-        tmp_path / "demo.yaml", {"training.steps": 4, "seed": 0}, lambda spec: "data", name="other"
-    )
-    [folder] = register(other, layout)
-    assert Claims(layout).duplicate(folder) == elsewhere
-    register(other, layout, fresh=True)
-    assert Claims(layout).duplicate(folder) is None
-    write(elsewhere, by_code)
-    assert Claims(layout).duplicate(folder) == elsewhere, "what today's code has trained is as good"
-    take_over(folder, elsewhere)
-    assert run_provenance.records(folder) == run_provenance.records(elsewhere)
 
 
 @pytest.fixture

@@ -161,9 +161,7 @@ def test_ctrl_c_ends_the_children_and_the_command_it_prints_continues_this_sweep
     """Not one of the file's own name, settings and data folder. A second call meanwhile is told who is running it."""
     home, file = whole / "stopped here", whole / "my sweep.yaml"
     file.write_text(LONG)
-    options = (
-        "--name mine --axis seed=[5] --set training.steps=30 --set evaluation.every=30 --fresh --home".split()
-    )
+    options = "--name mine --axis seed=[5] --set training.steps=30 --set evaluation.every=30 --home".split()
     how = {"home": whole / "interrupted", "module": TRIVIAL, **prefect}
     sweep = start(whole, "sweep", file.name, *options, str(home), **how, **SLOW)
     until(lambda: (home / "runs").exists() and steps_done(home, "mine"), "a step")

@@ -8,7 +8,6 @@ import pytest
 from benchmarks.synthetic import Shape, write_run, write_sweep
 from flows.monitor import Watch
 from rpg.report.summary import summarise
-from rpg.report.tables import terminal
 from rpg.store import queries
 from rpg.store.current import (
     NotComparable,
@@ -88,20 +87,15 @@ def _accuracy(layout, run, benchmark):
     return sum(shares) / len(shares)
 
 
-def test_superseded_runs_are_named_with_the_setting_and_compared_on_purpose(twice):
+def test_superseded_runs_are_named_with_the_setting(twice):
     assert set(superseded(twice, "demo").values()) == {WHY} and len(superseded(twice, "demo")) == 4
     build(twice)
     with connect(twice) as db:
-        found = summarise(db, "demo", superseded=True)
         notes = summarise(db, "demo").notes
         older = "SELECT DISTINCT variant FROM runs WHERE superseded IS NOT NULL ORDER BY 1"
         rows = db.execute(older).fetchall()
     old = "grpo [training.optimizer.learning_rate=0.0001]"
     assert rows[0] == (old,)
-    assert set(found.variants) == {*VARIANTS, old, old.replace("grpo", "rpg-urkl")}
-    assert found.labels[old] == "GRPO [learning_rate=0.0001]"
-    assert set(found.table["seeds"]) == {2}
-    assert terminal(found)
     assert f"4 older runs of this sweep superseded, and not included here: {WHY}" in notes
 
 

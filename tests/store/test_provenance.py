@@ -40,7 +40,7 @@ def test_another_line_in_a_loss_is_said_with_runs_and_file_whatever_the_commit()
     assert line == (
         f"trained by different code: {record(loss='2')['code']} (commit aaaaaaaaaa): two; "
         f"{record()['code']} (commit aaaaaaaaaa): one, three; rpg/losses/policy_loss.py differs; "
-        "rpg sweep --fresh trains again what older code trained"
+        "what is removed (rpg rm) is trained again"
     )
 
 
@@ -111,7 +111,7 @@ def test_table_status_and_database_name_runs_of_other_code(tmp_path, tree):
     (tree / "rpg" / "losses" / "policy_loss.py").write_text("one = 1\n")
     assert other_code_notes(recorded(folders.values())) == [
         "trained by older code: rpg-urkl-seed1; rpg/losses/policy_loss.py has changed since; "
-        "rpg sweep --fresh trains them again"
+        "what is removed (rpg rm) is trained again"
     ]
 
 
