@@ -56,14 +56,14 @@ def headline(night: Mapping[str, Any], judged: list[Number]) -> str:
     return f"Newest night {night['night']}: {', '.join(parts) or 'as before'}"
 
 
-def share_seen(nights: list[dict[str, Any]], days: float = 30) -> str:
-    """Of the faults that were planted within the last days before the newest night, how many a night has seen."""
-    recent = [night for night in nights if night["started"] > nights[-1]["started"] - days * 86400]
+def share_seen(nights: list[dict[str, Any]]) -> str:
+    """Of the faults that were planted within the last 30 days before the newest night, how many a night has seen."""
+    recent = [night for night in nights if night["started"] > nights[-1]["started"] - 30 * 86400]
     tried = [fault for night in recent for fault in night.get("planted", {}).items()]
     unseen = [name for name, seen in tried if not seen]
     missed = f"; not seen: {', '.join(unseen)}" if unseen else ""
     seen = f"{len(tried) - len(unseen)} of {len(tried)} seen{missed}"
-    return f"Planted faults of the last {days:.0f} days: {seen}" if tried else ""
+    return f"Planted faults of the last 30 days: {seen}" if tried else ""
 
 
 def state(night: Mapping[str, Any]) -> str:

@@ -1,6 +1,5 @@
-"""The published tables next to our runs of the same rows, and what the lint finds in those tables."""
+"""The published tables next to our runs of the same rows."""
 
-import functools
 import json
 from typing import Any
 
@@ -34,11 +33,8 @@ def page(view: View) -> None:
     st.caption(
         f"Published: one seed, Mean@32, last is step 400. Sampling alone moves a Mean@32 of 1/3 over 30 problems by "
         f"about {error:.3f} (one standard error). Ours: last with its 95 % interval; the interval of the difference "
-        f"combines ours with that sampling error of the published value. † impossible value, see below."
+        "combines ours with that sampling error of the published value. Some of these are impossible: rpg paper lint."
     )
-    st.subheader("Published values that are impossible or deserve a second look")
-    rows = [[Cell(text) for text in finding] for finding in rpg.paper.lint()]
-    show_grid(Grid("", ["Rule", "Table", "Row", "Benchmark", "Column", "What is wrong"], rows), prose=True)
 
 
 def model(view: View, sweep: str) -> str:
@@ -73,27 +69,11 @@ def grid(entries: pandas.DataFrame, results: dict[tuple[str, str], Row]) -> Grid
         cells = [Cell(row)]
         for name in benchmarks:
             [entry] = entries[(entries["row"] == row) & (entries["benchmark"] == name)].itertuples()
-            cells += [Cell(f"{value:.4f}{mark(entry, column)}") for column, value in
-                      (("last", entry.last), ("best", entry.best))]  # fmt: skip
+            cells += [Cell(f"{value:.4f}") for value in (entry.last, entry.best)]
             if name in with_ours:
                 cells += _ours(entry, results.get((row, name)))
         rows.append(cells)
     return Grid("", header, rows)
-
-
-def mark(entry: Any, column: str) -> str:
-    """A dagger if the lint finds that the value is impossible."""
-    return " †" if (entry.table, entry.row, entry.benchmark, column) in impossible() else ""
-
-
-@functools.cache
-def impossible() -> set[tuple[str, str, str, str]]:
-    return {
-        (finding.table, finding.row, finding.benchmark, column)
-        for finding in rpg.paper.lint()
-        for column in ("last", "best")
-        if finding.rule in ("unattainable", "last above best") and column in finding.column
-    }
 
 
 def _ours(entry: Any, result: Row | None) -> list[Cell]:

@@ -1,4 +1,4 @@
-"""One run: curves, settings and how they differ from those of another run, checkpoints, every graded sample."""
+"""One run: curves, settings, checkpoints, every graded sample."""
 
 import json
 from functools import partial
@@ -21,11 +21,10 @@ PARTS = ("Curves", "Settings", "Samples")
 
 
 def page(view: View) -> None:
-    left, middle, right = st.columns(3)
+    left, right = st.columns(2)
     sweep = choose_sweep(view, column=left)
     names = view.ask("runs", sweep, True)["run"].tolist()  # superseded runs last
-    name = choose("Run", names, "run", column=middle)
-    other = choose("Compare settings with", ["", *names], "other", "", column=right)
+    name = choose("Run", names, "run", column=right)
     if not name:
         raise Nothing("This sweep has no runs yet.")
     record = view.ask("run", sweep, name)
@@ -36,7 +35,7 @@ def page(view: View) -> None:
     if shown == "Curves":
         _curves(view, sweep, name)
     elif shown == "Settings":
-        _settings(record, view.ask("run", sweep, other) if other else None)
+        _settings(record)
     else:
         _samples(folder)
 
@@ -93,28 +92,18 @@ def _line(steps: pandas.Series, values: pandas.Series, name: str, points: bool =
     return curves.panel(data, ["this run"], name=name, band=None, points=points, legend=False, height=180)
 
 
-def _settings(record: dict[str, Any], other: dict[str, Any] | None) -> None:
-    mine = setting_texts(json.loads(record["spec"] or "{}"))
-    table = pandas.DataFrame(mine.items(), columns=["setting", "value"])
-    if other is not None:
-        table = differences(mine, setting_texts(json.loads(other["spec"] or "{}")))
-    st.dataframe(table, hide_index=True)
+def _settings(record: dict[str, Any]) -> None:
+    _show_texts(json.loads(record["spec"] or "{}"), "setting")
     with st.expander("Machine and versions"):
         facts = {name: json.loads(record[name] or "null") for name in ("machine", "versions")}
         facts |= {"git revision": record["git_revision"], "code": record["code"], "run id": record["run_id"]}
-        rows = setting_texts(facts).items()
-        st.dataframe(pandas.DataFrame(rows, columns=["fact", "value"]), hide_index=True)
+        _show_texts(facts, "fact")
 
 
-def setting_texts(settings: dict[str, Any]) -> dict[str, str]:
-    """Nested settings as dotted names with JSON values."""
-    return {name: json.dumps(value, ensure_ascii=False) for name, value in flat(settings).items() if name}
-
-
-def differences(mine: dict[str, str], other: dict[str, str]) -> pandas.DataFrame:
-    rows = [(name, mine.get(name, ""), other.get(name, "")) for name in {**mine, **other}]
-    columns = ["setting", "this run", "other run"]
-    return pandas.DataFrame([row for row in rows if row[1] != row[2]], columns=columns)
+def _show_texts(values: dict[str, Any], what: str) -> None:
+    """Nested values as dotted names with JSON texts."""
+    rows = [(name, json.dumps(value, ensure_ascii=False)) for name, value in flat(values).items() if name]
+    st.dataframe(pandas.DataFrame(rows, columns=[what, "value"]), hide_index=True)
 
 
 def _samples(folder: RunFolder) -> None:

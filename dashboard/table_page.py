@@ -32,11 +32,3 @@ def page(view: View) -> None:
             st.subheader("What is real")
             show_chart(chart, "differences")
     show_notices(summary.notes, "notes")
-    buttons = st.columns([1, 1, 1, 5])
-    files = (
-        ("LaTeX", "tex", lambda: tables.latex(summary)),
-        ("Markdown", "md", lambda: tables.markdown(summary)),
-        ("CSV", "csv", lambda: summary.table.to_csv(index=False)),
-    )
-    for button, (name, suffix, make) in zip(buttons, files, strict=False):
-        button.download_button(name, make, f"table.{suffix}", on_click="ignore", key=f"save {name}")

@@ -208,10 +208,10 @@ def show_text(text: str) -> bool:
     return cut
 
 
-def show_grid(grid: Grid, prose: bool = False, links: Mapping[str, str] | None = None) -> None:
-    """A table with all text escaped. `prose`: a table without numbers. `links`: targets of first cells."""
+def show_grid(grid: Grid, links: Mapping[str, str] | None = None) -> None:
+    """A table with all text escaped. `links`: targets of first cells."""
     kinds = {"better": "better", "worse": "worse", "within noise": "noise"}
-    show_element("grid", grid=grid, kinds=kinds, prose=prose, dark=dark(), links=links or {})
+    show_element("grid", grid=grid, kinds=kinds, dark=dark(), links=links or {})
 
 
 def dark() -> bool:

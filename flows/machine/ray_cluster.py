@@ -20,7 +20,6 @@ from rpg.errors import UserError
 from rpg.processes import LOST, PARENT, birth, here, owner_mark, python_module
 from rpg.store import RunFolder
 
-"""In place of an exit code: the training is gone with its node, or with the connection to the cluster."""
 RELEASE_SECONDS = 4.0
 NOT_SENT = {PARENT, "RPG_OWNED_BY", "RPG_SLOTS", "RPG_SLOTS_FOLDER", "RPG_WORK", "RPG_FLOW_RUN", "RPG_AUTH"}
 """Variables of ours that mean nothing on another machine, or that nobody else shall see."""

@@ -164,7 +164,7 @@ def _close(client: SyncPrefectClient, run: FlowRun, why: str) -> str:
     return f"flow run {run.name}: {new.__name__}, {why}"
 
 
-def cancelled(flow_run: UUID, why: str, only_tasks: bool = False) -> None:
+def cancelled(flow_run: UUID, only_tasks: bool) -> None:
     """Say at the API in the settings that a flow run was stopped on purpose: Prefect takes every interrupt for a crash.
 
     `only_tasks`: the flow run's own process sets its state.
@@ -172,6 +172,7 @@ def cancelled(flow_run: UUID, why: str, only_tasks: bool = False) -> None:
     from prefect.client.orchestration import get_client
     from prefect.states import Cancelled
 
+    why = "stopped on purpose"
     with get_client(sync_client=True) as client:
         states = [*UNFINISHED, "CRASHED"]
         _set_tasks(client, {"id": {"any_": [str(flow_run)]}}, states, Cancelled(message=why))

@@ -17,7 +17,7 @@ from urllib.parse import quote
 from uuid import UUID
 
 from prefect import Flow
-from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
+from prefect.artifacts import create_link_artifact, create_markdown_artifact
 from prefect.client.orchestration import get_client
 from prefect.context import hydrated_context
 from prefect.logging.handlers import APILogHandler
@@ -25,12 +25,10 @@ from prefect.results import get_result_store
 from prefect.runtime import flow_run
 from prefect.utilities.urls import url_for
 
-from flows.monitor import Watch
 from flows.prefect.flow_runs import DASHBOARD, FLOW_RUN, alive
 from flows.prefect.reconcile import cancelled
 from rpg.errors import UserError
-from rpg.store import Layout, StoreError
-from rpg.store.current import current_runs
+from rpg.store import Layout
 
 MOST_FIGURE_BYTES = 1_500_000
 
@@ -48,18 +46,7 @@ def link(sweep: str) -> None:
 
 
 def report(layout: Layout, sweep: str) -> None:
-    """The state of every run, the result table and the figure of a sweep, as far as there are any."""
-    rows = []
-    for folder in current_runs(layout, sweep):
-        name = folder.name
-        try:
-            failed = folder.read_failed() or {}
-            rows.append({"run": name, "state": folder.state(), "error": str(failed.get("error", "")),
-                         "health": "; ".join(Watch([folder]).views()[0].health)})  # fmt: skip
-        except StoreError as error:
-            rows.append({"run": name, "state": "unreadable", "error": str(error)})
-    if rows:
-        create_table_artifact(rows, key=key("runs", sweep), description=f"Runs of {sweep}")
+    """The result table and the figure of a sweep, as far as there are any."""
     files = layout.reports(sweep)
     try:
         parts = [(files / "table.md").read_text(encoding="utf-8")]
@@ -116,7 +103,7 @@ class TaskOwner:
     def stopped(self) -> None:
         """Say that the sweep was stopped on purpose. An adopted flow run's state is its own process's matter."""
         if self.id:
-            cancelled(self.id, "stopped on purpose", only_tasks=self.adopted)
+            cancelled(self.id, only_tasks=self.adopted)
 
     @contextmanager
     def adopt(self, flow: Flow[..., Any]) -> Iterator[None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -17,7 +16,6 @@ LATE_SECONDS = 300.0
 LOG_SECONDS = 600.0
 OFTEN = 2
 """An error that Prefect's server has logged this often within LOG_SECONDS is no accident."""
-ARTIFACT = "health"
 _ERROR = re.compile(r"\| (ERROR|CRITICAL)\s+\| (.*)")
 _RAISED = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception)): (.*)")
 
@@ -100,15 +98,3 @@ def look(tag: str, up_for: float) -> list[str]:
         deployments = client.read_deployments(deployment_filter=DeploymentFilter.model_validate(ours))
         runs = client.read_flow_runs(flow_run_filter=FlowRunFilter.model_validate(scheduled))
         return schedule_problems(deployments, runs, datetime.now(UTC), up_for)
-
-
-def show(problems: Sequence[str]) -> None:
-    """Show them in Prefect's UI, under Artifacts."""
-    from prefect.client.orchestration import get_client
-    from prefect.client.schemas.actions import ArtifactCreate
-
-    lines = [f"- {line}" for line in problems] or ["Nothing is wrong."]
-    text = "\n".join([f"# rpg serve, {time.strftime('%Y-%m-%d %H:%M')}", "", *lines])
-    title = "Whether scheduled work is done"
-    with get_client(sync_client=True) as client:
-        client.create_artifact(ArtifactCreate(key=ARTIFACT, type="markdown", data=text, description=title))

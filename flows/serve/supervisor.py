@@ -19,7 +19,7 @@ from flows.prefect.flow_runs import folder_tag
 from flows.prefect.reconcile import WORKERS
 from flows.prefect.server import HOST, SERVE_LOCK, quiet_environment, using_api
 from flows.prefect.service import ServerError, Service, first_line, start_in_turn
-from flows.serve.schedule_checks import ServerLog, look, show
+from flows.serve.schedule_checks import ServerLog, look
 from flows.serve.services import Plan, Say, client_environment, clock, repair, services_of, stop_on_signals
 from rpg.config.errors import ConfigError
 from rpg.processes import python_module
@@ -144,7 +144,7 @@ def _watch(layout: Layout, plan: Plan, services: list[Service], stop: threading.
 
 
 class Examiner:
-    """Reports problems where they have changed: in the terminal, in Prefect's UI, and to `rpg status`."""
+    """Reports problems: in the terminal where they have changed, to the dashboard and to `rpg status`."""
 
     def __init__(self, layout: Layout, plan: Plan, log: Path, say: Say) -> None:
         self._layout, self._plan, self._say = layout, plan, say
@@ -158,16 +158,14 @@ class Examiner:
                 problems += look(folder_tag(self._layout.home), time.monotonic() - self._began)
             except Exception as error:  # noqa: BLE001 (of the network, of httpx and of Prefect)
                 problems.append(f"Prefect's API does not answer: {type(error).__name__}")
-            with contextlib.suppress(StoreError):  # a full disk: the terminal shows it
-                write_problems(self._layout.home, problems)
-            if problems == self._reported:
-                return
-            for line in problems:
-                self._say(f"{clock()} problem: {line}")
-            if self._reported and not problems:
-                self._say(f"{clock()} all problems are solved")
-            with contextlib.suppress(Exception):  # the API may be the problem
-                show(problems)
+        with contextlib.suppress(StoreError):  # a full disk: the terminal shows it
+            write_problems(self._layout.home, problems)
+        if problems == self._reported:
+            return
+        for line in problems:
+            self._say(f"{clock()} problem: {line}")
+        if self._reported and not problems:
+            self._say(f"{clock()} all problems are solved")
         self._reported = problems
 
 

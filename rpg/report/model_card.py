@@ -1,20 +1,16 @@
-"""A model card for a checkpoint: settings, training curve and scores, from the folder of its run."""
+"""A model card for a checkpoint: scores and settings, from the folder of its run."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from rpg.store.run_folder import RunFolder
 from rpg.store.samples import read_eval
 
-_CURVE = ("reward", "accuracy", "entropy", "response_length", "kl_old_to_policy")
-_ROWS = 12
-
 
 def model_card(folder: RunFolder, step: int, title: str) -> str:
-    """The card as Markdown with the header that the hub expects. Raises StoreError: the run's manifest or metrics
-    cannot be read."""
+    """The card as Markdown with the header that the hub expects. Raises StoreError: the run's manifest cannot be
+    read."""
     manifest = folder.read_manifest()
     spec = manifest["spec"]
     algorithm = manifest.get("display_name") or manifest["algorithm"]
@@ -39,15 +35,6 @@ def model_card(folder: RunFolder, step: int, title: str) -> str:
         lines += ["## Scores", "", "| benchmark | mean@k | k | problems |", "|---|---|---|---|"]
         lines += [f"| {name} | {accuracy:.3f} | {k} | {problems} |" for name, accuracy, k, problems in scores]
         lines.append("")
-    rows = [row for row in folder.read_metrics().rows if row["step"] <= step]
-    names = [name for name in _CURVE if any(name in row for row in rows)]
-    if rows and names:
-        count = min(_ROWS, len(rows))
-        chosen = sorted({round(i * (len(rows) - 1) / max(1, count - 1)) for i in range(count)})
-        lines += ["## Training", "", f"| step | {' | '.join(names)} |", "|" + "---|" * (len(names) + 1)]
-        for row in (rows[place] for place in chosen):
-            lines.append(f"| {row['step']} | " + " | ".join(_number(row.get(name)) for name in names) + " |")
-        lines.append("")
     fence = "```"
     lines += ["## Settings", "", f"{fence}json", json.dumps(spec, indent=1, ensure_ascii=True), fence, ""]
     return "\n".join(lines)
@@ -65,10 +52,6 @@ def _scores(folder: RunFolder, step: int) -> list[tuple[str, float, int, int]]:
         if shares:
             scores.append((name, sum(shares) / len(shares), min(counts), len(shares)))
     return scores
-
-
-def _number(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, int | float) and not isinstance(value, bool) else ""
 
 
 def _markdown_text(text: str) -> str:

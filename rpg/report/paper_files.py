@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from rpg.report.sweep_report import POINTS as POINTS_PER_CURVE
 from rpg.report.sweep_report import sweep_curves
 from rpg.report.theme import specification, themed
 from rpg.store import Layout, StoreError, atomic_write_bytes, atomic_write_text, queries
+from rpg.store.current import flat
 from rpg.store.database import connect
 from rpg.store.queries import Database
 
@@ -104,7 +105,7 @@ def appendix(db: Database, summary: Summary) -> str:
     ]
     parts += [tables.tex(summary.question)] if summary.question else []
     parts += [f"Seeds: {seeds}; variants with the same seed share data order and initial model."]
-    specs = {run["variant"]: dict(_settings(run["spec"])) for run in manifests.values()}
+    specs = {run["variant"]: _settings(run["spec"]) for run in manifests.values()}
     first = next(iter(specs.values()))
     common = {name: text for name, text in first.items() if all(s.get(name) == text for s in specs.values())}
     parts += _long("ll", ("setting", "all runs"), sorted(common.items()))
@@ -129,23 +130,17 @@ def appendix(db: Database, summary: Summary) -> str:
 
 
 def _plain(value: Any) -> str:
-    if not isinstance(value, dict):
-        return str(value)
-    return ", ".join(f"{name} {text}" for name, text in _leaves(value))
+    return ", ".join(f"{name} {text}".strip() for name, text in _leaves(value).items())
 
 
-def _settings(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _settings(spec: Mapping[str, Any]) -> dict[str, str]:
     """All but the seed and the prose."""
     prose = ("seed", "description", "algorithm.citation", "algorithm.description")
-    return ((name, text) for name, text in _leaves(spec) if name not in prose)
+    return {name: text for name, text in _leaves(spec).items() if name not in prose}
 
 
-def _leaves(values: Mapping[str, Any], inside: str = "") -> Iterator[tuple[str, str]]:
-    for name, value in values.items():
-        if isinstance(value, dict) and value:
-            yield from _leaves(value, f"{inside}{name}.")
-        else:
-            yield f"{inside}{name}", value if isinstance(value, str) else json.dumps(value)
+def _leaves(values: Any) -> dict[str, str]:
+    return {name: text if isinstance(text, str) else json.dumps(text) for name, text in flat(values).items()}
 
 
 def _long(columns: str, header: tuple[str, ...], rows: Any) -> list[str]:

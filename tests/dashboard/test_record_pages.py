@@ -49,14 +49,12 @@ def test_overview_links_to_the_flow_run(demo):
         assert links == ([url] if url == good else [])
 
 
-def test_run_shows_differences_of_settings_and_finds_samples(demo):
+def test_run_shows_its_settings_and_finds_samples(demo):
     write_run(demo.run("demo", "beta"), "grpo algorithm.beta=0.001", 0, 0.3, SHAPE, "grpo")
     build(demo)
-    app = show("run", sweep="demo", run="grpo-seed0", other="beta", part="Settings")
-    tables = [frame.value for frame in app.dataframe]
-    [settings] = [table for table in tables if "other run" in table]
-    assert settings["setting"].tolist() == ["algorithm.algorithm.beta"]
-    assert json.loads(settings["other run"].iloc[0]) == "0.001"
+    app = show("run", sweep="demo", run="beta", part="Settings")
+    settings = app.dataframe[0].value.set_index("setting")["value"]
+    assert json.loads(settings["algorithm.algorithm.beta"]) == "0.001"
     app = show("run", sweep="demo", run="grpo-seed0", part="Samples")
     app.text_input(key="search").set_value("problem 3 of easy").run()
     assert any(text.startswith("3 of 15 samples") for text in texts(app))
