@@ -21,10 +21,8 @@ from rpg.config.reward import PythonReward
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import EnvironmentTask
 
-FIELD, FACTORY = "reward.function", "task.factory"
-"""How messages name the fields."""
-Coded = PythonReward | EnvironmentTask
-"""A section that names code."""
+FIELD, FACTORY = "reward.function", "task.factory"  # how messages name the fields
+Coded = PythonReward | EnvironmentTask  # a section that names code
 
 
 @dataclass(frozen=True)
