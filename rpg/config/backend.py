@@ -19,7 +19,7 @@ class BackendSection(Section):
     """
 
     type: str
-    device: Literal["cpu", "cuda", "mps"] = "cpu"
+    device: Literal["cpu", "cuda"] = "cpu"
     threads: Annotated[Positive, OPERATES] = 1
     """Threads of each process on a CPU."""
     attempts: Annotated[Positive, OPERATES] = 4
@@ -33,20 +33,11 @@ class BackendSection(Section):
 
     may_be_stale: ClassVar[bool] = False
     """Samples can be drawn from an earlier policy."""
-    rounds_sampler: ClassVar[bool] = False
-    """Samples can be drawn from a rounded policy."""
     corrects_sampler: ClassVar[bool] = False
     """The loss can be corrected for samples from a policy other than the trained one (vLLM's, which rounds differently)."""
-
-    has_teacher: ClassVar[bool] = False
-    """The reference of the KL can be another model (`algorithm.reference: {type: model}`)."""
-
-    truncates: ClassVar[bool] = False
-    """Sampling can be restricted to part of the vocabulary, with the log-probabilities of that distribution."""
-
-    takes_turns: ClassVar[bool] = False
-    """A response can have turns of an environment (task.type environment)."""
-
+    is_embedded: ClassVar[bool] = False
+    """It has a second model beside the policy (a teacher, a critic), draws from a rounded policy or part of the vocabulary
+    with the log-probabilities of that distribution, and lets an environment take turns in a response."""
     trains_adapters: ClassVar[bool] = False
     """`model.lora` is supported: adapters are trained, and merged into exported checkpoints."""
 
@@ -148,7 +139,7 @@ TrainingPlace = Annotated[
 
 
 class LocalBackend(BackendSection):
-    """The embedded trainer: one process on the CPU or on one GPU (`mps`: the GPU of a Mac)."""
+    """The embedded trainer: one process on the CPU or on one GPU."""
 
     type: Literal["local"] = "local"
     threads: Annotated[Positive, OPERATES] = 1
@@ -163,10 +154,7 @@ class LocalBackend(BackendSection):
 
     needs: ClassVar[tuple[str, ...]] = ("transformers", "tokenizers", "safetensors", "schedulefree")
     may_be_stale: ClassVar[bool] = True
-    rounds_sampler: ClassVar[bool] = True
-    has_teacher: ClassVar[bool] = True
-    truncates: ClassVar[bool] = True
-    takes_turns: ClassVar[bool] = True
+    is_embedded: ClassVar[bool] = True
     corrects_sampler: ClassVar[bool] = True
     trains_adapters: ClassVar[bool] = True
 
@@ -177,9 +165,6 @@ class LocalBackend(BackendSection):
     def _has_its_device(self) -> LocalBackend:
         if isinstance(self.place, OnThisMachine):
             return self
-        if self.device == "mps":
-            elsewhere = f"place.type {self.place.type}"
-            raise ValueError(f"{elsewhere}: device mps exists on this machine only; accepted: cpu, cuda")
         gpus = self.place.gpus
         if isinstance(self.place, OnNodes) and (self.device == "cuda") != (self.place.gpus > 0):
             raise ValueError(
@@ -261,7 +246,6 @@ class VerlBackend(BackendSection):
     """verl's trainer on Ray with FSDP: one CPU for a test, one GPU, or many nodes."""
 
     type: Literal["verl"]
-    device: Literal["cpu", "cuda"] = "cpu"
     threads: Annotated[Positive, OPERATES] = 1
     """Threads of each worker on a CPU."""
     nodes: Annotated[Positive, OPERATES] = 1

@@ -19,7 +19,7 @@ import psutil
 from rpg.catalogue import ModelReference
 from rpg.config.model import KNOWN_MODELS, PretrainedModel, located, lora_of
 from rpg.config.run_spec import RunSpec
-from rpg.config.task import ChainTask, FileTask, MathTask, is_name
+from rpg.config.task import FileTask, MathTask, is_name
 from rpg.config.verl_keys import unknown
 from rpg.planning.gpu_estimate import Assumptions, problems_of
 from rpg.planning.space import disk, memory, with_layers_again
@@ -37,7 +37,7 @@ def wrong_paths(specs: Sequence[RunSpec], layout: Layout) -> list[str]:
 def preflight(specs: Sequence[RunSpec], layout: Layout) -> list[str]:
     """All problems that can be found without reading data, loading a model or using the network."""
     settings = [line for spec in specs if spec.backend.type == "verl" for line in unknown(spec.backend.verl)]
-    checks = (_lengths(specs), missing_packages(specs), settings, _folder(specs, layout), _memory(specs))
+    checks = (missing_packages(specs), settings, _folder(specs, layout), _memory(specs))
     return list(dict.fromkeys([*wrong_paths(specs, layout), *itertools.chain.from_iterable(checks)]))
 
 
@@ -114,21 +114,6 @@ def _model(layout: Layout, field: str, named: str) -> list[str]:
         f"{field}: {path}: no such folder; expected one, a known or stored model ({', '.join(KNOWN_MODELS)}; see "
         "rpg model), or an id of the hub such as Qwen/Qwen3-0.6B"
     ]
-
-
-def _lengths(specs: Sequence[RunSpec]) -> list[str]:
-    """Limits that cut off every right response; only for the chain task, whose longest answer is known."""
-    lines = []
-    for spec in specs:
-        if isinstance(spec.task, ChainTask):
-            operations = max(spec.task.tiers.values())
-            need = 4 * operations + 3  # `b+70` per step; at the end `#5` and the end-of-sequence token
-            if spec.rollout.max_response_tokens < need:
-                lines.append(
-                    f"rollout.max_response_tokens: {spec.rollout.max_response_tokens} cuts off every response to the "
-                    f"longest problems of task.tiers ({operations} operations, about {need} tokens)"
-                )
-    return lines
 
 
 def missing_packages(specs: Sequence[RunSpec]) -> list[str]:

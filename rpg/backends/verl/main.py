@@ -78,14 +78,13 @@ def require_machine(config: Any) -> None:
         ConfigError: the job would fail without it.
     """
     trainer, role = config.trainer, config.actor_rollout_ref
-    served = role.rollout.name == "vllm"
     backend = VerlBackend.model_construct(
         type="verl",
         device=trainer.device,
         nodes=trainer.nnodes,
         gpus_per_node=trainer.n_gpus_per_node,
         sequence_parallel=role.actor.get("ulysses_sequence_parallel_size", 1),
-        rollout=VllmRollout(type="vllm") if served else HuggingFaceRollout(),
+        rollout=VllmRollout(type="vllm") if role.rollout.name == "vllm" else HuggingFaceRollout(),
         ray=RayAddress(type="address", address="auto"),  # the driver needs no GPU of this node
     )
     readiness.require(backend, partial(print, flush=True))
