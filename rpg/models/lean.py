@@ -99,7 +99,7 @@ def scored(
     `states` what the distributions follow from.
 
     With `recompute` the backward pass computes each layer again instead of saving its activations: with the same kernels on
-    the same shapes, so gradients are the same bits. (Smaller micro-batches save memory too, but their sums round differently.)
+    the same shapes, so gradients are the same bits. (Sums over smaller micro-batches would round differently.)
     """
     pack = Packing.of(batch)
     mask, support, weight = batch.mask, batch.support, model.lm_head.weight

@@ -107,7 +107,7 @@ def derive(config: Any) -> None:
 
 
 def attention(config: Any) -> dict[str, object]:
-    """verl would take flash attention, which is a package of its own (verl/workers/config/model.py:185); torch has another."""
+    """verl would take flash attention, a package of its own (verl/workers/config/model.py:185); torch has another."""
     name = "actor_rollout_ref.model.override_config.attn_implementation"
     if config.actor_rollout_ref.model.override_config.get("attn_implementation") is not None:
         return {}
