@@ -251,8 +251,8 @@ STEPS = 48
 # Enough work, in more runs than nodes, that some is left when the node that replaces the lost one is up.
 EVALUATED = {"every": STEPS, "samples_per_problem": 2}
 RUN = merged(BASE, {"training": {"steps": STEPS, "checkpoint_every": 12}, "evaluation": EVALUATED})
-AXES = {"algorithm": ["grpo", "rpg-urkl", "rpg-reinforce-urkl"], "seed": [0, 1]}
-SWEEP = {"name": "cluster", "description": "Six runs.", "run": RUN, "axes": AXES, "baseline": "grpo"}
+AXES = {"algorithm": ["grpo", "rpg-urkl"], "seed": [0, 1]}
+SWEEP = {"name": "cluster", "description": "Four runs.", "run": RUN, "axes": AXES, "baseline": "grpo"}
 
 
 class Hosts:
@@ -312,7 +312,7 @@ def moving(folders, host):
 
 @pytest.mark.long
 @namespaces
-def test_six_runs_on_three_nodes_survive_the_loss_of_a_node_and_of_the_conductor(
+def test_four_runs_on_two_nodes_survive_the_loss_of_a_node_and_of_the_conductor(
     tmp_path, monkeypatch, prefect
 ):
     """Bit for bit what this machine makes of them undisturbed; nothing is trained beyond the checkpoints twice."""
@@ -322,7 +322,7 @@ def test_six_runs_on_three_nodes_survive_the_loss_of_a_node_and_of_the_conductor
     for work in (here, there):
         work.mkdir()
         (work / "cluster.yaml").write_text(yaml.safe_dump(SWEEP))
-    names = ("node-a", "node-b", "node-c")
+    names = ("node-a", "node-b")
     layout = Layout.at(there / "data")
     with contextlib.ExitStack() as stack:
         monkeypatch.setenv("OMP_NUM_THREADS", "1")
@@ -346,13 +346,13 @@ def test_six_runs_on_three_nodes_survive_the_loss_of_a_node_and_of_the_conductor
         started = partial(layout.run_folders, "cluster")
         victim = until(lambda: moving(started(), "node-b"), "a training on node-b", partial(is_over, sweep))
         folders = layout.run_folders("cluster")
-        assert len(folders) == 6
+        assert len(folders) == 4
         hosts.kill("node-b")
         # Until its lease is old it may live on behind a broken network: an hour passes, by the clock of the storage.
         os.utime(victim.lease_path, (0, time.time() - 3600))
         until(victim.waiting, "the lost run queued again", partial(is_over, sweep))
-        hosts.start("node-d")
-        until(lambda: moving(folders, "node-d"), "a training on the new node", partial(is_over, sweep))
+        hosts.start("node-c")
+        until(lambda: moving(folders, "node-c"), "a training on the new node", partial(is_over, sweep))
 
         sweep.kill()
         sweep.wait()
@@ -372,4 +372,4 @@ def test_six_runs_on_three_nodes_survive_the_loss_of_a_node_and_of_the_conductor
         trained_on = {
             json.loads(p.read_text())["machine"]["host"] for p in theirs.path.glob("provenance-*.json")
         }
-        assert trained_on <= {*names, "node-d"}
+        assert trained_on <= {*names, "node-c"}
