@@ -174,7 +174,7 @@ def test_every_kind_has_its_own_fields_in_a_message():
             "backend.ray.address: string",
         ),
         (
-            {"backend": {"type": "verl", "ray": {"type": "job", "adress": "x"}}},
+            {"backend": {"type": "verl", "ray": {"type": "address", "adress": "x"}}},
             "backend.ray.adress: unknown field",
         ),
         ({"task": {"type": "file", "train": "a", "benchmarks": {"file": 3}}}, "task.benchmarks.file: input"),
