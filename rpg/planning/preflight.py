@@ -46,7 +46,7 @@ def unreachable(specs: Sequence[RunSpec]) -> list[str]:
     addresses: dict[str, str] = {}
     for spec in specs:
         ray = getattr(spec.backend, "ray", None)
-        if ray is not None and ray.type in ("job", "address"):
+        if ray is not None and ray.type == "address":
             addresses[ray.address] = "backend.ray.address"
         if spec.backend.type == "local" and spec.backend.place.type == "ray":
             addresses[spec.backend.place.address] = "backend.place.address"
@@ -89,15 +89,13 @@ def _files(spec: RunSpec) -> list[str]:
 def _models(spec: RunSpec, layout: Layout) -> list[str]:
     model, reference, lines = spec.model, spec.algorithm.reference, list[str]()
     if isinstance(model, PretrainedModel):
-        lines += _model(spec, layout, "model.path", model.path)
+        lines += _model(layout, "model.path", model.path)
     if isinstance(reference, ModelReference) and spec.algorithm.needs_reference:
-        lines += _model(spec, layout, "algorithm.reference.path", str(reference.path))
+        lines += _model(layout, "algorithm.reference.path", str(reference.path))
     return lines
 
 
-def _model(spec: RunSpec, layout: Layout, field: str, named: str) -> list[str]:
-    if spec.backend.type == "verl" and spec.backend.ray.type == "job":
-        return []  # the path is one of the cluster's file system
+def _model(layout: Layout, field: str, named: str) -> list[str]:
     path = located(named, layout.home) or Path(named).expanduser()
     if path.is_dir():
         needed = {"config.json": "config.json", "*.safetensors": "*.safetensors", "tokenizer*": "a tokenizer"}
@@ -125,7 +123,7 @@ def missing_packages(specs: Sequence[RunSpec]) -> list[str]:
     for spec in specs:
         if lora_of(spec.model) and spec.backend.type == "local":
             required["peft"] = "model.lora"
-        if spec.backend.type == "verl" and spec.backend.ray.type != "job":
+        if spec.backend.type == "verl":
             required |= {"ray": "backend.type: verl", "verl": "backend.type: verl"}
             if (server := spec.backend.rollout.type) != "huggingface":
                 required[server] = f"backend.rollout.type: {server}"
