@@ -19,11 +19,10 @@ from rpg.report import charts, compute_curves, frontier
 from rpg.store.queries import Series
 
 KL, OVER_K, COMPUTE = "Accuracy against KL", "pass@k and maj@k", "Accuracy over compute"
-PER = {"response": "per_response", "token": "per_token"}
 
 
 def page(view: View) -> None:
-    columns = st.columns([2, 2, 1])
+    columns = st.columns(2)
     sweep = choose_sweep(view, column=columns[0])
     names = {key.variant: label for key, label in series_labels(view, [sweep]).items()}
     part = choose_part([KL, OVER_K, COMPUTE], "part")
@@ -32,20 +31,19 @@ def page(view: View) -> None:
         axis_names = [axis.name for axis in axes] + [frontier.TRAINING]
         default = next((name for name in axis_names if name.endswith("beta")), axis_names[0])
         along = choose("Paths follow", axis_names, "along", default, column=columns[1])
-        per = choose("KL per", list(PER), "per", column=columns[2])
-        _paths(view, sweep, names, next((axis for axis in axes if axis.name == along), None), PER[per])
+        _paths(view, sweep, names, next((axis for axis in axes if axis.name == along), None))
     elif part == OVER_K:
         _over_k(view, sweep, names)
     else:
         _over_compute(view, sweep, names, choose_axis(columns[1]))
 
 
-def _paths(view: View, sweep: str, names: dict[str, str], along: frontier.Along | None, per: str) -> None:
+def _paths(view: View, sweep: str, names: dict[str, str], along: frontier.Along | None) -> None:
     name = along.name if along else frontier.TRAINING
     paths = frontier.path_labels(view.ask("manifests", sweep), names, name)
     labels = list(dict.fromkeys(paths[variant] for variant in names if variant in paths))
     chosen = choose_many("Paths", labels, "paths")
-    data = frontier.paths(view.ask("frontier", sweep), paths, along, per)
+    data = frontier.paths(view.ask("frontier", sweep), paths, along)
     data = data[data["label"].isin(chosen)]
     if data.empty:
         raise Nothing(
@@ -53,14 +51,13 @@ def _paths(view: View, sweep: str, names: dict[str, str], along: frontier.Along 
             "Evaluations by the embedded trainer measure this KL."
         )
     show_legend(labels, chosen)
-    unit = f"nats {per.replace('_', ' ')}"
     for (direction, heading), column in zip(frontier.DIRECTIONS.items(), rows_of(2, 2), strict=True):
         with column:
             part = data[data["direction"] == direction]
             if part.empty:
                 st.text(f"{heading} was not measured.")
                 continue
-            chart = charts.frontier(part, labels, name=name, x=f"{heading}, {unit}")
+            chart = charts.frontier(part, labels, name=name, x=f"{heading}, nats per response")
             show_chart(chart, f"frontier {direction}")
     seeds = int(data["seeds"].max())
     bars = "bars from the lowest to the highest seed."

@@ -2,61 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 UNSCHEDULED_SECONDS = 180.0
 """Prefect's scheduler creates the runs of a schedule within a minute."""
 LATE_SECONDS = 300.0
 """A run that has been due for this long is late; a worker may be restarted within that time."""
-LOG_SECONDS = 600.0
-OFTEN = 2
-"""An error that Prefect's server has logged this often within LOG_SECONDS is no accident."""
-_ERROR = re.compile(r"\| (ERROR|CRITICAL)\s+\| (.*)")
-_RAISED = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception)): (.*)")
-
-
-class ServerLog:
-    """Errors in the log of Prefect's server; each call reads what was added since the last one."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._at = path.stat().st_size if path.exists() else 0
-        self._errors: list[tuple[float, str]] = []
-
-    def problems(self, now: float) -> list[str]:
-        self._errors += [(now, error) for error in self._new()]
-        self._errors = [(at, error) for at, error in self._errors if now - at <= LOG_SECONDS]
-        return [
-            f"Prefect's server reports an error, {count} times in {LOG_SECONDS / 60:.0f} minutes: {error} (log: {self.path})"
-            for error, count in Counter(error for _, error in self._errors).items()
-            if count >= OFTEN
-        ]
-
-    def _new(self) -> list[str]:
-        """One line per error: what was raised, else what was logged."""
-        try:
-            size = self.path.stat().st_size
-            with self.path.open("rb") as file:
-                file.seek(self._at if size >= self._at else 0)
-                data = file.read(4_000_000)
-                whole = data.rpartition(b"\n")[0] + b"\n" if b"\n" in data else b""
-                self._at = file.tell() - len(data) + len(whole)
-        except OSError:
-            return []
-        errors, logged, raised = [], None, None
-        for line in [*whole.decode(errors="replace").splitlines(), "| ERROR | "]:
-            if head := _ERROR.search(line):
-                if logged:
-                    errors.append((raised or logged)[:200])
-                logged, raised = head[2].strip(), None
-            elif last := _RAISED.match(line.strip()):
-                raised = f"{last[1]}: {last[2]}"
-        return errors
 
 
 def schedule_problems(

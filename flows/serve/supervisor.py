@@ -11,7 +11,6 @@ import re
 import socket
 import threading
 import time
-from pathlib import Path
 
 from pydantic import ValidationError
 
@@ -19,7 +18,7 @@ from flows.prefect.flow_runs import folder_tag
 from flows.prefect.reconcile import WORKERS
 from flows.prefect.server import HOST, SERVE_LOCK, quiet_environment, using_api
 from flows.prefect.service import ServerError, Service, first_line, start_in_turn
-from flows.serve.schedule_checks import ServerLog, look
+from flows.serve.schedule_checks import look
 from flows.serve.services import Plan, Say, client_environment, clock, repair, services_of, stop_on_signals
 from rpg.config.errors import ConfigError
 from rpg.processes import python_module
@@ -122,7 +121,7 @@ def _watch(layout: Layout, plan: Plan, services: list[Service], stop: threading.
     told = _tell_ports(services[1], None, say)
     say("Ctrl-C stops everything")
     asked = repaired = time.monotonic()
-    examiner = Examiner(layout, plan, services[0].log, say)
+    examiner = Examiner(layout, plan, say)
     while not stop.wait(LOOK_SECONDS):
         now = time.monotonic()
         told = _tell_ports(services[1], told, say)
@@ -146,18 +145,17 @@ def _watch(layout: Layout, plan: Plan, services: list[Service], stop: threading.
 class Examiner:
     """Reports problems: in the terminal where they have changed, to the dashboard and to `rpg status`."""
 
-    def __init__(self, layout: Layout, plan: Plan, log: Path, say: Say) -> None:
+    def __init__(self, layout: Layout, plan: Plan, say: Say) -> None:
         self._layout, self._plan, self._say = layout, plan, say
-        self._log, self._began = ServerLog(log), time.monotonic()
+        self._began = time.monotonic()
         self._reported: list[str] | None = None
 
     def examine(self) -> None:
-        problems = self._log.problems(time.monotonic())
-        with using_api(self._plan.api):
-            try:
-                problems += look(folder_tag(self._layout.home), time.monotonic() - self._began)
-            except Exception as error:  # noqa: BLE001 (of the network, of httpx and of Prefect)
-                problems.append(f"Prefect's API does not answer: {type(error).__name__}")
+        try:
+            with using_api(self._plan.api):
+                problems = look(folder_tag(self._layout.home), time.monotonic() - self._began)
+        except Exception as error:  # noqa: BLE001 (of the network, of httpx and of Prefect)
+            problems = [f"Prefect's API does not answer: {type(error).__name__}"]
         with contextlib.suppress(StoreError):  # a full disk: the terminal shows it
             write_problems(self._layout.home, problems)
         if problems == self._reported:

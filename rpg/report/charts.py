@@ -71,7 +71,6 @@ def frontier(data: pandas.DataFrame, labels: Sequence[str], *, name: str, x: str
     """
     data = data.sort_values("place").assign(text=lambda frame: frame["place"].map("{:g}".format))
     encoded = encodings(labels, False)
-    # Streamlit draws once before it has the data: without domains that would be a warning for every axis.
     near, far = float(data["x"].min()), float(data["x"].max()) or 1.0
     ends = [min(0.0, near), 1.08 * far]
     if near > far / 3:  # far from the initial model, with which in view points would lie on top of each other

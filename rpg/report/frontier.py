@@ -55,10 +55,9 @@ def path_labels(
     return paths
 
 
-def paths(
-    rows: pandas.DataFrame, labels: Mapping[str, str], along: Along | None, per: str = "per_response"
-) -> pandas.DataFrame:
-    """Points of all paths, means over seeds: label, place, direction, x (KL, nats), accuracy, lowest, highest, seeds.
+def paths(rows: pandas.DataFrame, labels: Mapping[str, str], along: Along | None) -> pandas.DataFrame:
+    """Points of all paths, means over seeds: label, place, direction, x (KL, nats per response), accuracy, lowest, highest,
+    seeds.
 
     `rows`: the result of `queries.frontier`; `labels`: variant -> label of its path. `place` is the value of `along` at the
     last evaluated step of each run, or the training step if paths follow no axis.
@@ -69,7 +68,9 @@ def paths(
     else:
         last = points.groupby("run")["step"].transform("max")
         points = points[points["step"] == last].assign(place=points["variant"].map(dict(along.values)))
-    points = points[points["place"].notna()].assign(label=points["variant"].map(dict(labels)), x=points[per])
+    points = points[points["place"].notna()].assign(
+        label=points["variant"].map(dict(labels)), x=points["per_response"]
+    )
     each = points.groupby(["label", "place", "direction"], sort=False)
     ends = {"lowest": ("accuracy", "min"), "highest": ("accuracy", "max")}
     means = {"x": ("x", "mean"), "accuracy": ("accuracy", "mean")}

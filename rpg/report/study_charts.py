@@ -113,7 +113,7 @@ def short(field: str) -> str:
 
 
 def _scale(values: pandas.Series, log: bool) -> alt.Scale:
-    """A domain around the values: Streamlit draws once before it has the data."""
+    """A domain around the values."""
     known = values.dropna().astype(float)
     low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
     if log:

@@ -82,7 +82,7 @@ def test_the_flow_run_says_what_it_is_and_holds_its_log_and_artifacts(whole, pre
     [run] = found("flow_runs", flow_runs={"name": {"any_": ["sweep plain: 2 runs"]}})
     mine = {"flow_run_id": {"any_": [run["id"]]}}
     kept = {one["key"]: one for one in found("artifacts", artifacts=mine)}
-    assert set(kept) == {"dashboard-plain", "runs-plain", "result-plain", "verdict-plain"}
+    assert set(kept) == {"dashboard-plain", "result-plain", "verdict-plain"}
     assert [row["state"] for row in json.loads(kept["runs-plain"]["data"])] == ["done", "done"]
     assert "compare?sweeps=plain" in kept["dashboard-plain"]["data"]
     lines = [one["message"] for one in found("logs", logs=mine, sort="TIMESTAMP_ASC")]

@@ -1,4 +1,4 @@
-"""`rpg serve` sees that its schedules make no runs, that runs are late, and that Prefect's server fails; and says so."""
+"""`rpg serve` sees that its schedules make no runs, and that runs are late; and says so."""
 
 import json
 import time
@@ -11,17 +11,10 @@ import pytest
 from dashboard.view import service_problems
 from flows.prefect.flow_runs import folder_tag
 from flows.prefect.server import quiet_environment
-from flows.serve.schedule_checks import ServerLog, look, schedule_problems
+from flows.serve.schedule_checks import look, schedule_problems
 from rpg.store.live_status import path_of, read_problems, write_problems
 from tests.real_sweep import rpg
 from tests.waiting import until
-
-FAILURE = """\
-02:00:00.123 | ERROR   | prefect.server.services.scheduler - Unexpected error in: schedule_deployments
-Traceback (most recent call last):
-  File "scheduler.py", line 1, in run
-sqlalchemy.exc.InvalidRequestError: Can't evaluate bulk DML statement
-"""
 
 
 def deployment(active=True, paused=False):
@@ -44,25 +37,6 @@ def test_a_schedule_without_runs_and_runs_that_nobody_begins():
     late = schedule_problems([night], [ahead, run_of(night, now - timedelta(minutes=20))], now, 600)
     assert len(late) == 1 and "1 flow run is late; the first, nightly, was due at" in late[0]
     assert schedule_problems([night], [run_of(night, now - timedelta(minutes=2))], now, 600) == []
-
-
-def test_an_error_that_comes_again_is_told_with_what_was_raised(tmp_path):
-    path = tmp_path / "server.log"
-    path.write_text(FAILURE * 3)
-    log = ServerLog(path)
-    assert log.problems(0.0) == [], "of an earlier start"
-    with path.open("a") as file:
-        file.write("02:00 | WARNING | prefect - slow\n" + FAILURE)
-    assert log.problems(1.0) == [], "once may be an accident"
-    with path.open("a") as file:
-        file.write(FAILURE + "02:01:00 | ERROR   | torn")
-    told = log.problems(61.0)
-    assert (
-        len(told) == 1 and "2 times" in told[0] and "InvalidRequestError: Can't evaluate bulk DML" in told[0]
-    )
-    assert log.problems(2000.0) == [], "it is over"
-    path.write_text("")
-    assert log.problems(2001.0) == []
 
 
 def test_status_and_dashboard_say_it_while_somebody_serves(tmp_path):
