@@ -11,30 +11,13 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from rpg.answers import computer_algebra, identity_testing, values
+from rpg.answers import computer_algebra, identity_testing, rewriting, values
 from rpg.answers.extraction import normalise, squeeze, words
 from rpg.answers.lexer import Token, Unreadable, tokens_of
 from rpg.answers.lexicon import COPULAS, EXPLAINING, LEADING, REASONS, SUBJECT, is_harmless
 from rpg.answers.numbers import number, rounds, same, same_number, same_value, was_rounded
 from rpg.answers.parser import REALS, Tree, read
-from rpg.answers.rewriting import (
-    as_matrix,
-    contradiction_free,
-    domain,
-    elements_of,
-    is_label,
-    is_name,
-    named,
-    one_set,
-    periodic,
-    renaming,
-    same_letter,
-    substituted,
-    unfolded,
-    ungrouped,
-    unnamed_set,
-    unordered,
-)
+from rpg.answers.rewriting import domain, elements_of, is_label, is_name, named, periodic, unordered
 from rpg.answers.statements import Statement, read_line, reading
 from rpg.answers.units import with_unit
 
@@ -105,8 +88,7 @@ def read_gold(text: str) -> tuple[tuple[Tree, ...], tuple[str, ...]]:
     statements = read_line(text)
     if len(statements) != 1:
         raise Unreadable("several statements")
-    trees = [read(_measured(f)) for f in statements[0].formulas]
-    trees = unfolded([t for t in trees if not domain(t)] or trees)
+    trees = rewriting.unfolded([read(_measured(f)) for f in statements[0].formulas])
     trees = [t[1][1] if t[0] == "chain" and t[2] == ("in",) and is_name(t[1][0]) else t for t in trees]
     names = tuple(name for name, _ in map(named, trees) if name)
     if len({*names}) == len(names) == len(trees) > 1:
@@ -135,14 +117,10 @@ def _by_algebra(gold: str, answer: str, reason: str) -> Verdict:
     except Unreadable as error:
         return False, f"not read: {error}"
     # Letters one by one: whether `an` is a word or a product depends on where the dollar signs stand.
-    texts = [
-        "".join(f"#{t.text}#" if t.kind == "number" else t.text for t in tokens)
-        for tokens in (gold_tokens, answer_tokens)
-    ]
-    if texts[0] == texts[1]:
+    if _letters(gold_tokens) == _letters(answer_tokens):
         return True, "same text"
     if not any(t.kind in ("number", "op", "command", "open") and t.text != "{" for t in gold_tokens):
-        said = {_words(part, gold_tokens) for part in _sentences(answer_tokens) if not _says_nothing(part)}
+        said = {_words(part, gold_tokens) for part in _sentences(answer_tokens)}
         return said == {_words(gold_tokens, gold_tokens)}, "words"
     several = any(t.kind in _SEVERAL for t in answer_tokens)
     if several or answer.count("boxed") > 1:
@@ -177,7 +155,7 @@ def reread(gold: str, answer: str) -> bool | None:
 
 
 def _sentences(tokens: list[Token]) -> list[list[Token]]:
-    """Without their reasons."""
+    """Without their reasons, and without those that say nothing."""
     parts: list[list[Token]] = [[]]
     for token in tokens:
         if token.kind == "stop":
@@ -185,11 +163,12 @@ def _sentences(tokens: list[Token]) -> list[list[Token]]:
         elif not (parts[-1] and parts[-1][-1].text in REASONS):
             parts[-1].append(token)
     cut = [part[:-1] if part and part[-1].text in REASONS else part for part in parts]
-    return [part[:-1] if part and part[-1].kind == "sep" else part for part in cut if part]
-
-
-def _says_nothing(tokens: list[Token]) -> bool:
-    return all(t.kind == "word" for t in tokens) and is_harmless([t.text for t in tokens], worded=True)
+    cut = [part[:-1] if part[-1].kind == "sep" else part for part in cut if part]
+    return [
+        part
+        for part in cut
+        if any(t.kind != "word" for t in part) or not is_harmless([t.text for t in part], worded=True)
+    ]
 
 
 def _words(tokens: list[Token], gold: list[Token]) -> str:
@@ -204,6 +183,10 @@ def _words(tokens: list[Token], gold: list[Token]) -> str:
     known = SUBJECT | {t.text.lower() for t in gold}
     unknown = any(t.kind == "word" and t.text.lower() not in known for t in tokens[:start])
     return "?" * unknown + (said[0] or said[1])
+
+
+def _letters(tokens: list[Token]) -> str:
+    return "".join(f"#{t.text}#" if t.kind == "number" else t.text for t in tokens)
 
 
 def _bare_tokens(text: str) -> list[Token]:
@@ -229,7 +212,7 @@ class _Match:
             naturals = any(domain(t) and "N" in repr(t) for t in trees)
             if naturals and len(self.gold) == 1 and periodic(self.gold[0]):
                 return False, "not every integer"
-            trees = unfolded([t for t in trees if not domain(t)] or trees)
+            trees = rewriting.unfolded(trees)
             if statement.approximate and exact and self._near(trees):
                 continue
             if statement.approximate and not exact and not self.rounded:
@@ -266,10 +249,10 @@ class _Match:
             if statement.alternatives and all(self.element(gold[0], tree) for tree in trees):
                 return True  # 1/2 or 0.5
             return self._parts(gold[0], trees, statement)
-        elements = elements_of(unnamed_set(self._grouped(trees, statement)))
+        elements = elements_of(rewriting.unnamed_set(self._grouped(trees, statement)))
         names = {name.split("_")[0] for name in (named(t)[0] for t in elements) if name}
         if len(elements) == 1:
-            elements = ungrouped(elements[0]) or elements
+            elements = rewriting.ungrouped(elements[0]) or elements
         if len(elements) != len(gold):
             return False
         if len(names) > 1 and all(named(g)[0] is None for g in gold):
@@ -326,16 +309,16 @@ class _Match:
         items, relations = answer[1], answer[2]
         if "in" in relations:
             member = relations[-1] == "in" and set(relations[:-1]) <= {"="}
-            return member and self.value(one_set(gold), one_set(items[-1]))
+            return member and self.value(rewriting.one_set(gold), rewriting.one_set(items[-1]))
         if not set(relations) <= {"=", "~"}:
             interval = identity_testing.interval(answer)
             return interval is not None and gold[0] in ("tuple", "union") and self.value(gold, interval[1])
         names = [item[1] for item in items if is_name(item)]
         if name is not None and names and not {name, name.split("(")[0]} & set(names):
-            letters = renaming(name, names[0])
+            letters = rewriting.renaming(name, names[0])
             if letters is None or items[0] != ("symbol", names[0]) or len(items) != 2:
                 return False
-            return self.value(substituted(gold, *letters), items[1])
+            return self.value(rewriting.substituted(gold, *letters), items[1])
         if gold[0] in _COLLECTIONS:
             return self.value(gold, items[-1]) and all(is_label(i) or self.value(gold, i) for i in items[:-1])
         return self._equalities(gold, items, relations)
@@ -344,9 +327,11 @@ class _Match:
         """A chain of equalities: every link has to hold; one end may be a name, or a quantity that is asked for."""
         if any(item[0] in _COLLECTIONS | {"chain", "pm"} for item in items):
             return False
-        links = zip(itertools.pairwise(items), relations, strict=True)
-        if not all(self._holds(left, relation, right) for (left, right), relation in links):
-            return False
+        for link, relation in zip(itertools.pairwise(items), relations, strict=True):
+            # A link between quantities that are no numbers cannot be told by itself.
+            numeric = not any(map(values.symbols, link))
+            if numeric and not (self.value(*link) if relation == "=" else rounds(*link)):
+                return False
         numbers = [item for item in items if not values.symbols(item)]
         if not values.symbols(gold):
             return bool(numbers) and self._equal_numbers(gold, items, relations, numbers)
@@ -361,17 +346,11 @@ class _Match:
         names = values.symbols(gold)
         return (is_name(others[0]) and others[0][1] not in names) or not (values.symbols(others[0]) & names)
 
-    def _holds(self, left: Tree, relation: str, right: Tree) -> bool:
-        """Whether a link between two numbers is true; one between other quantities cannot be told by itself."""
-        if values.symbols(left) or values.symbols(right):
-            return True
-        return self.value(left, right) if relation == "=" else rounds(left, right)
-
     def _equal_numbers(
         self, gold: Tree, items: Sequence[Tree], relations: Sequence[str], numbers: Sequence[Tree]
     ) -> bool:
         """Whether the numbers of a chain are the gold answer, and its quantities may be worth what they are said to be."""
-        if not contradiction_free([item for item in items if values.symbols(item)]):
+        if not rewriting.contradiction_free([item for item in items if values.symbols(item)]):
             return False
         if not self._hold_there(items, numbers[0]):
             return False
@@ -386,7 +365,7 @@ class _Match:
         """Whether what is composed of the names in a chain is worth what they are: not in `x = 79/x = 81`."""
         composed = [item for item in items if not is_name(item) and values.symbols(item)]
         for name in {item[1] for item in items if is_name(item)}:
-            composed = [substituted(item, name, number) for item in composed]
+            composed = [rewriting.substituted(item, name, number) for item in composed]
         return all(values.symbols(item) or self.value(number, item) for item in composed)
 
     def value(self, gold: Tree, answer: Tree) -> bool:
@@ -413,7 +392,7 @@ class _Match:
         if other == "set" and len(answer[1]) == 1 and kind not in ("set", "union"):
             return self.value(gold, answer[1][0])
         if kind == "matrix" or (kind == "tuple" and other == "matrix"):
-            gold, answer = as_matrix(gold), as_matrix(answer)
+            gold, answer = rewriting.as_matrix(gold), rewriting.as_matrix(answer)
             same_shape = answer[0] == "matrix" and [*map(len, gold[1])] == [*map(len, answer[1])]
             return same_shape and all(map(self.value, itertools.chain(*gold[1]), itertools.chain(*answer[1])))
         if kind == "tuple":
@@ -426,7 +405,7 @@ class _Match:
         if {kind, other} & {*_COLLECTIONS, "chain", "pm"}:
             return gold == answer
         if values.symbols(gold) or values.symbols(answer):
-            return identity_testing.same(gold, same_letter(gold, answer))
+            return identity_testing.same(gold, rewriting.same_letter(gold, answer))
         return same_number(gold, answer, self.tolerance)
 
     def _tuple(self, gold: Tree, answer: Tree) -> bool:

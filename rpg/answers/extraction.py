@@ -32,7 +32,7 @@ def answer_line(response: str) -> tuple[str | None, bool]:
     if end < 0:
         end = _line_end(tail, 0)
         while end < len(tail) and _LEADS_ON.search(tail, max(0, end - 40), end):
-            end = _line_end(tail, end + len(tail[end:]) - len(tail[end:].lstrip()))
+            end = _line_end(tail, len(tail) - len(tail[end:].lstrip()))
         end = _formula_end(tail, end)
         while match := _GOES_ON.match(tail, end):
             end = _formula_end(tail, _line_end(tail, match.end()))
@@ -178,7 +178,7 @@ def _formula_end(text: str, end: int) -> int:
 def last_box(text: str) -> str | None:
     r"""The content of the last `\boxed{...}` whose braces close, else None."""
     boxes = _boxes(text)
-    return _content(text, max(boxes)) if boxes else None
+    return max(boxes).of(text) if boxes else None
 
 
 def boxed_answer(text: str) -> str | None:
@@ -193,11 +193,11 @@ def boxed_answer(text: str) -> str | None:
     for box in reversed(boxes[:-1]):
         if box.end < start and _JOINS.fullmatch(text, box.end + 1, start):
             start = box.begin
-            earlier.append(rf"\boxed{{{_content(text, box)}}}")
+            earlier.append(rf"\boxed{{{box.of(text)}}}")
     before = _COMMAND.sub(r"\g<0>{}", _before(text[max(0, start - 2 * _BEHIND) : start]))
     formula = "" if earlier else _BEFORE_BOX.split(before)[-1].strip("*")
     end = _line_end(text, last.end + 1)
-    content, rest = _content(text, last), text[last.end + 1 : end]
+    content, rest = last.of(text), text[last.end + 1 : end]
     lead = _lead(before[: len(before) - len(formula)])
     signs = _WORD.sub("", lead) + rest
     if formula or not lexicon.CONCLUDING.issuperset(words(lead)) or signs.strip(" \t.$\\)]"):
@@ -253,16 +253,16 @@ _BEFORE_BOX = re.compile(
 )
 
 
-def _content(text: str, box: _Box) -> str:
-    return text[box.start : box.end]
-
-
 class _Box(NamedTuple):
     """Where a box begins, where its content does, and where the content ends."""
 
     begin: int
     start: int
     end: int
+
+    def of(self, text: str) -> str:
+        """The content."""
+        return text[self.start : self.end]
 
 
 def _boxes(text: str) -> list[_Box]:
@@ -284,9 +284,8 @@ def braced(text: str, i: int) -> tuple[int | None, int]:
 
     One that does not close reaches to the end of the text.
     """
-    while i < len(text) and text[i].isspace():
-        i += 1
-    if i >= len(text) or text[i] != "{":
+    i = len(text) - len(text[i:].lstrip())
+    if not text.startswith("{", i):
         return None, i
     depth, start = 0, i + 1
     while i < len(text):
@@ -355,10 +354,10 @@ def normalise(text: str) -> str:
     text = text.strip(" \t\r\n*_`")
     boxes = _boxes(text)
     if len(boxes) == 1:
-        text = _content(text, boxes[0])
+        text = boxes[0].of(text)
     while boxes := _boxes(text):  # several are one answer: naming two where one is asked for is wrong
         last = max(boxes)
-        text = text[: last.begin] + _content(text, last) + text[last.end + 1 :]
+        text = text[: last.begin] + last.of(text) + text[last.end + 1 :]
     for pattern, replacement in _RENAMED:
         text = pattern.sub(replacement, text)
     text = _DROPPED.sub(" ", text)

@@ -11,16 +11,8 @@ import re
 from fractions import Fraction
 from typing import NamedTuple
 
+from rpg.answers import lexicon
 from rpg.answers.extraction import braced
-from rpg.answers.lexicon import (
-    COMMANDS,
-    ENGLISH_PAIRS,
-    FUNCTIONS,
-    GREEK,
-    UNITS,
-    WORDS_IN_FORMULAS,
-    number_in_words,
-)
 from rpg.answers.notation import in_latex
 
 
@@ -189,18 +181,18 @@ class _Lexer:
     def _word(self, letters: str, spaced: bool) -> tuple[str, str] | None:
         """Kind and text of a word, unit or function; None for symbols. `spaced`: a space and a word follow."""
         low = letters.lower()
-        if letters in UNITS and not self.upright and self._after_number():
+        if letters in lexicon.UNITS and not self.upright and self._after_number():
             return "word", letters
-        if letters in FUNCTIONS or low in _FUNCTIONS_IN_ANY_CASE:
-            return "function", FUNCTIONS.get(letters, low)
+        if letters in lexicon.FUNCTIONS or low in _FUNCTIONS_IN_ANY_CASE:
+            return "function", lexicon.FUNCTIONS.get(letters, low)
         if _is_greek(letters):
             return None
         if len(letters) == 1:
             return ("word", low) if letters in "aAI" and spaced and not self.math else None
         if low in ("mod", "percent"):
             return "op", "%" if low == "percent" else "mod"
-        if low in WORDS_IN_FORMULAS or self.upright:
-            return "word", letters if letters in UNITS else low
+        if low in lexicon.WORDS_IN_FORMULAS or self.upright:
+            return "word", letters if letters in lexicon.UNITS else low
         return ("word", low) if self._is_word(letters) else None
 
     def _after_number(self) -> bool:
@@ -212,7 +204,7 @@ class _Lexer:
         if run.isupper() and len(run) < 6 and low not in ("or", "not", "and"):
             return False
         if len(run) == 2:
-            return not self.math and (low in ENGLISH_PAIRS) and not run[1].isupper()
+            return not self.math and (low in lexicon.ENGLISH_PAIRS) and not run[1].isupper()
         if any(c.isupper() for c in run[1:]) and not run.isupper():
             return False
         if len(run) == 3 and self.math:
@@ -236,8 +228,8 @@ class _Lexer:
         if match is None:
             return i + 1
         name, end = match[1], match.end()
-        if name in COMMANDS:
-            self._token(COMMANDS[name], text, end)
+        if name in lexicon.COMMANDS:
+            self._token(lexicon.COMMANDS[name], text, end)
         elif name in ("(", "[", ")", "]"):
             self.math = name in "(["
             self.tokens.append(EDGE)
@@ -288,8 +280,7 @@ class _Lexer:
     def _accent(self, text: str, end: int, name: str) -> int:
         start, close = braced(text, end)
         if start is None:
-            match = _ACCENTED.match(text, end)
-            if not match:
+            if not (match := _ACCENTED.match(text, end)):
                 raise Unreadable(f"\\{name} of nothing")
             return self._symbol(text, match.end(), f"{name} {match[1].lstrip(chr(92))}")
         inner = re.sub(r"\s+", "", text[start:close]).lstrip("\\")
@@ -329,7 +320,7 @@ _PRIME = re.compile(r"\s*(?:\^\s*\{?\s*(?:\\prime\s*){1,3}\}?|'{1,3})")
 
 
 def _is_greek(letters: str) -> bool:
-    return letters in GREEK and (len(letters) > 2 or letters == "pi")
+    return letters in lexicon.GREEK and (len(letters) > 2 or letters == "pi")
 
 
 def value_of(text: str) -> Fraction:
@@ -361,7 +352,7 @@ def with_number_words(tokens: list[Token]) -> list[Token]:
     i = 0
     while i < len(tokens):
         words = itertools.takewhile(lambda token: token.kind == "word", tokens[i : i + 20])
-        length, value = number_in_words([token.text for token in words])
+        length, value = lexicon.number_in_words([token.text for token in words])
         replaced.append(Token("number", str(value), True) if length else tokens[i])
         i += length or 1
     return replaced

@@ -184,11 +184,11 @@ def same_value(gold: Tree, answer: Tree, tolerance: float) -> bool:
         return same(expected, stated, tolerance)
     if values.close(expected.value, stated.value):
         return True
-    if mpmath.im(values.mp(expected.value)) != 0 or mpmath.im(values.mp(stated.value)) != 0:
-        return False
-    with mpmath.workprec(200):
-        gap = abs(values.mp(expected.value) - values.mp(stated.value))
-        if tolerance and gap <= tolerance * abs(values.mp(expected.value)):
+    with mpmath.workprec(values.BITS):
+        a, b = values.mp(expected.value), values.mp(stated.value)
+        if mpmath.im(a) != 0 or mpmath.im(b) != 0:
+            return False
+        if tolerance and abs(a - b) <= tolerance * abs(a):
             return True
         # What is not rational has no finite decimals: a decimal may be its rounding.
         return any(

@@ -207,10 +207,7 @@ class _Parser:
             return ("unit", self.power(), token.text)  # $5
         if token.kind == "command" and token.text in ("frac", "binom"):
             above, below = self._argument(), self._argument()
-            derivative = _derivative(above, below) if token.text == "frac" else None
-            if derivative:
-                return ("symbol", derivative)
-            return ("divide", above, below) if token.text == "frac" else ("call", "binom", above, below)
+            return _quotient(above, below) if token.text == "frac" else ("call", "binom", above, below)
         if token.kind == "command" and token.text == "mathcal":
             inner = self._argument()
             if inner[0] == "symbol":
@@ -338,7 +335,7 @@ class _Parser:
         if token.text == "matrix":
             tree = self._matrix()
         elif token.text in ("floor", "ceil", "|("):
-            tree = ("call", {"|(": "abs"}.get(token.text, token.text), self.sum(), None)
+            tree = ("call", "abs" if token.text == "|(" else token.text, self.sum(), None)
             self._expect("close", _MATCHING[token.text])
         else:
             tree = self._items(token.text)
@@ -421,10 +418,10 @@ def _transposed(tree: Tree, exponent: Tree) -> Tree:
     return tree if tree[0] == "tuple" else ("matrix", tuple(zip(*tree[1], strict=False)))
 
 
-def _derivative(above: Tree, below: Tree) -> str | None:
+def _quotient(above: Tree, below: Tree) -> Tree:
     """`\\frac{d x}{d t}` and `\\frac{d^2 x}{d t^2}` are one quantity, not a quotient of products."""
     quantity, variable = _differential(above), _differential(below)
-    return f"d{quantity}/d{variable}" if quantity and variable else None
+    return ("symbol", f"d{quantity}/d{variable}") if quantity and variable else ("divide", above, below)
 
 
 def _differential(tree: Tree) -> str | None:

@@ -61,7 +61,8 @@ def _signed(tree: Tree, upper: bool) -> Tree:
 
 
 def unfolded(trees: list[Tree]) -> list[Tree]:
-    """`(x, y) = (1, 2)` as `x = 1, y = 2`."""
+    """Without domains where something else is stated; `(x, y) = (1, 2)` as `x = 1, y = 2`."""
+    trees = [tree for tree in trees if not domain(tree)] or trees
     if len(trees) != 1 or trees[0][0] != "chain" or trees[0][2] != ("=",):
         return trees
     names, entries = trees[0][1]

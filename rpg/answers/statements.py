@@ -124,9 +124,8 @@ def _holds_more(inside: list[Token]) -> bool:
     for token in inside:
         depth += (token.kind == "open") - (token.kind == "close")
         letters = token.kind == "symbol" and token.upright
-        if depth == 0 and (letters or token.kind in ("word", "rel", "colon", "dots", "sep", "stop", "edge")):
-            return True
-        if token.kind == "open" and token.text == "box":
+        apart = letters or token.kind in ("word", "rel", "colon", "dots", "sep", "stop", "edge")
+        if (depth == 0 and apart) or token[:2] == ("open", "box"):
             return True
     return False
 
@@ -264,7 +263,7 @@ def _statements(items: list[Item], remark: bool = False) -> list[Statement]:
     formula = rest[first].tokens
     named = formula[0].text == "="  # Area = 5
     _check(rest[:first], lexicon.SUBJECT if named else _INTRODUCING | (lexicon.JOINING if remark else set()))
-    approximate = _is_approximate(leading) or formula[0].text == "~"
+    approximate = not lexicon.APPROXIMATE.isdisjoint(leading) or formula[0].text == "~"
     concluded = items[0].text in lexicon.CONCLUDING
     statement = Statement([_bare(formula)], approximate=approximate, concluded=concluded)
     stated = _behind(statement, rest[first + 1 :])
@@ -299,7 +298,7 @@ def _behind(statement: Statement, rest: list[Item]) -> list[Statement]:
     for i, item in enumerate(rest):
         if item.kind == "remark":
             remarks += _statements(item.inner, True)
-            statement.approximate |= not remarks and _is_approximate(_words([item]))
+            statement.approximate |= not (remarks or lexicon.APPROXIMATE.isdisjoint(_words([item])))
         elif item.kind == "formula":
             _join(stated, between, item.tokens)
             between = []
@@ -310,10 +309,6 @@ def _behind(statement: Statement, rest: list[Item]) -> list[Statement]:
             between.append(item)
     _check_behind(between)
     return stated + remarks
-
-
-def _is_approximate(words: list[str]) -> bool:
-    return not lexicon.APPROXIMATE.isdisjoint(words)
 
 
 def _check(items: list[Item], known: Set[str]) -> None:

@@ -82,26 +82,17 @@ def unit_length(tokens: Sequence[Token], i: int) -> int:
             if token.text in ("/", "*") and not unit:
                 break
             end += 1
-            if token.text in ("^", "_"):
-                end = _exponent(tokens, end)
-            elif follows.kind == "open":
+            if follows.kind == "open":
                 while end < len(tokens) and tokens[end].kind != "close":
                     end += 1
                 end += 1
+            elif token.text in ("^", "_"):  # behind `2` or `-1`
+                end += 2 if follows.text == "-" else 1
         elif token.kind == "edge" and follows and follows.kind == "op" and follows.text in ("/", "^", "*"):
             end += 1
         else:
             break
     return end - i
-
-
-def _exponent(tokens: Sequence[Token], i: int) -> int:
-    """Behind `2`, `-1` or `{-1}`."""
-    if tokens[i].kind == "open":
-        while i < len(tokens) and tokens[i].kind != "close":
-            i += 1
-        return i + 1
-    return i + 2 if tokens[i].text == "-" else i + 1
 
 
 def cut_units(formula: list[Token]) -> list[Token]:

@@ -100,24 +100,21 @@ def _value(tree: Tree, at: dict[str, Fraction]) -> Value:
     if kind == "call":
         return _call(tree[1], tree[2], tree[3], at)
     if kind in _ARITHMETIC:
-        return _bounded(_both(tree, at, _ARITHMETIC[kind]))
+        a, b = _value(tree[1], at), _value(tree[2], at)
+        exact = isinstance(a, Fraction) and isinstance(b, Fraction)
+        return _bounded(_ARITHMETIC[kind](a, b) if exact else _ARITHMETIC[kind](mp(a), mp(b)))
     if kind == "negative":
         return -_value(tree[1], at)
     if kind in ("percent", "unit"):
-        return _value(("multiply", tree[1], _factor(tree)), at)
+        scale, base = (Fraction(1, 100), {}) if kind == "percent" else unit(tree[2]) or (Fraction(1), {})
+        factor: Tree = ("number", scale, "")
+        factor = ("multiply", factor, ("symbol", "pi")) if base.get("pi") else factor
+        return _value(("multiply", tree[1], factor), at)
     if kind == "power":
         return _power(_value(tree[1], at), _value(tree[2], at))
     if kind == "factorial":
         return _factorial(_value(tree[1], at))
-    if kind == "mod":
-        return _remainder(_value(tree[1], at), _value(tree[2], at))
     raise Unreadable(f"no value of a {kind}")
-
-
-def _factor(tree: Tree) -> Tree:
-    scale, base = (Fraction(1, 100), {}) if tree[0] == "percent" else unit(tree[2]) or (Fraction(1), {})
-    factor = ("number", scale, "")
-    return ("multiply", factor, ("symbol", "pi")) if base.get("pi") else factor
 
 
 def _symbol(name: str, at: dict[str, Fraction]) -> Value:
@@ -130,13 +127,6 @@ def _symbol(name: str, at: dict[str, Fraction]) -> Value:
     return +getattr(mpmath, name)
 
 
-def _both(tree: Tree, at: dict[str, Fraction], operation: Callable[[Value, Value], Value]) -> Value:
-    a, b = _value(tree[1], at), _value(tree[2], at)
-    if isinstance(a, Fraction) and isinstance(b, Fraction):
-        return operation(a, b)
-    return operation(mp(a), mp(b))
-
-
 def divided(a: Value, b: Value) -> Value:
     """a / b. Raises Undefined: b is 0."""
     if b == 0:
@@ -144,14 +134,18 @@ def divided(a: Value, b: Value) -> Value:
     return a / b
 
 
-_Operation = Callable[[Value, Value], Value]
-_ARITHMETIC: dict[str, _Operation] = {"add": operator.add, "multiply": operator.mul, "divide": divided}
-
-
 def _remainder(a: Value, b: Value) -> Value:
     if not isinstance(a, Fraction) or not isinstance(b, Fraction) or b <= 0:
         raise Undefined("a remainder of what is no number")
     return a % b
+
+
+_ARITHMETIC: dict[str, Callable[[Value, Value], Value]] = {
+    "add": operator.add,
+    "multiply": operator.mul,
+    "divide": divided,
+    "mod": _remainder,
+}
 
 
 def mp(value: Value) -> mpmath.mpf | mpmath.mpc:

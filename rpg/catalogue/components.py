@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from rpg.catalogue.divergences import DIVERGENCES
 
@@ -98,30 +97,6 @@ KL = Annotated[
 # --- clipping ------------------------------------------------------------------------------------------
 
 
-class Schedule(Frozen):
-    """Linear from `start` to `end` over `steps` optimizer steps, constant afterwards."""
-
-    start: float
-    end: float
-    steps: int = Field(gt=0)
-
-    def at(self, step: int) -> float:
-        return self.start + (self.end - self.start) * min(max(step, 0) / self.steps, 1.0)
-
-
-_Bound = float | Schedule | None
-
-
-def _within(low: float, high: float, what: str) -> Callable[[_Bound], _Bound]:
-    def check(value: float | Schedule | None) -> float | Schedule | None:
-        ends = (value.start, value.end) if isinstance(value, Schedule) else (value,)
-        if any(end is not None and not low <= end <= high for end in ends):
-            raise ValueError(what)
-        return value
-
-    return check
-
-
 class Clip(Frozen):
     """Ratios inside (1 - low, 1 + high) are left alone; `c` bounds them where the advantage is negative (dual clip).
 
@@ -132,22 +107,10 @@ class Clip(Frozen):
     cancels a forward KL); `detached` - A is a constant, as in the REINFORCE style.
     """
 
-    low: Annotated[float | Schedule, AfterValidator(_within(0.0, 1.0, "low must be between 0 and 1"))] = 0.2
-    high: Annotated[
-        float | Schedule, AfterValidator(_within(0.0, float("inf"), "high must not be negative"))
-    ] = 0.28
-    c: Annotated[
-        float | Schedule | None, AfterValidator(_within(1.0, float("inf"), "c must be at least 1, or null"))
-    ] = 10.0
+    low: float = Field(default=0.2, ge=0, le=1)
+    high: float = Field(default=0.28, ge=0)
+    c: float | None = Field(default=10.0, ge=1)
     gradient: Literal["exact", "through", "detached"] = "exact"
-
-    def at(self, step: int) -> tuple[float, float, float | None]:
-        """The three bounds (low, high, c) at an optimizer step."""
-
-        def now(bound: float | Schedule) -> float:
-            return bound.at(step) if isinstance(bound, Schedule) else bound
-
-        return now(self.low), now(self.high), None if self.c is None else now(self.c)
 
 
 class SigmoidGate(Frozen):

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from rpg.catalogue.components import MODELS, UNIONS, DistributionKL, ObjectiveKL, Schedule, named
+from rpg.catalogue.components import MODELS, UNIONS, DistributionKL, ObjectiveKL, named
 from rpg.catalogue.divergences import DIVERGENCES
 from rpg.catalogue.entries import entries
 from rpg.catalogue.entry import PROSE, Algorithm, AlgorithmError
@@ -81,7 +81,7 @@ def _explain(error: ValidationError) -> AlgorithmError:
     owner = ".".join(location[:-1])
     if location and location[0] in UNIONS and len(location) > 1:
         location.pop(1)  # the union's tag is not part of the field's path in a config
-    path = ".".join(part for part in location if part not in ("float", "Schedule") and "[" not in part)
+    path = ".".join(location)
     if first["type"] in ("literal_error", "union_tag_invalid"):
         expected = context.get("expected") or context["expected_tags"]
         accepted = tuple(part.strip(" '") for part in expected.replace(" or ", ", ").split(","))
@@ -89,10 +89,7 @@ def _explain(error: ValidationError) -> AlgorithmError:
             path, value = f"{path}.type", context["tag"]
         return AlgorithmError(path, value, accepted)
     if first["type"] == "extra_forbidden":
-        model = MODELS.get(owner)
-        if model is None and owner.startswith("clip."):
-            model = Schedule
-        fields = tuple(model.model_fields) if model else ()
+        fields = tuple(MODELS[owner].model_fields) if owner in MODELS else ()
         return AlgorithmError(path, value, fields, f"{path} is not a field")
     reason = first["msg"].removeprefix("Value error, ")
     if not path:

@@ -19,9 +19,6 @@ from rpg.errors import visible
 if TYPE_CHECKING:
     from rpg.store import Layout
 
-# On a Mac, lets torch use the CPU for operations that the GPU lacks; torch reads this when imported, also in a child.
-os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
-
 app = typer.Typer(
     name="rpg",
     no_args_is_help=True,

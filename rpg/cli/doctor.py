@@ -114,7 +114,6 @@ def _of_file(file: Path, overrides: dict[str, Any], layout: Layout) -> list[str]
     """What is wrong with the runs of a file: paths, packages, lengths, disk, GPUs, ports, and its problems."""
     from flows.machine.slots import machine, need_of
     from rpg.config.sweep_spec import load_file
-    from rpg.models.device import missing
     from rpg.models.initial_policy import check_lengths
     from rpg.planning.preflight import preflight, unreachable
     from rpg.tasks import DataError, load_problems
@@ -127,8 +126,7 @@ def _of_file(file: Path, overrides: dict[str, Any], layout: Layout) -> list[str]
         if need is not None and (need.kind != "gpu" or need.count > len(here.gpus)):
             wanted = spec.backend.workers_here() or 1
             lines.append(f"backend: needs {wanted} GPUs, but this machine has {len(here.gpus)}")
-    reasons = {missing("mps") for spec in specs if spec.backend.device == "mps"}
-    lines += unreachable(specs) + [f"backend.device: {why}" for why in reasons if why]
+    lines += unreachable(specs)
     splits = {}
     for task in {spec.task.model_dump_json(): spec.task for spec in specs}.values():
         try:

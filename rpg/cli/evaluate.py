@@ -40,7 +40,7 @@ def evaluate(
     training: str | None = None,
     out: Path | None = None,
     seed: Annotated[int, typer.Option(min=0)] = 0,
-    device: Literal["cpu", "cuda", "mps"] = "cpu",
+    device: Literal["cpu", "cuda"] = "cpu",
     dtype: Literal["float32", "bfloat16"] = "float32",
     revision: str | None = None,
     ray: str | None = None,

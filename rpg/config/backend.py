@@ -19,7 +19,7 @@ class BackendSection(Section):
     """
 
     type: str
-    device: Literal["cpu", "cuda", "mps"] = "cpu"
+    device: Literal["cpu", "cuda"] = "cpu"
     threads: Annotated[Positive, OPERATES] = 1
     """Threads of each process on a CPU."""
     attempts: Annotated[Positive, OPERATES] = 4
@@ -33,20 +33,11 @@ class BackendSection(Section):
 
     may_be_stale: ClassVar[bool] = False
     """Samples can be drawn from an earlier policy."""
-    rounds_sampler: ClassVar[bool] = False
-    """Samples can be drawn from a rounded policy."""
     corrects_sampler: ClassVar[bool] = False
     """The loss can be corrected for samples from a policy other than the trained one (vLLM's, which rounds differently)."""
-
-    has_teacher: ClassVar[bool] = False
-    """The reference of the KL can be another model (`algorithm.reference: {type: model}`)."""
-
-    truncates: ClassVar[bool] = False
-    """Sampling can be restricted to part of the vocabulary, with the log-probabilities of that distribution."""
-
-    takes_turns: ClassVar[bool] = False
-    """A response can have turns of an environment (task.type environment)."""
-
+    is_embedded: ClassVar[bool] = False
+    """It has a second model beside the policy (a teacher, a critic), draws from a rounded policy or part of the vocabulary
+    with the log-probabilities of that distribution, and lets an environment take turns in a response."""
     trains_adapters: ClassVar[bool] = False
     """`model.lora` is supported: adapters are trained, and merged into exported checkpoints."""
 
@@ -148,7 +139,7 @@ TrainingPlace = Annotated[
 
 
 class LocalBackend(BackendSection):
-    """The embedded trainer: one process on the CPU or on one GPU (`mps`: the GPU of a Mac)."""
+    """The embedded trainer: one process on the CPU or on one GPU."""
 
     type: Literal["local"] = "local"
     threads: Annotated[Positive, OPERATES] = 1
@@ -163,10 +154,7 @@ class LocalBackend(BackendSection):
 
     needs: ClassVar[tuple[str, ...]] = ("transformers", "tokenizers", "safetensors", "schedulefree")
     may_be_stale: ClassVar[bool] = True
-    rounds_sampler: ClassVar[bool] = True
-    has_teacher: ClassVar[bool] = True
-    truncates: ClassVar[bool] = True
-    takes_turns: ClassVar[bool] = True
+    is_embedded: ClassVar[bool] = True
     corrects_sampler: ClassVar[bool] = True
     trains_adapters: ClassVar[bool] = True
 
@@ -177,9 +165,6 @@ class LocalBackend(BackendSection):
     def _has_its_device(self) -> LocalBackend:
         if isinstance(self.place, OnThisMachine):
             return self
-        if self.device == "mps":
-            elsewhere = f"place.type {self.place.type}"
-            raise ValueError(f"{elsewhere}: device mps exists on this machine only; accepted: cpu, cuda")
         gpus = self.place.gpus
         if isinstance(self.place, OnNodes) and (self.device == "cuda") != (self.place.gpus > 0):
             raise ValueError(
@@ -235,18 +220,8 @@ class VllmRollout(Section):
     """Tokens that vLLM processes in one step, prompts and responses together."""
 
 
-class SglangRollout(Section):
-    """SGLang, if installed; verl keeps its weights up to date. Untested."""
-
-    type: Literal["sglang"]
-    tensor_parallel: Annotated[Positive, OPERATES] = 1
-    """GPUs that share one copy of the rollout model."""
-    gpu_memory_utilization: Annotated[float, Field(gt=0, lt=1), OPERATES] = 0.85
-    """Share of each GPU's memory that SGLang may use while it generates."""
-
-
 RolloutServer = Annotated[
-    HuggingFaceRollout | VllmRollout | SglangRollout, Field(discriminator="type"), default_type("huggingface")
+    HuggingFaceRollout | VllmRollout, Field(discriminator="type"), default_type("huggingface")
 ]
 
 
@@ -254,14 +229,6 @@ class LocalRay(Section):
     """A separate Ray instance on this machine that ends with the run."""
 
     type: Literal["local"] = "local"
-
-
-class RayJob(Section):
-    """A job on a running Ray cluster; a rerun finds the job if it is still running and follows it."""
-
-    type: Literal["job"]
-    address: Annotated[str, ADDRESS, Field(min_length=1)] = "http://127.0.0.1:8265"
-    """The cluster's dashboard, where jobs are submitted."""
 
 
 class RayAddress(Section):
@@ -272,21 +239,20 @@ class RayAddress(Section):
     """`host:port` of the cluster's head, or `auto` for the one this machine belongs to."""
 
 
-RayPlace = Annotated[LocalRay | RayJob | RayAddress, Field(discriminator="type"), default_type("local")]
+RayPlace = Annotated[LocalRay | RayAddress, Field(discriminator="type"), default_type("local")]
 
 
 class VerlBackend(BackendSection):
     """verl's trainer on Ray with FSDP: one CPU for a test, one GPU, or many nodes."""
 
     type: Literal["verl"]
-    device: Literal["cpu", "cuda"] = "cpu"
     threads: Annotated[Positive, OPERATES] = 1
     """Threads of each worker on a CPU."""
     nodes: Annotated[Positive, OPERATES] = 1
     gpus_per_node: Annotated[Positive, OPERATES] = 1
     """Workers per node (on a CPU, processes)."""
-    strategy: Literal["fsdp", "fsdp2"] = "fsdp2"
-    """How verl shards the model; on a CPU only fsdp2 works."""
+    strategy: Literal["fsdp2"] = "fsdp2"
+    """How verl shards the model."""
     sequence_parallel: Annotated[Positive, OPERATES] = 1
     """Ulysses: GPUs that share one sequence."""
     offload: Annotated[bool, OPERATES] = False
@@ -325,13 +291,6 @@ class VerlBackend(BackendSection):
                 f"rollout.max_prompt_tokens + max_response_tokens = {tokens}"
             )
 
-    def check_adapters(self) -> None:
-        if self.strategy != "fsdp2":
-            raise ValueError(
-                f"model.lora: backend.strategy {self.strategy} gathers the whole model to merge adapters; accepted with "
-                "model.lora: backend.strategy fsdp2"
-            )
-
     def check_mini_batch(self, prompts: int, group_size: int) -> None:
         workers = self.nodes * self.gpus_per_node
         shards = workers // self.sequence_parallel
@@ -357,22 +316,15 @@ class VerlBackend(BackendSection):
 
     @model_validator(mode="after")
     def _possible(self) -> VerlBackend:
-        if self.device == "cpu" and self.strategy != "fsdp2":
-            raise ValueError(f"strategy {self.strategy!r} needs a GPU; on a CPU use fsdp2")
-        if self.device == "cpu" and isinstance(self.rollout, SglangRollout):
-            raise ValueError("rollout.type sglang needs a GPU; on a CPU use {type: huggingface}")
         if self.nodes > 1 and isinstance(self.ray, LocalRay):
             raise ValueError(
-                f"nodes {self.nodes} need a Ray cluster; say which: ray: {{type: job, address: ...}} "
-                "or {type: address, address: ...}"
+                f"nodes {self.nodes} need a Ray cluster; say which: ray: {{type: address, address: ...}}"
             )
         if self.device == "cuda" and isinstance(self.rollout, HuggingFaceRollout):
-            raise ValueError(
-                "rollout.type huggingface is for device cpu; on a GPU use {type: vllm} or {type: sglang}"
-            )
+            raise ValueError("rollout.type huggingface is for device cpu; on a GPU use {type: vllm}")
         workers = self.nodes * self.gpus_per_node
         shared = {"sequence_parallel": self.sequence_parallel}
-        if not isinstance(self.rollout, HuggingFaceRollout):
+        if isinstance(self.rollout, VllmRollout):
             shared["rollout.tensor_parallel"] = self.rollout.tensor_parallel
         for field, share in shared.items():
             if workers % share:

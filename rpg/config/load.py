@@ -1,4 +1,4 @@
-"""From files to specifications: safe YAML, merging, dotted assignments; and the settings of `rpg import`."""
+"""From files to specifications: safe YAML, merging, dotted assignments."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ import math
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from rpg.config import shipped
 from rpg.config.code import locate, with_digests
 from rpg.config.errors import ConfigError, explain
 from rpg.config.run_spec import RunSpec
-from rpg.config.section import Section
 from rpg.config.task import TASKS
 from rpg.config.yaml_lines import SafeLoader, StrictLoader, place
 
@@ -212,36 +211,3 @@ def _own_paths(data: dict[str, Any], path: Path) -> dict[str, Any]:
     if kind is None or not isinstance(task, dict):
         return data  # an unknown type is refused when the whole run is checked
     return {**data, "task": kind.own_paths(dict(task), at)}
-
-
-Text = Annotated[str, Field(min_length=1)]
-
-
-class Import(Section):
-    """How a run that was trained elsewhere appears here."""
-
-    sweep: Text
-    """The sweep it joins, or a new one."""
-    variant: Text
-    """Its name in tables and figures."""
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
-    algorithm: Text | None = None
-    """What trained it, if it has a name."""
-    axes: dict[str, Any] = Field(default_factory=dict)
-    """Its values on the sweep's axes."""
-    map: dict[Text, Text] = Field(default_factory=dict)
-    """Our name of a metric -> its column in the log."""
-    updates: Annotated[int, Field(ge=1)] = 1
-    """Logged steps per rollout. TRL logs optimizer steps, of which a rollout may have several."""
-    eval: dict[Text, Text] = Field(default_factory=dict)
-    """Benchmark -> the column with its accuracy (0 to 1)."""
-
-
-def read_import(file: Path | None, options: dict[str, Any]) -> Import:
-    """The fields of the file, overridden by `options` from the command line. Raises ConfigError: a field is missing,
-    unknown or invalid; it names the file (or `import`) and the field."""
-    merged = read_mapping(file) if file is not None else {}
-    for name, value in options.items():
-        both = isinstance(value, dict) and isinstance(merged.get(name), dict)
-        merged[name] = {**merged[name], **value} if both else value
-    return checked(Import, merged, file or Path("import"))

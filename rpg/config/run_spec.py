@@ -79,7 +79,7 @@ class RunSpec(Section):
         self._check_truncation()
         self._check_turns()
         self._check_teacher()
-        if self.algorithm.advantage.type == "gae" and (lora_of(self.model) or not self.backend.has_teacher):
+        if self.algorithm.advantage.type == "gae" and (lora_of(self.model) or not self.backend.is_embedded):
             raise ValueError(
                 "algorithm.advantage gae: the critic is a second model, which only the embedded trainer (backend local) "
                 "trains, in full, without model.lora; choose another advantage, e.g. {type: group}"
@@ -94,12 +94,12 @@ class RunSpec(Section):
     def _check_teacher(self) -> None:
         """Raises ValueError for a teacher that is missing, and for what the back end cannot compare with a reference."""
         algo, backend, reference = self.algorithm, self.backend, self.algorithm.reference
-        if reference.type == "model" and not backend.has_teacher:
+        if reference.type == "model" and not backend.is_embedded:
             raise ValueError(
                 f"algorithm.reference model: backend {backend.type} computes the reference from a copy of the policy's "
                 "own model and cannot load a teacher; accepted: old, every_k, kl_above, fixed, or backend.type local"
             )
-        if reference.type == "ema" and (not backend.has_teacher or self.half_weights()):
+        if reference.type == "ema" and (not backend.is_embedded or self.half_weights()):
             raise ValueError(
                 "algorithm.reference ema: averaged by the embedded trainer (backend local), in float32; accepted: old, "
                 "every_k, kl_above, fixed"
@@ -109,7 +109,7 @@ class RunSpec(Section):
                 f"algorithm.reference.path: {algo.name} needs a teacher: a folder, a checkpoint of a run for example, or "
                 "the name of a model"
             )
-        if algo.kl.type == "distribution" and not backend.has_teacher:
+        if algo.kl.type == "distribution" and not backend.is_embedded:
             raise ValueError(
                 f"algorithm.kl distribution: backend {backend.type} passes on log-probabilities of the sampled tokens only, "
                 "not of the whole vocabulary; accepted: none, objective, loss, reward, or backend.type local"
@@ -140,7 +140,7 @@ class RunSpec(Section):
         rollout, correction, backend = self.rollout, self.algorithm.rollout_correction, self.backend
         asked = [
             ("rollout.staleness", rollout.staleness, 0, backend.may_be_stale),
-            ("rollout.sampler.dtype", rollout.sampler.dtype, "same", backend.rounds_sampler),
+            ("rollout.sampler.dtype", rollout.sampler.dtype, "same", backend.is_embedded),
             ("algorithm.rollout_correction", correction.type, "none", backend.corrects_sampler),
         ]
         for field, value, plain, is_possible in asked:
@@ -153,7 +153,7 @@ class RunSpec(Section):
     def _check_truncation(self) -> None:
         """Raises ValueError for restricted sampling that the trainer would treat as sampling from the whole distribution."""
         restricted = self._restricted()
-        if restricted and not self.backend.truncates:
+        if restricted and not self.backend.is_embedded:
             field = restricted[0]
             plain = getattr(Rollout(), field)
             raise ValueError(
@@ -170,7 +170,7 @@ class RunSpec(Section):
                 kind = self.task.type
                 raise ValueError(f"reward {{type: environment}}: a task of type {kind} has no environment")
             return
-        if not self.backend.takes_turns:
+        if not self.backend.is_embedded:
             raise ValueError(
                 f"task.type environment: backend {self.backend.type} draws a response in one turn and would train on it "
                 "without the environment; accepted: backend.type local"

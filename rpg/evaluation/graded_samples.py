@@ -166,7 +166,7 @@ def _grade(samples: Sequence[tuple[Problem, int, Draw]], scorer: Scorer) -> list
             "sample": sample,
             "problem": problem.text,
             "answer": problem.answer,
-            "response": scorer.turn(draw.response).encode("utf-8", "replace").decode("utf-8"),
+            "response": (scorer.prefix + draw.response).encode("utf-8", "replace").decode("utf-8"),
             "extracted": scored.grade.extracted,
             "correct": scored.grade.correct,
             "reason": scored.grade.reason,

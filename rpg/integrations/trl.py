@@ -99,7 +99,6 @@ class RPGTrainer(GRPOTrainer):
             ref_log_prob=inputs.get("ref_per_token_logps") if self.algorithm.needs_reference else None,
             rollout_weights=inputs.get("importance_sampling_ratio"),
             counts=self._counts(inputs) if mode == "train" else None,
-            optimizer_step=self.state.global_step,
         )
         parts = self.current_gradient_accumulation_steps if mode == "train" else 1
         if entropies is not None:  # (T of the model's own tokens), as TRL logs it

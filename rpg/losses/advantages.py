@@ -55,7 +55,7 @@ def advantages(
         raise FloatingPointError(f"rewards[{row}] is {rewards[row].item()}, accepted: finite numbers")
     dtype = torch.float64 if rewards.dtype == torch.float64 else torch.float32
     with torch.no_grad():
-        reward = _wide(rewards.detach()) * algo.rewarded
+        reward = rewards.detach().double() * algo.rewarded
         penalty = _reward_kl(algo, mask, old_log_prob, ref_log_prob)
         kind = algo.advantage
         if kind.type in ("batch", "gae"):
@@ -130,11 +130,6 @@ def require_reference(algo: Algorithm, ref_log_prob: Tensor | None) -> None:
         )
 
 
-def _wide(values: Tensor) -> Tensor:
-    """In float64, except on the GPU of a Mac, which does not support it."""
-    return values.float() if values.device.type == "mps" else values.double()
-
-
 def _reward_kl(algo: Algorithm, mask: Tensor, old: Tensor | None, ref: Tensor | None) -> Tensor | None:
     """beta * k(old, ref) per token, or None if the reward has no KL."""
     if not isinstance(algo.kl, RewardKL) or not algo.beta or ref is None:
@@ -143,7 +138,7 @@ def _reward_kl(algo: Algorithm, mask: Tensor, old: Tensor | None, ref: Tensor | 
         raise ValueError(
             f"old_log_prob: {algo.name} has its KL in the reward and needs it beside ref_log_prob"
         )
-    d = torch.where(mask, _wide(old) - _wide(ref), 0)
+    d = torch.where(mask, old.double() - ref.double(), 0)
     return algo.beta * estimator(algo.kl.estimator, d)[0]
 
 
@@ -214,7 +209,7 @@ def _gae(token_rewards: Tensor, values: Tensor | None, mask: Tensor, gamma: floa
         raise ValueError("values: advantage type gae needs a critic's values of shape (responses, tokens)")
     if values.shape != mask.shape:
         raise ValueError(f"values: shape {tuple(values.shape)}, accepted: {tuple(mask.shape)}")
-    baseline = torch.where(mask, _wide(values), 0)
+    baseline = torch.where(mask, values.double(), 0)
     result = torch.zeros_like(token_rewards)
     after = next_value = torch.zeros_like(token_rewards[:, 0])
     for t in reversed(range(mask.shape[1])):

@@ -54,7 +54,6 @@ def policy_loss(
     rollout_weights: Tensor | None = None,
     token_kl: Tensor | None = None,
     counts: Counts | None = None,
-    optimizer_step: int = 0,
 ) -> LossOutput:
     """The loss of `algo` on one (micro-)batch.
 
@@ -66,7 +65,7 @@ def policy_loss(
     correction for a sampler that differs from `old`, multiplied onto the loss as a constant. token_kl (B, T): of an
     algorithm whose kl is of type distribution, the divergence at each token (:func:`rpg.distribution_kl`), which receives
     a gradient, too, and no `rollout_weights`, because it does not depend on the token that was sampled. counts: sizes of
-    the whole mini-batch (default: this batch). optimizer_step: moves clip schedules.
+    the whole mini-batch (default: this batch).
 
     bfloat16 and float16 are computed in float32. Exponents are clamped to [-20, 20]; a log-probability of
     -inf counts as -1e4. Inputs are not modified. Raises TypeError for what is no tensor or no algorithm, ValueError
@@ -99,7 +98,6 @@ def policy_loss(
         inputs | ({} if token_kl is None else {"token_kl": token_kl}), response_mask, rollout_weights
     )
     dtype = torch.promote_types(log_prob.dtype, torch.float32)
-    bounds = algo.clip.at(optimizer_step) if algo.clip else None
     with torch.no_grad():
         mask = response_mask != 0
         weights = token_weights(mask, algo.loss_agg_mode, counts, dtype)
@@ -112,7 +110,7 @@ def policy_loss(
         for start in range(0, rows, size):
             part = slice(start, start + size)
             x, highest = _read({name: value[part] for name, value in inputs.items()}, mask[part])
-            value, part_slope, ratio = token_loss(algo, x, bounds)
+            value, part_slope, ratio = token_loss(algo, x)
             torch.mul(part_slope, weights[part], out=slope[part])
             part_sums, peak = _measure(x, ratio, (value * weights[part]).sum())
             sums += part_sums
@@ -148,16 +146,14 @@ class TokenTerms:
 CLIPS = ("upper", "lower", "dual")
 
 
-def token_terms(
-    algo: Algorithm, *, response_mask: Tensor, optimizer_step: int = 0, **inputs: Tensor | None
-) -> TokenTerms:
+def token_terms(algo: Algorithm, *, response_mask: Tensor, **inputs: Tensor | None) -> TokenTerms:
     """What the loss made of each token; `inputs` are the log-probabilities and the advantages as in :func:`policy_loss`,
     which has checked them.
     """
     with torch.no_grad():
         mask = response_mask != 0
         x = _read(inputs, mask)[0]
-        _, _, ratio = token_loss(algo, x, algo.clip.at(optimizer_step) if algo.clip else None)
+        _, _, ratio = token_loss(algo, x)
         clipped = torch.zeros(mask.shape, dtype=torch.uint8, device=mask.device)
         for number, silent in enumerate((ratio.upper, ratio.lower, ratio.dual), 1):
             if silent is not None:

@@ -11,10 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rpg.catalogue import Algorithm, GammaGate, Gate, LossKL, Mask, ObjectiveKL
+from rpg.catalogue import Algorithm, Clip, GammaGate, Gate, LossKL, Mask, ObjectiveKL
 from rpg.losses.kl_terms import bounded_exp, estimator, mathematics, weighted
-
-Bounds = tuple[float, float, float | None]  # low, high, c of catalogue.Clip at one optimizer step
 
 
 @dataclass
@@ -42,11 +40,11 @@ class Ratio:
 TokenLoss = tuple[Tensor, Tensor, Ratio]  # value and slope (b, T), the ratio
 
 
-def token_loss(algo: Algorithm, x: TokenInputs, bounds: Bounds | None) -> TokenLoss:
+def token_loss(algo: Algorithm, x: TokenInputs) -> TokenLoss:
     """(value, slope, ratio) of an algorithm: its surrogate and, where it has one, the KL term beside it."""
     if algo.surrogate == "rpg":
-        return _rpg(algo, x, bounds)
-    value, slope, ratio = _gated(x, algo.gate) if algo.gate else _SURROGATES[algo.surrogate](x, bounds)
+        return _rpg(algo, x)
+    value, slope, ratio = _gated(x, algo.gate) if algo.gate else _SURROGATES[algo.surrogate](x, algo.clip)
     if algo.mask:
         upper, lower = _moved(algo.mask, x)
         silent = upper | lower
@@ -78,14 +76,14 @@ def token_loss(algo: Algorithm, x: TokenInputs, bounds: Bounds | None) -> TokenL
 # --- baselines ---------------------------------------------------------------------------------------
 
 
-def _clip(w: Tensor, sign: Tensor, bounds: Bounds | None) -> tuple[Ratio, Tensor | None, Tensor]:
+def _clip(w: Tensor, sign: Tensor, clip: Clip | None) -> tuple[Ratio, Tensor | None, Tensor]:
     """Which samples lose their gradient (ratio, and all of them together), and what stands for their ratio.
 
     `sign` has the sign of the advantage that decides: PPO's is the raw one, RPG's the regularised one.
     """
-    if bounds is None:
+    if clip is None:
         return Ratio(w), None, w
-    low, high, c = bounds
+    low, high, c = clip.low, clip.high, clip.c
     negative = sign < 0
     upper, lower = (w >= 1 + high) & ~negative, (w <= 1 - low) & negative
     silent, bound = upper | lower, torch.where(lower, 1 - low, torch.where(upper, 1 + high, w))
@@ -96,29 +94,29 @@ def _clip(w: Tensor, sign: Tensor, bounds: Bounds | None) -> tuple[Ratio, Tensor
     return Ratio(w, upper, lower, dual), silent, bound
 
 
-def _clipped_ratio(w: Tensor, x: TokenInputs, bounds: Bounds | None) -> TokenLoss:
+def _clipped_ratio(w: Tensor, x: TokenInputs, clip: Clip | None) -> TokenLoss:
     """-min(w A, clip(w) A), at most -c A where A < 0."""
-    ratio, silent, bound = _clip(w, x.advantages, bounds)
+    ratio, silent, bound = _clip(w, x.advantages, clip)
     value = -bound * x.advantages
     return value, value if silent is None else value.masked_fill(silent, 0), ratio
 
 
-def _ppo_clip(x: TokenInputs, bounds: Bounds | None) -> TokenLoss:
+def _ppo_clip(x: TokenInputs, clip: Clip | None) -> TokenLoss:
     """Token ratios (Schulman et al. 2017, eq. 7; the bound c: Ye et al. 2020, eq. 5)."""
-    return _clipped_ratio(bounded_exp(x.log_w), x, bounds)
+    return _clipped_ratio(bounded_exp(x.log_w), x, clip)
 
 
-def _gspo(x: TokenInputs, bounds: Bounds | None) -> TokenLoss:
+def _gspo(x: TokenInputs, clip: Clip | None) -> TokenLoss:
     """The geometric mean of a response's ratios, in the form that gives each token the gradient of its own
     factor (Zheng et al. 2025, GSPO-token).
     """
     length = x.mask.sum(-1, keepdim=True).clamp(min=1)
-    return _clipped_ratio(bounded_exp(x.log_w.sum(-1, keepdim=True) / length), x, bounds)
+    return _clipped_ratio(bounded_exp(x.log_w.sum(-1, keepdim=True) / length), x, clip)
 
 
-def _gmpo(x: TokenInputs, bounds: Bounds | None) -> TokenLoss:
+def _gmpo(x: TokenInputs, clip: Clip | None) -> TokenLoss:
     """The geometric mean of a response's ratios, each clipped by itself, log w within [-low, high] (Zhao et al. 2025)."""
-    low, high, _ = bounds or (float("inf"), float("inf"), None)
+    low, high = (clip.low, clip.high) if clip else (float("inf"), float("inf"))
     negative = x.advantages < 0
     upper, lower = (x.log_w > high) & ~negative, (x.log_w < -low) & negative
     log_w = torch.where(upper, high, torch.where(lower, -low, x.log_w)).where(x.mask, 0)
@@ -158,18 +156,18 @@ def _gated(x: TokenInputs, gate: Gate) -> TokenLoss:
     return -4 / tau * open_ * x.advantages, -4 * open_ * (1 - open_) * w * x.advantages, Ratio(w)
 
 
-def _cispo(x: TokenInputs, bounds: Bounds | None) -> TokenLoss:
+def _cispo(x: TokenInputs, clip: Clip | None) -> TokenLoss:
     """-sg(clip(w)) A log pi: no token loses its gradient (MiniMax-M1, 2025, eq. 4)."""
     w = bounded_exp(x.log_w)
     weight, ratio = w, Ratio(w)
-    if bounds is not None:
-        low, high, _ = bounds
-        weight, ratio = w.clamp(1 - low, 1 + high), Ratio(w, w > 1 + high, w < 1 - low)
+    if clip is not None:
+        low, high = 1 - clip.low, 1 + clip.high
+        weight, ratio = w.clamp(low, high), Ratio(w, w > high, w < low)
     slope = -weight * x.advantages
     return slope * x.log_prob, slope, ratio
 
 
-def _policy_gradient(x: TokenInputs, _bounds: Bounds | None) -> TokenLoss:
+def _policy_gradient(x: TokenInputs, _clip: Clip | None) -> TokenLoss:
     """-A log pi, no importance ratio (Williams 1992)."""
     return -x.advantages * x.log_prob, -x.advantages, Ratio(bounded_exp(x.log_w))
 
@@ -225,7 +223,7 @@ def _level(algo: Algorithm, x: TokenInputs) -> _Level:
     return _Level(w, v, d, value * spread, slope, spread)
 
 
-def _rpg(algo: Algorithm, x: TokenInputs, bounds: Bounds | None) -> TokenLoss:
+def _rpg(algo: Algorithm, x: TokenInputs) -> TokenLoss:
     """The paper's eight losses (Tables 1, 2, 4) with RPG-Style Clip (Algorithms 1 and 2).
 
     With K the slope of the KL term, W = w R - beta K is the REINFORCE weight and A = W / w the regularised
@@ -234,7 +232,7 @@ def _rpg(algo: Algorithm, x: TokenInputs, bounds: Bounds | None) -> TokenLoss:
     level = _level(algo, x)
     reward = level.w * x.advantages
     W = reward - algo.beta * level.kl_slope
-    ratio, silent, bound = _clip(level.w, W, bounds)
+    ratio, silent, bound = _clip(level.w, W, algo.clip)
     Z = algo.kl.Z if isinstance(algo.kl, ObjectiveKL) else 1.0
     if isinstance(algo.kl, ObjectiveKL) and algo.kl.style == "reinforce":
         weight = W

@@ -11,7 +11,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from rpg.config.backend import LocalBackend, SglangRollout, VerlBackend, VllmRollout
+from rpg.config.backend import LocalBackend, VerlBackend, VllmRollout
 from rpg.config.errors import ConfigError
 from rpg.config.evaluation import VllmEngineSpec
 from rpg.config.load import assign, parse_assignments
@@ -255,7 +255,7 @@ class _Server:
 
     def __init__(self, spec: RunSpec, shape: Shape, a: Assumptions, server: object):
         self.tensor_parallel, self.utilization = 1, 0.0
-        if isinstance(server, VllmRollout | SglangRollout | VllmEngineSpec):
+        if isinstance(server, VllmRollout | VllmEngineSpec):
             self.tensor_parallel, self.utilization = server.tensor_parallel, server.gpu_memory_utilization
         self.a, self.shape, self.response = a, shape, a.response_share * spec.rollout.max_response_tokens
         self.longest = spec.rollout.max_response_tokens

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from rpg.answers.comparison import Verdict
 from rpg.errors import UserError
 from rpg.rewards.json_process import Ended, JsonProcess, Late
 
@@ -23,8 +22,6 @@ _STARTS = 4
 """Workers in a row that may be killed while they start (memory is short, say) before that is an error."""
 _WORKER = "rpg.rewards.comparison_worker"
 
-_Pair = tuple[str, str, float]
-
 
 class GradingError(UserError):
     """The worker processes cannot be started."""
@@ -36,36 +33,15 @@ class Pool:
     Not for use by several threads at once.
     """
 
-    def __init__(
-        self,
-        workers: int = 1,
-        cpu_seconds: float = CPU_SECONDS,
-        memory_bytes: int = MEMORY_BYTES,
-        module: str = _WORKER,
-    ):
-        if workers < 1 or cpu_seconds <= 0:
-            raise ValueError(f"workers {workers} and cpu_seconds {cpu_seconds} must be positive")
+    def __init__(self, workers: int, cpu_seconds: float, memory_bytes: int, module: str = _WORKER):
         self.workers, self.cpu_seconds, self.memory_bytes = workers, cpu_seconds, memory_bytes
         self.module = module
         self._idle: list[JsonProcess] = []
 
-    def reread(self, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
-        """Verdicts of the second reader on (gold, answer); None where it cannot read them within the limits."""
-        verdicts = self.ask([(*pair, 0.0, True) for pair in pairs])
-        return [None if reason else right for right, reason in verdicts]
-
-    def compare(self, pairs: Sequence[_Pair]) -> list[Verdict]:
-        """Verdicts on (gold, answer, relative tolerance), in order.
-
-        An answer that exceeds the time or memory limit, or ends its worker, is wrong; the reason says so.
-
-        Raises:
-            GradingError: a worker cannot be started.
-        """
-        return self.ask([(*pair, False) for pair in pairs])
-
     def ask(self, questions: Sequence[tuple[Any, ...]]) -> list[tuple[Any, str]]:
-        """What the worker answers to each question, in order; within the limits of `compare`."""
+        """Verdict and reason of the workers for each question, in order; one that exceeds the time or memory limit, or ends
+        its worker, is False, and the reason says so. Raises GradingError: a worker cannot be started.
+        """
         if self.workers == 1:
             return [self._verdict(question) for question in questions]
         with ThreadPoolExecutor(self.workers) as threads:  # each waits for one process

@@ -82,17 +82,13 @@ class _Conversations:
                 f"{name}: task.call text needs one tool with one parameter; there are: {', '.join(tools)}"
             )
 
-    def schemas(self) -> list[Any]:
-        """Descriptions of the tools from their docstrings, for a chat template."""
-        from transformers.utils import get_json_schema
-
-        return [get_json_schema(tool) for tool in tools_of(self.factory()).values()]
-
     def answer(self, event: Mapping[str, Any]) -> Any:
         """What an event comes to; raises what the environment raises."""
         what, row = event["what"], event.get("row", 0)
-        if what == "schemas":
-            return self.schemas()
+        if what == "schemas":  # descriptions of the tools from their docstrings, for a chat template
+            from transformers.utils import get_json_schema
+
+            return [get_json_schema(tool) for tool in tools_of(self.factory()).values()]
         if what == "forget":
             return self.there.clear()
         random.seed(f"{event['key']} {event['number']}")
@@ -113,22 +109,17 @@ class _Conversations:
         return value
 
 
-def no_network() -> None:
-    """From here on Python code of this process that asks for a network is refused."""
-
-    def refuse(event: str, arguments: tuple[Any, ...]) -> None:
-        # The address of a socket of this machine is a path.
-        local = len(arguments) == 2 and isinstance(arguments[1], str | bytes)
-        if event in _NETWORK and not local:
-            raise PermissionError("the network is not allowed (task.network)")
-
-    sys.addaudithook(refuse)
+def _refuse_network(event: str, arguments: tuple[Any, ...]) -> None:
+    """As an audit hook: Python code of this process that asks for a network is refused."""
+    local = len(arguments) == 2 and isinstance(arguments[1], str | bytes)  # a socket of this machine: a path
+    if event in _NETWORK and not local:
+        raise PermissionError("the network is not allowed (task.network)")
 
 
 def _prepare(begin: Any) -> Callable[[Any], dict[str, Any]]:
     conversations = _Conversations(begin)
     if not begin["network"]:
-        no_network()
+        sys.addaudithook(_refuse_network)
 
     def answer(event: Any) -> dict[str, Any]:
         sys.stdout = _Printed(begin["characters"])

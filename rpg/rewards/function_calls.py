@@ -95,9 +95,8 @@ def _by_form(function: Callable[..., Any], batch: Batch) -> Any:
     asked_for = (p for p in parameters.values() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL))
     missing = [p.name for p in asked_for if p.default is p.empty and p.name not in arguments]
     if missing:
-        raise TypeError(
-            f"no argument for parameter {', '.join(missing)}; there are: {', '.join(sorted(arguments))}"
-        )
+        there = ", ".join(sorted(arguments))
+        raise TypeError(f"no argument for parameter {', '.join(missing)}; there are: {there}")
     by_place = [p.name for p in parameters.values() if p.kind is p.POSITIONAL_ONLY]
     any_keyword = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     accepted = arguments.keys() if any_keyword else arguments.keys() & parameters
@@ -152,9 +151,7 @@ def _checked(returned: Any, count: int, name: str) -> Values:
         named = {TOTAL: returned}
     if not named:
         raise BadReward(f"{name}: returned nothing; expected a number for each of the {count} responses")
-    return {
-        key: _numbers(values, count, f"{name}[{key!r}]" if key else name) for key, values in named.items()
-    }
+    return {k: _numbers(values, count, f"{name}[{k!r}]" if k else name) for k, values in named.items()}
 
 
 def _numbers(values: Any, count: int, name: str) -> list[float | None]:

@@ -106,8 +106,8 @@ class FunctionReward:
                 shown = _shown(batch, 0)
                 answer = self._process.ask(asdict(batch), self.part.seconds, f" for {len(batch)} responses")
         except Failed as failure:
-            why = f"{failure}; the log has what it printed"
-            raise RewardError(f"reward: {self.part.function}: {why}{shown}") from None
+            why = f"{failure}; the log has what it printed{shown}"
+            raise RewardError(f"reward: {self.part.function}: {why}") from None
         if "error" in answer:
             self.close()
             raise RewardError(f"reward: {answer['error']}{_shown(batch, answer.get('row'))}")
@@ -125,9 +125,6 @@ def _shown(batch: Batch, row: int | None) -> str:
         return ""
     prompt = batch.prompts[row]
     asked = prompt if isinstance(prompt, str) else (prompt[-1].get("content") or "") if prompt else ""
-    return f"; response {row + 1} of {len(batch)}: {_short(batch.responses[row])} to {_short(asked)}"
-
-
-def _short(text: str) -> str:
-    one_line = " ".join(str(text).split())
-    return repr(one_line if len(one_line) <= _SHOWN else one_line[: _SHOWN - 3] + "...")
+    lines = (" ".join(str(text).split()) for text in (batch.responses[row], asked))
+    said, to = (repr(line if len(line) <= _SHOWN else line[: _SHOWN - 3] + "...") for line in lines)
+    return f"; response {row + 1} of {len(batch)}: {said} to {to}"

@@ -12,6 +12,7 @@ from fractions import Fraction
 from importlib.metadata import version
 from typing import Any
 
+from rpg.answers import numbers
 from rpg.answers.comparison import Verdict, quick
 from rpg.answers.extraction import answer_line, boxed_answer
 from rpg.config.section import registered
@@ -32,7 +33,9 @@ MAX_ANSWER_CHARACTERS = 2_000
 _REMEMBERED = 200_000
 LINES = "lines-4"
 """Answer lines read by the grammar of rpg.answers.statements. Raise the number when a verdict may change."""
-_NUMBER = re.compile(r"([-+]?)(\d{1,50}(?:\.\d{0,50})?|\.\d{1,50})(?:/(\d{1,50}))?")
+_NUMBER = re.compile(
+    r"[-+]?(?:\d{1,3}(?:,\d{3})+(?:\.\d*)?|(?:\d{1,50}(?:\.\d{0,50})?|\.\d{1,50})(?:/\d{1,50})?)"
+)
 RECIPE = f"math_dapo-{math_dapo.VERSION}"
 
 
@@ -89,7 +92,9 @@ class Grader(Grading):
 
     def reread(self, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
         """By the computer algebra system, in the same processes and within the same limits."""
-        each = dict(zip(dict.fromkeys(pairs), self._pool.reread([*dict.fromkeys(pairs)]), strict=True))
+        distinct = list(dict.fromkeys(pairs))
+        verdicts = self._pool.ask([(*pair, 0.0, True) for pair in distinct])
+        each = {pair: None if why else right for pair, (right, why) in zip(distinct, verdicts, strict=True)}
         return [each[pair] for pair in pairs]
 
     def _decide(self, pairs: Iterable[tuple[str, str]]) -> None:
@@ -104,7 +109,7 @@ class Grader(Grading):
             else:
                 self._verdicts[gold, answer] = verdict
         if hard:
-            verdicts = self._pool.compare([(gold, answer, tolerance) for gold, answer in hard])
+            verdicts = self._pool.ask([(*pair, tolerance, False) for pair in hard])
             self._verdicts.update(zip(hard, verdicts, strict=True))
 
     def close(self) -> None:
@@ -158,10 +163,7 @@ class GymGrader(Grading):
 
 
 def grade(verifier: MarkerVerifier, response: str, truth: str, truncated: bool = False) -> Grade:
-    """Compare the answer of `response` with `truth`.
-
-    The answer is what `after_marker` finds.
-    """
+    """Compare what `after_marker` finds in `response` with `truth`."""
     answer, why = after_marker(verifier.marker, response, truncated)
     if answer is None or why:
         return Grade(answer, False, why)
@@ -191,17 +193,8 @@ def after_marker(marker: str, response: str, truncated: bool, lines: bool = Fals
 def number(text: str) -> Fraction | None:
     """The value of `12`, `-0.50`, `1/2`, `1,000` (also within `$ $` or before a full stop); None for anything else."""
     bare = text.strip().strip("$").strip().removesuffix(".").replace(" ", "")
-    if re.fullmatch(r"[-+]?\d{1,3}(,\d{3})+(\.\d*)?", bare):
-        bare = bare.replace(",", "")
-    match = _NUMBER.fullmatch(bare)
-    if not match:
-        return None
-    sign, value, denominator = match.groups()
-    if denominator is not None and not int(denominator):
-        return None
-    result = Fraction("0" + value if value.startswith(".") else value.removesuffix("."))
-    result /= int(denominator or 1)
-    return -result if sign == "-" else result
+    value = numbers.number(bare) if _NUMBER.fullmatch(bare) else None
+    return value.value if value else None
 
 
 def _by_recipe(item: Item) -> Grade:

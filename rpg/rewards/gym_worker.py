@@ -40,13 +40,10 @@ def _prepare() -> Callable[..., tuple[float | None, str]]:
 
     parse = _harmless(sympy.parse_expr)
     sympy.parse_expr = parse
-    for names, function, guarded in (
-        (LITERALS, "eval", ast.literal_eval),
-        (EXPRESSIONS, "parse_expr", parse),
-    ):
-        for name in names:
-            kind = reasoning_gym.factory.DATASETS[name][0]
-            setattr(importlib.import_module(kind.__module__), function, guarded)
+    guards = dict.fromkeys(LITERALS, ("eval", ast.literal_eval))
+    for name, (function, guarded) in (guards | dict.fromkeys(EXPRESSIONS, ("parse_expr", parse))).items():
+        kind = reasoning_gym.factory.DATASETS[name][0]
+        setattr(importlib.import_module(kind.__module__), function, guarded)
 
     @cache
     def dataset(name: str, config: str) -> Any:
@@ -60,10 +57,8 @@ def _prepare() -> Callable[..., tuple[float | None, str]]:
         key = columns["dataset"], repr(columns["config"])
         problem = entry(*key, columns["index"])
         if hashlib.sha256(problem["question"].encode()).hexdigest()[:16] != columns["digest"]:
-            return (
-                None,
-                f"{columns['dataset']}: another problem than in the data; another version of reasoning-gym?",
-            )
+            why = "another problem than in the data; another version of reasoning-gym?"
+            return None, f"{columns['dataset']}: {why}"
         value = min(1.0, max(0.0, float(dataset(*key).score_answer(answer, problem))))
         return value, f"score {value:.6g}"
 

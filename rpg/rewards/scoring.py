@@ -99,12 +99,9 @@ class Scorer(AbstractContextManager["Scorer"]):
 
     def score(self, answered: Sequence[Answered]) -> list[Scored]:
         """What each response earns, in order. Raises RewardError: a function failed; GradingError: the grader failed."""
-        answered = [a._replace(response=self.turn(a.response)) for a in answered]
+        answered = [a._replace(response=self.prefix + a.response) for a in answered]
         grades = self._grader.grade(
-            [
-                Item(a.response if a.last is None else a.last, a.answer, a.truncated, a.columns)
-                for a in answered
-            ]
+            Item(a.response if a.last is None else a.last, a.answer, a.truncated, a.columns) for a in answered
         )
         totals = [0.0] * len(answered)
         parts: list[dict[str, float | None]] = [
@@ -147,10 +144,6 @@ class Scorer(AbstractContextManager["Scorer"]):
         """A second reader's verdicts on (gold, answer) that the verifier could not read (rpg.store.samples.unread_form)."""
         return self._grader.reread(pairs)
 
-    def turn(self, response: str) -> str:
-        """The assistant's whole turn."""
-        return self.prefix + response
-
     def close(self) -> None:
         """End what it has started."""
         self._grader.close()
@@ -183,18 +176,13 @@ def length_reward(tokens: int, full: int, zero: int) -> float:
 
 
 def overlong_punishment(tokens: int, limit: int, buffer_fraction: float, factor: float) -> float:
-    """Soft overlong penalty, 0 or negative (DAPO, arXiv 2503.14476, eq. 13; paper App. H).
+    """Soft overlong penalty, 0 or negative (DAPO, arXiv 2503.14476, eq. 13; paper App. H): zero up to `limit - buffer`
+    tokens, where the buffer is `buffer_fraction * limit`, then linear down to -factor at `limit`.
 
-    Zero up to `limit - buffer` tokens, where the buffer is `buffer_fraction * limit`, then linear down to -factor at
-    `limit`.
-
-    Raises:
-        ValueError: limit < 1 or buffer_fraction outside (0, 1].
+    Raises ValueError: limit < 1 or buffer_fraction outside (0, 1].
     """
     if limit < 1 or not 0 < buffer_fraction <= 1:
-        raise ValueError(
-            f"limit {limit} must be positive and buffer_fraction {buffer_fraction} within (0, 1]"
-        )
+        raise ValueError(f"limit {limit} must be positive and buffer_fraction {buffer_fraction} in (0, 1]")
     buffer = buffer_fraction * limit
     return -factor * min(max(tokens - (limit - buffer), 0.0) / buffer, 1.0)
 

@@ -58,7 +58,6 @@ def test_a_device_and_a_place_that_do_not_fit_are_refused():
     for backend, why in (
         ({"device": "cuda", "place": {"type": "ray"}}, "device 'cuda' with place.gpus 0"),
         ({"place": {"type": "ray", "gpus": 1}}, "device 'cpu' with place.gpus 1"),
-        ({"device": "mps", "place": {"type": "ray"}}, "place.type ray: device mps"),
     ):
         with pytest.raises(UserError, match=why):
             resolve({"backend": backend}, "run")

@@ -1,13 +1,10 @@
 """Training steps: what is reported, what decides the bits, and what every setting changes."""
 
 import math
-import sys
 from dataclasses import replace
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from rpg.backends.local.micro_batches import Limits, score
 from rpg.backends.local.optimizers import Optimizer
@@ -469,33 +466,6 @@ def test_a_rate_falls_over_the_whole_run(home):
     trainer.optimizer.total = trainer.spec.training.optimizer_steps
     rates = [trainer.step(step)["learning_rate"] for step in (1, 2, 3)]
     assert rates == pytest.approx([1e-3 * share for share in (2 / 3, 1, 1 / 3)])
-
-
-class NoFloat64(TorchDispatchMode):
-    """As on a GPU that has none: an operation that makes one is an error."""
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        found = func(*args, **(kwargs or {}))
-        for value in tree_leaves(found):
-            if isinstance(value, torch.Tensor) and value.dtype == torch.float64:
-                raise TypeError(f"{func}: float64")
-        return found
-
-
-RENEWED = {"name": "rpg-rkl", "reference": {"type": "every_k"}}
-
-
-@pytest.mark.parametrize("algorithm", ["dapo", "reinforce-pp", RENEWED])
-def test_a_training_step_computes_nothing_in_float64(home, monkeypatch, algorithm):
-    """Where advantages are told to do without, which is what they do on the GPU of a Mac."""
-    options = {"training": {"entropy_coeff": 0.01}, "rollout": {"top_p": 0.9, "top_k": 5, "min_p": 0.01}}
-    trainer = make(home, algorithm=algorithm, **options)
-    trainer.step(1)
-    with pytest.raises(TypeError, match="float64"), NoFloat64():
-        trainer.step(2)
-    monkeypatch.setattr(sys.modules["rpg.losses.advantages"], "_wide", torch.Tensor.float)
-    with NoFloat64():
-        assert trainer.step(2)["grad_norm"] > 0
 
 
 def test_responses_drawn_some_at_a_time_are_those_drawn_at_once(home):

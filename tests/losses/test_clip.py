@@ -145,13 +145,6 @@ def test_ppo_dual_clip_by_hand():
     assert one(rpg.algorithm("dapo"), 5.0, -2.0)[:2] == pytest.approx((10.0, 10.0))  # no dual clip
 
 
-def test_clip_schedule_follows_optimizer_steps():
-    algo = rpg.algorithm("dapo", clip={"high": {"start": 0.2, "end": 0.6, "steps": 10}})
-    assert one(algo, 1.3, 1.0)[1] == 0
-    assert one(algo, 1.3, 1.0, optimizer_step=5)[1] == pytest.approx(-1.3)
-    assert one(algo, 1.7, 1.0, optimizer_step=50)[0] == pytest.approx(-1.6)
-
-
 @pytest.mark.parametrize("ratio", ["prefix", "sequence"])
 @pytest.mark.parametrize("style", STYLES)
 def test_sequence_clip_uses_the_product(style, ratio):

@@ -25,7 +25,7 @@ GOOD = Facts(
     cores=64, shm=64 * 2**30, temporary=Path("/tmp"), temporary_free=0.5, open_files=65536, interfaces=("eth0",),
 )  # fmt: skip
 EIGHT = {**VLLM, "backend.gpus_per_node": 8}
-NODES = {**EIGHT, "backend.nodes": 2, "backend.ray": {"type": "job"}}
+NODES = {**EIGHT, "backend.nodes": 2, "backend.ray": {"type": "address", "address": "auto"}}
 
 
 def wrong(changes, **differences):

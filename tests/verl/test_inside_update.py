@@ -78,7 +78,7 @@ def test_the_actor_loss_is_policy_loss(name):
     given = {name: fields[name] for name in ("ref_log_prob", "advantages")}
     given |= {"rollout_weights": fields["rollout_is_weights"], "old_log_prob": old, "response_mask": mask}
     counts = Counts.of(mask, horizon)
-    whole = rpg.policy_loss(algorithm, log_prob=leaf, counts=counts, optimizer_step=7, **given)
+    whole = rpg.policy_loss(algorithm, log_prob=leaf, counts=counts, **given)
     whole.loss.backward()
 
     prompt = 2
@@ -101,7 +101,7 @@ def test_the_actor_loss_is_policy_loss(name):
                 batch_size=len(rows),
             )
             sizes = {"mini_batch_tokens": sum(lengths), "mini_batch_sequences": len(lengths)}
-            tu.assign_non_tensor(data, dp_size=len(shards), optimizer_step=7, **sizes)
+            tu.assign_non_tensor(data, dp_size=len(shards), **sizes)
             loss, metrics = loss_fn({"log_probs": jagged(scores)}, data)
             assert metrics["rpg"][1] == sum(lengths[r] for r in rows)
             loss.backward()

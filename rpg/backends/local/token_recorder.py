@@ -62,7 +62,7 @@ class Recorder:
         chosen = torch.isin(row // self._size, torch.tensor(self.groups, device=row.device)).nonzero()[:, 0]
         if not len(chosen):
             return
-        names = ("old_log_prob", "advantages", "response_mask", "ref_log_prob", "optimizer_step")
+        names = ("old_log_prob", "advantages", "response_mask", "ref_log_prob")
         terms = token_terms(self._algorithm, log_prob=log_prob, **{name: inputs[name] for name in names})
         old, reference = inputs["old_log_prob"], inputs["ref_log_prob"]
         values = {

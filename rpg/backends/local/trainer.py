@@ -251,7 +251,6 @@ class Trainer:
                 "ref_log_prob": micro.reference,
                 "rollout_weights": micro.weights,
                 "counts": counts,
-                "optimizer_step": self.optimizer_step,
             }
             with offloaded(self.policy.model, self.place) if spec.backend.offload else nullcontext():
                 log_prob, divergence, bonus, more = self._forward(micro.batch, counts)
@@ -274,7 +273,8 @@ class Trainer:
             del log_prob, divergence, bonus, outputs  # and with them what was kept for the backward pass
             if self.recorder is not None:
                 slope = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
-                self.recorder.add(micro.row, leaf.detach(), slope, micro.drawn, of_kl, inputs)
+                at_step = inputs | {"optimizer_step": self.optimizer_step}
+                self.recorder.add(micro.row, leaf.detach(), slope, micro.drawn, of_kl, at_step)
             metrics = out.metrics | more
             meter.add(metrics, out.weight)
             token_kl += metrics["kl_policy_to_ref"] * out.weight / counts.tokens

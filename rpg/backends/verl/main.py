@@ -25,7 +25,7 @@ from rpg.backends.verl import cpu, readiness
 from rpg.backends.verl.job_output import clean
 from rpg.backends.verl.job_settings import JobSettings, SettingsError
 from rpg.backends.verl.overrides import PLUGIN
-from rpg.config.backend import HuggingFaceRollout, RayAddress, SglangRollout, VerlBackend, VllmRollout
+from rpg.config.backend import HuggingFaceRollout, RayAddress, VerlBackend, VllmRollout
 from rpg.errors import UserError
 from rpg.processes import LOST, PARENT, collect_seldom, die_with_parent
 
@@ -78,14 +78,13 @@ def require_machine(config: Any) -> None:
         ConfigError: the job would fail without it.
     """
     trainer, role = config.trainer, config.actor_rollout_ref
-    servers = {"vllm": VllmRollout(type="vllm"), "sglang": SglangRollout(type="sglang")}
     backend = VerlBackend.model_construct(
         type="verl",
         device=trainer.device,
         nodes=trainer.nnodes,
         gpus_per_node=trainer.n_gpus_per_node,
         sequence_parallel=role.actor.get("ulysses_sequence_parallel_size", 1),
-        rollout=servers.get(role.rollout.name, HuggingFaceRollout()),
+        rollout=VllmRollout(type="vllm") if role.rollout.name == "vllm" else HuggingFaceRollout(),
         ray=RayAddress(type="address", address="auto"),  # the driver needs no GPU of this node
     )
     readiness.require(backend, partial(print, flush=True))
@@ -158,7 +157,10 @@ def one_line(error: BaseException) -> str:
 
     Ray tells of an error elsewhere by its traceback as text: the last error named there is the root.
     """
-    while isinstance(deeper := getattr(error, "cause", None) or error.__cause__, BaseException):
+    while not isinstance(error, UserError):
+        deeper = getattr(error, "cause", None) or error.__cause__
+        if not isinstance(deeper, BaseException):
+            break
         error = deeper
     text = clean(str(error)).strip()
     if isinstance(error, UserError):

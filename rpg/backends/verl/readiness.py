@@ -40,8 +40,7 @@ OPEN_FILES = 4096
 NO_FLASH = "flash_attn is not installed: torch's attention (sdpa) is used, which also computes padding"
 _IDLE_SHARE = 0.05
 """Share of a GPU's memory that displays and monitors may take before a run begins."""
-_SERVERS = ("vllm", "sglang")
-_PACKAGES = ("verl", "ray", "TransferQueue", "torch", "transformers", *_SERVERS, cpu.DISTRIBUTION)
+_PACKAGES = ("verl", "ray", "TransferQueue", "torch", "transformers", "vllm", cpu.DISTRIBUTION)
 
 
 @dataclass(frozen=True)
@@ -133,11 +132,7 @@ def require(backend: VerlBackend, say: Callable[[str], None]) -> None:
 
 
 def _packages(backend: VerlBackend, f: Facts) -> Iterator[Finding]:
-    commands = {
-        "vllm": "pip install 'rpg-lab[verl,vllm]'",
-        "sglang": f"pip install 'verl[sglang]=={VERL}'",
-        cpu.DISTRIBUTION: cpu.INSTALL,
-    }
+    commands = {"vllm": "pip install 'rpg-lab[verl,vllm]'", cpu.DISTRIBUTION: cpu.INSTALL}
     unused = {*commands} - {backend.rollout.type, cpu.DISTRIBUTION if backend.device == "cpu" else ""}
     on_gpus = backend.device == "cuda" and isinstance(backend.rollout, VllmRollout)
     for name in _PACKAGES:

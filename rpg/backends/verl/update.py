@@ -69,7 +69,6 @@ class ActorLoss:
             ref_log_prob=reference,
             rollout_weights=fields.get("rollout_is_weights", None),
             counts=counts,
-            optimizer_step=tu.get(data, "optimizer_step"),
         )
         loss, metrics = out.loss, out.metrics
         if self.entropy_coeff:
@@ -127,7 +126,7 @@ def update(worker: TrainingWorker, data: TensorDict, plan: Plan, settings: JobSe
             tokens, sequences = _counts(mini, group)
             if not tokens:
                 continue
-            sizes = {"mini_batch_tokens": tokens, "mini_batch_sequences": sequences, "optimizer_step": done}
+            sizes = {"mini_batch_tokens": tokens, "mini_batch_sequences": sequences}
             tu.assign_non_tensor(mini, **sizes, **_engine_settings(worker, settings))
             rate = _set_rate(engine.optimizer, settings, done + 1)
             output = engine.train_batch(mini, loss_function=worker.loss_fn)
