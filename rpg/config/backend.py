@@ -145,7 +145,8 @@ class LocalBackend(BackendSection):
     threads: Annotated[Positive, OPERATES] = 1
     """Threads per process. On a CPU, several runs with one thread each are faster than one run with several threads."""
     gradient_checkpointing: Annotated[bool, OPERATES] = False
-    """Recompute activations in the backward pass instead of storing them: less memory, more time, bit-identical results."""
+    """Recompute activations in the backward pass instead of storing them: less memory, more time, bit-identical results.
+    For Llama, Mistral, Qwen2 and Qwen3."""
     offload: Annotated[bool, OPERATES] = False
     """Store the activations for the backward pass in host memory (GPU) or in a file in the run's folder (CPU): slower, with
     bit-identical results."""

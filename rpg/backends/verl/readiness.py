@@ -14,20 +14,15 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, requires
 from importlib.metadata import version as installed_version
 from pathlib import Path
 
-import psutil
-
-from rpg.backends.ray_connection import use_token
 from rpg.backends.verl import cpu
-from rpg.backends.verl.resources import helpers, lacking
 from rpg.config.backend import LocalRay, VerlBackend, VllmRollout
 from rpg.config.errors import ConfigError
-from rpg.errors import first_line
 
 VERL = "0.9.1"
 """Its internals are relied on (docs/verl-inside.md)."""
@@ -71,9 +66,6 @@ class Facts:
     open_files: int = OPEN_FILES
     loopback: str | None = None
     """Why no port can be opened on loopback."""
-    interfaces: tuple[str, ...] = ()
-    """Network interfaces other than loopback."""
-    environment: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -86,7 +78,6 @@ class Finding:
 
 def facts() -> Facts:
     """Of this machine, without importing the packages."""
-    names = tuple(name for name in psutil.net_if_addrs() if not re.match(r"lo$|docker|veth|br-|virbr", name))
     temporary = Path(os.environ.get("RAY_TMPDIR") or "/tmp")
     disk = shutil.disk_usage(temporary)
     return Facts(
@@ -101,8 +92,6 @@ def facts() -> Facts:
         temporary_free=disk.free / disk.total,
         open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
         loopback=_loopback(),
-        interfaces=names,
-        environment={k: v for k, v in os.environ.items() if k.startswith("NCCL_")},
     )
 
 
@@ -113,8 +102,7 @@ def judge(backend: VerlBackend, f: Facts) -> list[Finding]:
     """What these facts mean for a run on verl whose driver is on this machine."""
     findings, on_gpus = [*_packages(backend, f), *_machine(f)], backend.device == "cuda"
     findings += [_attention(backend, f)] if on_gpus else []
-    findings += _of_gpus(backend, f) if on_gpus and isinstance(backend.ray, LocalRay) else []
-    return findings + ([_network(f)] if backend.nodes > 1 else [])
+    return findings + list(_of_gpus(backend, f) if on_gpus and isinstance(backend.ray, LocalRay) else ())
 
 
 def require(backend: VerlBackend, say: Callable[[str], None]) -> None:
@@ -190,37 +178,6 @@ def _of_gpus(backend: VerlBackend, f: Facts) -> Iterator[Finding]:
             f"/dev/shm holds {f.shm / 2**20:.0f} MiB, but GPUs share buffers through it: at least 1 GiB is needed "
             "(docker run --shm-size 16g)"
         )
-
-
-def _network(f: Facts) -> Finding:
-    existing = ", ".join(f.interfaces) or "none"
-    if named := f.environment.get("NCCL_SOCKET_IFNAME"):
-        prefixes = tuple(part.lstrip("=") for part in named.lstrip("^").split(","))
-        if named.startswith("^") or any(interface.startswith(prefixes) for interface in f.interfaces):
-            return _ok(f"NCCL uses {named}")
-        return _wrong(f"NCCL_SOCKET_IFNAME={named}: no such network interface; there are: {existing}")
-    if not f.interfaces:
-        return _wrong("no network interface besides loopback, but several nodes have to communicate")
-    if len(f.interfaces) == 1:
-        return _ok(f"one network interface, {existing}")
-    return _note(f"network interfaces {existing}: NCCL chooses one; NCCL_SOCKET_IFNAME names another")
-
-
-def of_cluster(backend: VerlBackend, address: str) -> list[Finding]:
-    """What a running Ray cluster has, and whether it is enough."""
-    use_token()
-    from ray.util.state import list_nodes  # noqa: PLC0415 (Ray reads the token's environment as it is imported)
-
-    try:
-        nodes = [node for node in list_nodes(address=address, timeout=15) if node.state == "ALIVE"]
-    except Exception as error:  # noqa: BLE001 (requests' kinds, Ray's, and those of its server)
-        return [_wrong(f"no Ray cluster answers at {address} ({first_line(error)[:200]})")]
-    resources = [{k: float(node.resources_total.get(k, 0)) for k in ("CPU", "GPU")} for node in nodes]
-    shown = "; ".join(f"{node['CPU']:g} CPUs, {node['GPU']:g} GPUs" for node in resources)
-    findings = [_ok(f"Ray cluster at {address}: {len(nodes)} nodes ({shown})")]
-    units = helpers(backend.device, backend.nodes * backend.gpus_per_node)
-    why = lacking(resources, backend.nodes, backend.gpus_per_node, units)
-    return [*findings, _wrong(why)] if why else findings
 
 
 def _version(name: str) -> str | None:
