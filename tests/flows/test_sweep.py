@@ -83,7 +83,6 @@ def test_the_flow_run_says_what_it_is_and_holds_its_log_and_artifacts(whole, pre
     mine = {"flow_run_id": {"any_": [run["id"]]}}
     kept = {one["key"]: one for one in found("artifacts", artifacts=mine)}
     assert set(kept) == {"dashboard-plain", "result-plain", "verdict-plain"}
-    assert [row["state"] for row in json.loads(kept["runs-plain"]["data"])] == ["done", "done"]
     assert "compare?sweeps=plain" in kept["dashboard-plain"]["data"]
     lines = [one["message"] for one in found("logs", logs=mine, sort="TIMESTAMP_ASC")]
     trained = [f"{folder.name}: trained" for folder in Layout.at(whole / "data").run_folders("plain")]
