@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from flows.machine.children import Children
+from flows.machine.disk_space import DiskSpace
 from flows.machine.slots import Machine
 from flows.monitor import Progress
 from flows.sweep.sharing import Claims
@@ -41,5 +42,6 @@ class Context:
     progress: Progress
     owner: TaskOwner
     reported: bool = True
+    disk: DiskSpace = field(default_factory=DiskSpace)
     evaluation_waits: threading.Event = field(default_factory=threading.Event)
     """Set while the evaluator waits for GPUs: it goes before the next training of the sweep."""

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from functools import cache, lru_cache
 from pathlib import Path
 
-from flows.machine.waiting_note import WaitingNote
+from flows.machine.disk_space import WaitingNote
 from rpg.store import Layout, RunFolder, StoreError, locks
 from rpg.store.atomic_files import atomic_path, atomic_write_json, folder_aside, readable
 from rpg.store.current import OUTDATED

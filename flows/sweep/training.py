@@ -10,10 +10,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from flows.machine import programs
 from flows.machine.children import Child, Stopped
+from flows.machine.disk_space import WaitingNote
 from flows.machine.ray_cluster import Remote
 from flows.machine.slots import Held, need_of
 from flows.machine.slurm_queue import submission
-from flows.machine.waiting_note import WaitingNote
 from flows.sweep.context import Context, RunFailed
 from flows.sweep.sharing import take_over
 from rpg.config.backend import BACKENDS, Backend, BackendSection, OnNodes, OnSlurm
@@ -54,7 +54,8 @@ def train_run(folder: RunFolder, context: Context) -> None:
         while folder.holder() and not _is_queued(folder, backend, context):
             if context.children.stopping.wait(LEASE_SECONDS):
                 raise Stopped
-        with slot(folder, backend, context) as held:
+        space = context.disk.reserve(folder, context.children.stopping)
+        with space, slot(folder, backend, context) as held:
             clear_waiting(folder)
             _put_failure_aside(folder)
             began = time.time()
