@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from rpg.rewards.graders import rules_name
 from rpg.store.atomic_files import atomic_write_json, read_json_object
 from rpg.store.locks import in_turn
 from rpg.store.run_folder import RunFolder
-from rpg.store.samples import TURNS, graded_by, grades_path, read_grades, read_samples, write_grades
+from rpg.store.samples import TURNS, grades_path, metadata, read_grades, read_samples, write_grades
 from rpg.tasks import verifier_of
 
 
@@ -76,10 +76,6 @@ def regrade(
     return [_regrade_file(samples, rules, workers, say) for samples in stored]
 
 
-def _last_turn(row: Mapping[str, Any]) -> str:
-    return str(json.loads(row[TURNS])[-1] if TURNS in row else row["response"])
-
-
 def _regrade_file(stored: _Stored, rules: str | None, workers: int, say: Callable[[str], None]) -> Regraded:
     if not isinstance(stored.verifier, MathVerifier):
         raise ConfigError(
@@ -92,8 +88,10 @@ def _regrade_file(stored: _Stored, rules: str | None, workers: int, say: Callabl
     origin = hashlib.sha256(stored.path.read_bytes()).hexdigest()
     grades = read_grades(path, origin) if path.exists() else None
     if grades is None:
+        last = [json.loads(row[TURNS])[-1] if TURNS in row else row["response"] for row in rows]
+        items = [Item(turn, row["answer"], row["truncated"]) for turn, row in zip(last, rows, strict=True)]
         with grader_for(verifier, workers) as grader:
-            graded = grader.grade([Item(_last_turn(row), row["answer"], row["truncated"]) for row in rows])
+            graded = grader.grade(items)
         grades = [
             {"problem_id": row["problem_id"], "sample": row["sample"], **asdict(grade)}
             for row, grade in zip(rows, graded, strict=True)
@@ -102,17 +100,10 @@ def _regrade_file(stored: _Stored, rules: str | None, workers: int, say: Callabl
         say(f"{stored.what}: {len(rows)} samples graded by {name}")
     else:
         say(f"{stored.what}: already graded by {name}")
+    before = metadata(stored.path).get("rules", "rules that were not recorded")
+    right, now_right = (sum(row["correct"] for row in graded) for graded in (rows, grades))
     changes = changed(rows, grades)
-    regraded = Regraded(
-        what=stored.what,
-        before=graded_by(stored.path) or "rules that were not recorded",
-        after=name,
-        samples=len(rows),
-        right_before=sum(row["correct"] for row in rows),
-        right_after=sum(row["correct"] for row in grades),
-        changes=changes,
-        grades=path,
-    )
+    regraded = Regraded(stored.what, before, name, len(rows), right, now_right, changes, path)
     _record(stored, regraded, rows, grades)
     return regraded
 

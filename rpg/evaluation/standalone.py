@@ -35,8 +35,8 @@ from rpg.store.locks import in_turn
 from rpg.store.samples import (
     SECOND,
     UNREAD_SHARE,
-    graded_by,
     gradings,
+    metadata,
     read_samples,
     unread_form,
     write_samples,
@@ -61,6 +61,12 @@ class Result:
     """The rules by which its samples were graded (rpg.rewards.graders); None for samples older than the names of rules."""
     without_leaks: Summary | None
     """The numbers over the problems that are not in the training data; None if none or all of them are."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Its part of evaluation.json."""
+        without = self.without_leaks and self.without_leaks.as_json()
+        shown = {"rules": self.rules, "notes": self.notes, "summary": self.summary.as_json()}
+        return {**shown, "checks": asdict(self.checks), "summary_without_leaks": without}
 
 
 def evaluate(
@@ -172,7 +178,7 @@ def evaluate(
                 result = _result(loaded, rows, path, checks)
                 regraded = {"regraded": entry["regraded"]} if done and "regraded" in entry else {}
                 origin = {"identity": identity, "draws": draws.key, "source": loaded.source}
-                record[name] = {**origin, **_as_json(result), **regraded}
+                record[name] = {**origin, **result.as_json(), **regraded}
                 atomic_write_json(folder / RECORD, record)
             results.append(result)
     if prompts > 1:
@@ -297,19 +303,8 @@ def _result(loaded: LoadedBenchmark, rows: list[dict[str, Any]], path: Path, che
     leaked = {leak.problem for leak in checks.leaks if leak.tier != "renamed"}  # these are only listed
     clean = [row for row in rows if row["problem_id"] not in leaked]
     without = summarise(clean) if leaked and clean else None
-    notes = [*loaded.notes, *_said(rows)]
-    return Result(loaded.benchmark.name, summarise(rows), path, notes, checks, graded_by(path), without)
-
-
-def _as_json(result: Result) -> dict[str, Any]:
-    without = result.without_leaks
-    return {
-        "rules": result.rules,
-        "notes": result.notes,
-        "summary": result.summary.as_json(),
-        "checks": asdict(result.checks),
-        "summary_without_leaks": None if without is None else without.as_json(),
-    }
+    notes, rules = [*loaded.notes, *_said(rows)], metadata(path).get("rules")
+    return Result(loaded.benchmark.name, summarise(rows), path, notes, checks, rules, without)
 
 
 def _benchmark_identity(loaded: LoadedBenchmark) -> dict[str, Any]:

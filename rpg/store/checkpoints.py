@@ -134,7 +134,8 @@ class CheckpointFolder:
         for step in self.folder.checkpoint_steps():
             path = self.folder.checkpoint(step)
             begun = (path / "training" / "state.json").exists()
-            damage = damaged(path) or (damaged_training(path) if begun else None)
+            state = path / "training"
+            damage = damaged(path) or (damaged(state, "state.json") if begun else None)
             if damage:
                 aside = _set_aside(path)
                 warn(f"warning: {path}: {damage}; set aside as {aside.name}, continuing without it")
@@ -165,16 +166,6 @@ def _accuracy(folder: RunFolder, benchmark: str, step: int) -> float:
     return float(sum(shares) / max(1, len(shares)))
 
 
-def damaged(checkpoint: Path) -> str | None:
-    """What is wrong with a checkpoint's model files, in a few words; None if they are complete."""
-    return _damage(checkpoint, checkpoint / "checkpoint.json")
-
-
-def damaged_training(checkpoint: Path) -> str | None:
-    """The same for its training state."""
-    return _damage(checkpoint / "training", checkpoint / "training" / "state.json")
-
-
 def model_digest(checkpoint: Path) -> str:
     """Digest of a checkpoint's weights, as recorded."""
     files = read_json_object(checkpoint / "checkpoint.json")["files"]
@@ -197,9 +188,12 @@ def model_files_digest(folder: Path, home: Path) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
-def _damage(folder: Path, record: Path) -> str | None:
+def damaged(folder: Path, record: str = "checkpoint.json") -> str | None:
+    """What is wrong with the files of a checkpoint, or of its training state, whose `record` lists them, in a few words;
+    None if they are complete.
+    """
     try:
-        files = read_json_object(record)["files"]
+        files = read_json_object(folder / record)["files"]
         for name, expected in files.items():
             path = folder / name
             if not path.is_file():
@@ -209,7 +203,7 @@ def _damage(folder: Path, record: Path) -> str | None:
             if "sha256" in expected and digest(path) != expected:
                 return f"{name} is corrupt (its digest differs)"
     except (StoreError, OSError, KeyError, TypeError, AttributeError) as error:
-        return f"{record.name} is unreadable ({error})"
+        return f"{record} is unreadable ({error})"
     return None
 
 

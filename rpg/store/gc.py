@@ -18,6 +18,7 @@ from rpg.store.atomic_files import StoreError, read_json_object, readable
 from rpg.store.checkpoints import checkpoints_of, discard, model_files_digest
 from rpg.store.draws import SETTINGS
 from rpg.store.layout import Layout
+from rpg.store.notes import place
 from rpg.store.run_folder import RunFolder, folders
 from rpg.store.run_writer import note_removed
 
@@ -104,13 +105,9 @@ def _of_run(folder: RunFolder) -> Iterator[Item]:
 def remove(layout: Layout, name: str) -> Path:
     """Move a sweep (`quickstart`) or a run (`quickstart/grpo-s0-12345678`) to the trash; returns its new path. Raises
     StoreError: it does not exist, or is running."""
-    sweep, _, run = name.strip("/").partition("/")
-    path = layout.run(sweep, run).path if run else layout.sweep_folder(sweep)
-    if not path.is_dir():
-        runs = [f"{sweep}/{each}" for each in folders(layout.sweep_folder(sweep))]
-        there = runs if run else layout.sweeps()
-        kind = "run" if run else "sweep"
-        raise StoreError(f"no {kind} {name!r} in {layout.home}. There are: {', '.join(there)}")
+    name = name.strip("/")
+    sweep, _, run = name.partition("/")
+    path = place(layout, name)
     conductor = layout.sweep_folder(sweep) / ".conductor"
     members = [layout.run(sweep, run)] if run else [layout.run(sweep, member) for member in folders(path)]
     busy = [member.name for member in members if member.state() == "running"]

@@ -44,6 +44,16 @@ def step_name(step: int) -> str:
     return f"step-{step:06d}"
 
 
+class Inside:
+    """An attribute: the file or folder of this name in the folder that another attribute (`of`) names."""
+
+    def __init__(self, name: str, of: str = "path"):
+        self.name, self.of = name, of
+
+    def __get__(self, owner: object, _kind: type) -> Path:
+        return Path(getattr(owner, self.of), self.name)
+
+
 class Metrics(NamedTuple):
     """`rows`: one dict per step, of the highest attempt, ascending; `warnings`: a line per corrupt file."""
 
@@ -57,6 +67,10 @@ class RunFolder:
 
     path: Path
 
+    manifest_path, lease_path = Inside("manifest.json"), Inside("lease.json")
+    done_path, failed_path = Inside("DONE.json"), Inside("FAILED.json")
+    log_path, checkpoints = Inside("log.txt"), Inside("checkpoints")
+
     @property
     def name(self) -> str:
         return self.path.name
@@ -64,30 +78,6 @@ class RunFolder:
     @property
     def sweep(self) -> str:
         return self.path.parent.name
-
-    @property
-    def manifest_path(self) -> Path:
-        return self.path / "manifest.json"
-
-    @property
-    def lease_path(self) -> Path:
-        return self.path / "lease.json"
-
-    @property
-    def done_path(self) -> Path:
-        return self.path / "DONE.json"
-
-    @property
-    def failed_path(self) -> Path:
-        return self.path / "FAILED.json"
-
-    @property
-    def log_path(self) -> Path:
-        return self.path / "log.txt"
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.path / "checkpoints"
 
     def metrics_path(self, attempt: int) -> Path:
         return self.path / f"metrics-{attempt}.jsonl"

@@ -191,9 +191,8 @@ def load_benchmark(
 
     Rows that repeat a problem with the same answer are collapsed (the recipe's files hold each problem 32 times).
 
-    Raises:
-        DataError: no source is there, a row cannot be used, a problem has two different answers, or the number of
-            distinct problems is not the one expected. The message names file, row and field.
+    Raises DataError: no source is there, a row cannot be used, a problem has two different answers, or the number of
+    distinct problems is not the one expected. The message names file, row and field.
     """
     if benchmark.source.chain is not None:
         # The same problems, under the same names, as a run of the chain task is evaluated on.
