@@ -36,11 +36,11 @@ def write_progress(path: Path, record: dict[str, Any]) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def read_progress(path: Path, now: float | None = None, any_age: bool = False) -> dict[str, Any] | None:
+def read_progress(path: Path, any_age: bool = False) -> dict[str, Any] | None:
     """The record in the file; None if there is none, it is old (unless `any_age`), or it is not a progress record."""
     try:
         record = json.loads(path.read_bytes())
-        old = not any_age and (time.time() if now is None else now) - float(record["time"]) > PROGRESS_SECONDS
+        old = time.time() - float(record["time"]) > PROGRESS_SECONDS and not any_age
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return None if old or not isinstance(record.get("phase"), str) else record

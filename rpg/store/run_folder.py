@@ -135,8 +135,9 @@ class RunFolder:
                 warnings.append(f"{self.sweep}/{self.name}/{path.name}: {lines_out} left out")
         return Metrics([steps[step] for step in sorted(steps)], warnings)
 
-    def last_metrics(self, most: int = 16_384) -> list[dict[str, Any]]:
-        """The last readable steps of the newest attempt that has any, from the last `most` bytes, oldest first."""
+    def last_metrics(self) -> list[dict[str, Any]]:
+        """The last readable steps of the newest attempt that has any, from its last bytes, oldest first."""
+        most = 16_384
         for attempt in reversed(self.attempts()):
             path = self.metrics_path(attempt)
             with readable("read", path), open(path, "rb") as handle:

@@ -159,11 +159,9 @@ def leaks(
     )
 
 
-def near_duplicates(
-    problems: Sequence[Problem], threshold: float = THRESHOLD
-) -> list[tuple[str, str, float]]:
+def near_duplicates(problems: Sequence[Problem]) -> list[tuple[str, str, float]]:
     """Pairs of problems that are nearly the same, each once, the most alike first."""
-    pairs = leaks(problems, {"": problems}, threshold, ("similar",))
+    pairs = leaks(problems, {"": problems}, THRESHOLD, ("similar",))
     return [(leak.problem, leak.training, leak.similarity) for leak in pairs if leak.problem < leak.training]
 
 

@@ -57,9 +57,9 @@ def read(task: MathTask) -> Splits:
     reasons = dict(Counter(reason for _, reason in dict.fromkeys((d.problem, d.reason) for d in dropped)))
     counts = train.rows, train.distinct, reasons, len(kept)
     summaries = [DatasetSummary("train", train.source, *counts, digest(kept))]
-    for loaded in benchmarks:
-        counts = loaded.rows, len(loaded.problems), {}, len(loaded.problems)
-        summaries.append(DatasetSummary(loaded.benchmark.name, loaded.source, *counts, loaded.digest))
+    for b in benchmarks:
+        size = len(b.problems)
+        summaries.append(DatasetSummary(b.benchmark.name, b.source, b.rows, size, {}, size, b.digest))
     gold = check_gold(kept, task.verifier, train.source)
     notes = (*train.notes, *gold, *(note for loaded in benchmarks for note in loaded.notes), *_listed(listed))
     pairs = tuple((name, *pair) for name, problems in held_out.items() for pair in near_duplicates(problems))

@@ -34,20 +34,17 @@ _parsed = lru_cache(maxsize=256)(parsed_column)
 _BEFORE, _AFTER = RECIPE_TEMPLATE.split("{prompt}")
 
 
-def read_rows(
-    path: Path, columns: dict[str, bool] | None = None, bad: list[DataError] | None = None
-) -> Iterator[tuple[str, dict[str, Any]]]:
+def read_rows(path: Path, bad: list[DataError] | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
     """(where, row) for each row of a JSON-lines, Parquet or CSV file (by its ending); `where` is `file: line 3` for people.
 
-    Of a Parquet file only `columns` (name -> whether it must be there) are read; all where it is None. With a list
-    `bad`, a line that is no row is added to it instead of ending the reading. Raises DataError: the file cannot be read or
-    parsed.
+    With a list `bad`, a line that is no row is added to it instead of ending the reading. Raises DataError: the file cannot
+    be read or parsed.
     """
     try:
         with open(path, "rb") as handle:
             magic = handle.read(4)
         if magic == b"PAR1":
-            yield from _parquet_rows(path, columns)
+            yield from _parquet_rows(path)
             return
         read = _csv_rows if path.suffix.lower() in (".csv", ".tsv") else _json_rows
         for where, row in read(path):
@@ -177,17 +174,11 @@ def hub_rows(
         yield f"{hub}: row {number}", row
 
 
-def _parquet_rows(path: Path, chosen: dict[str, bool] | None) -> Iterator[tuple[str, dict[str, Any]]]:
+def _parquet_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     import pyarrow.parquet  # noqa: PLC0415 - a fifth of a second, which planning a run does not need
 
     try:
-        file = pyarrow.parquet.ParquetFile(path)
-        present = file.schema_arrow.names
-        for name, required in (chosen or {}).items():
-            if required and name not in present:
-                raise DataError(f"{path}: {missing(name, present)}")
-        columns = None if chosen is None else [name for name in chosen if name in present]
-        batches = (batch.to_pylist() for batch in file.iter_batches(columns=columns))
+        batches = (batch.to_pylist() for batch in pyarrow.parquet.ParquetFile(path).iter_batches())
         for number, row in enumerate(itertools.chain.from_iterable(batches), 1):
             yield f"{path}: row {number}", row
     except pyarrow.ArrowException as error:
@@ -224,13 +215,10 @@ def text_of(row: Mapping[str, Any], column: str, where: str) -> str | None:
     form that is asked for. The message names row and column.
     """
     form, argument, name = _parsed(column)
-    value = value_at(row, name)
-    if value is None:
+    if (value := value_at(row, name)) is None:
         return None
-    if form == "asked":
-        value = asked(value, f"{where}: column {name}")
-    text = plain(value, column, where)
     at = f"{where}: column {name}"
+    text = plain(asked(value, at) if form == "asked" else value, column, where)
     if form == "boxed":
         if (boxed := last_box(text)) is None:
             raise DataError(f"{at}: contains no \\boxed{{...}} answer")
@@ -276,10 +264,9 @@ def asked(conversation: Any, where: str) -> str:
             f"{where}: expected a conversation, e.g. [{{'role': 'user', 'content': 'problem'}}], got "
             f"{reprlib.repr(conversation)}"
         )
-    text = asked_for[-1].strip()
-    if text.startswith(_BEFORE) and text.endswith(_AFTER.rstrip()):
-        text = text[len(_BEFORE) : -len(_AFTER.rstrip())]
-    return text
+    text, after = asked_for[-1].strip(), _AFTER.rstrip()
+    whole = text.startswith(_BEFORE) and text.endswith(after)
+    return text[len(_BEFORE) : -len(after)] if whole else text
 
 
 def conversation(value: Any, column: str, where: str) -> list[dict[str, str]]:

@@ -79,7 +79,7 @@ def load_training(chosen: TrainingSet, folder: str | Path | None = None) -> Load
     Raises:
         DataError: no source is there, a row lacks a text or an answer, or nothing is left. It names file, row, field.
     """
-    source, rows = read_pairs(chosen, folder=folder)
+    source, rows = read_pairs(chosen, folder)
     texts: dict[tuple[str, str], None] = {}
     count = 0
     for _, text, answer in rows:
