@@ -92,8 +92,12 @@ class Evaluator:
             if not folder.checkpoint(step).exists():
                 return False  # it was removed, to be made again
             self._given_up.add((folder.name, benchmark, step))
-            if isinstance(error, EngineError):
-                self._close_engines()  # the next evaluation starts a new one
+            if isinstance(error, EngineError):  # the next evaluation starts a new one
+                for engine in self._engines.values():
+                    with contextlib.suppress(Exception):  # the engine may be what failed
+                        engine.close()
+                self._engines.clear()
+                self._loaded.clear()
             line = f"{folder.checkpoint(step)} cannot be evaluated on {benchmark}: {explained(error, self.limits)}"
             self.say(f"warning: {line}")
             record = {"error": line, "kind": type(error).__name__, "time": time.time()}
@@ -156,13 +160,6 @@ class Evaluator:
             self._engines[key].load(checkpoint)
             self._loaded[key] = loaded
         return self._engines[key]
-
-    def _close_engines(self) -> None:
-        for engine in self._engines.values():
-            with contextlib.suppress(Exception):  # the engine may be what failed
-                engine.close()
-        self._engines.clear()
-        self._loaded.clear()
 
     def _scorer(self, folder: RunFolder, spec: RunSpec) -> Scorer:
         """The scorer of a run; runs with the same verifier and reward share one."""

@@ -11,16 +11,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
 from rpg.config.errors import ConfigError
 from rpg.config.task import MathVerifier, Task, Verifier
-from rpg.evaluation.benchmark_summary import summarise
-from rpg.evaluation.standalone import RECORD
+from rpg.evaluation.standalone import RECORD, as_section
 from rpg.rewards import Item, grader_for
 from rpg.rewards.graders import rules_name
-from rpg.store.atomic_files import atomic_write_json, read_json_object
-from rpg.store.locks import in_turn
+from rpg.store.atomic_files import read_json_object
 from rpg.store.run_folder import RunFolder
 from rpg.store.samples import TURNS, grades_path, metadata, read_grades, read_samples, write_grades
 from rpg.tasks import verifier_of
@@ -103,9 +99,7 @@ def _regrade_file(stored: _Stored, rules: str | None, workers: int, say: Callabl
     before = metadata(stored.path).get("rules", "rules that were not recorded")
     right, now_right = (sum(row["correct"] for row in graded) for graded in (rows, grades))
     changes = changed(rows, grades)
-    regraded = Regraded(stored.what, before, name, len(rows), right, now_right, changes, path)
-    _record(stored, regraded, rows, grades)
-    return regraded
+    return Regraded(stored.what, before, name, len(rows), right, now_right, changes, path)
 
 
 def changed(rows: list[dict[str, Any]], grades: list[dict[str, Any]]) -> list[Change]:
@@ -120,30 +114,11 @@ def changed(rows: list[dict[str, Any]], grades: list[dict[str, Any]]) -> list[Ch
     return [Change(problem, *count[:3]) for problem, count in counts.items() if count[3]]
 
 
-def _record(
-    stored: _Stored, regraded: Regraded, rows: list[dict[str, Any]], grades: list[dict[str, Any]]
-) -> None:
-    """Add the numbers by the new rules to the record of an evaluation outside of a sweep."""
-    folder = stored.path.parent
-    if not (folder / RECORD).is_file():
-        return
-    with in_turn(folder / ".lock"):
-        record = read_json_object(folder / RECORD)
-        entry = record[stored.path.stem]
-        merged = [{**row, **grade} for row, grade in zip(rows, grades, strict=True)]
-        entry.setdefault("regraded", {})[regraded.after] = {
-            "summary": summarise(merged).as_json(),
-            "grades": regraded.grades.name,
-            "changes": [asdict(change) for change in regraded.changes],
-        }
-        atomic_write_json(folder / RECORD, record)
-
-
 def _stored(folder: Path) -> Iterator[_Stored]:
     if (folder / RECORD).is_file():
         for name, entry in read_json_object(folder / RECORD).items():
             if (folder / f"{name}.parquet").is_file():
-                verifier = _valid(Verifier, entry["identity"]["verifier"], folder / RECORD)
+                verifier = as_section(Verifier, entry["identity"]["verifier"], str(folder / RECORD))
                 yield _Stored(name, folder / f"{name}.parquet", verifier)
         return
     run = next((path for path in (folder, *folder.parents[:2]) if (path / "manifest.json").is_file()), None)
@@ -151,16 +126,8 @@ def _stored(folder: Path) -> Iterator[_Stored]:
     for path in runs:
         run_folder = RunFolder(path)
         manifest = run_folder.read_manifest()
-        verifier = verifier_of(_valid(Task, manifest["spec"]["task"], run_folder.manifest_path))
+        verifier = verifier_of(as_section(Task, manifest["spec"]["task"], str(run_folder.manifest_path)))
         for benchmark in run_folder.benchmarks():
             for step in run_folder.eval_steps(benchmark):
                 what = f"{run_folder.name}, step {step} on {benchmark}"
                 yield _Stored(what, run_folder.eval_path(benchmark, step), verifier)
-
-
-def _valid(kind: Any, value: Any, where: Path) -> Any:
-    try:
-        return TypeAdapter(kind).validate_python(value)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise ConfigError(f"{where}: {first['msg']} (got {first['input']!r})") from None

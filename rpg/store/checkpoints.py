@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import math
 import os
 import shutil
@@ -74,7 +75,10 @@ class CheckpointFolder:
     def superfluous(self, newest: int = 1) -> tuple[list[int], list[int]]:
         """(steps whose checkpoint is no longer needed, steps whose training state is no longer needed)."""
         steps = self.folder.checkpoint_steps()
-        pending = self._pending()
+        try:
+            pending = {step for _, step in pending_evaluations(self.folder)}
+        except StoreError:  # without a manifest it is unknown what has been evaluated
+            pending = self.eval_steps
         stay = self.eval_steps & (pending | self._kept([step for step in steps if step not in pending]))
         old = steps[:-newest]
         idle = [s for s in old if s in stay and (self.folder.checkpoint(s) / "training").exists()]
@@ -90,15 +94,7 @@ class CheckpointFolder:
         for step in gone:
             discard(self.folder.checkpoint(step))
         for step in idle:
-            training = self.folder.checkpoint(step) / "training"
-            (training / "state.json").unlink(missing_ok=True)
-            shutil.rmtree(training, ignore_errors=True)
-
-    def _pending(self) -> set[int]:
-        try:
-            return {step for _, step in pending_evaluations(self.folder)}
-        except StoreError:  # without a manifest it is unknown what has been evaluated
-            return self.eval_steps
+            discard_training(self.folder.checkpoint(step) / "training")
 
     def _kept(self, evaluated: list[int]) -> set[int]:
         """The evaluated steps to keep, besides the last, which is always kept."""
@@ -234,10 +230,12 @@ def discard(path: Path) -> None:
     shutil.rmtree(trash, ignore_errors=True)
 
 
+def discard_training(state: Path) -> None:
+    """Remove a training state so that no reader takes what is left of it for a whole one."""
+    (state / "state.json").unlink(missing_ok=True)
+    shutil.rmtree(state, ignore_errors=True)
+
+
 def _set_aside(path: Path) -> Path:
-    for number in range(1, 1000):
-        aside = path.with_name(f"{path.name}.corrupt" if number == 1 else f"{path.name}.corrupt-{number}")
-        if not aside.exists():
-            path.replace(aside)
-            return aside
-    raise StoreError(f"cannot set {path} aside: 999 damaged copies of it exist already")
+    names = (f"{path.name}.corrupt{f'-{number}' if number > 1 else ''}" for number in itertools.count(1))
+    return path.replace(next(aside for aside in map(path.with_name, names) if not aside.exists()))

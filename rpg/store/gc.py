@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import time
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from rpg.store import locks
 from rpg.store.atomic_files import StoreError, read_json_object, readable
-from rpg.store.checkpoints import checkpoints_of, discard, model_files_digest
+from rpg.store.checkpoints import checkpoints_of, discard, discard_training, model_files_digest
 from rpg.store.draws import SETTINGS
 from rpg.store.layout import Layout
 from rpg.store.notes import place
@@ -76,8 +77,7 @@ def collect(items: list[Item]) -> None:
                 if item.path.exists():
                     discard(item.path)
             elif item.path.name == "training":
-                (item.path / "state.json").unlink(missing_ok=True)
-                shutil.rmtree(item.path, ignore_errors=True)
+                discard_training(item.path)
             elif item.path.is_dir():
                 shutil.rmtree(item.path, ignore_errors=True)
             else:
@@ -144,5 +144,5 @@ def _entries(path: Path) -> list[Path]:
 
 
 def _free(path: Path) -> Path:
-    tries = (path if number == 0 else path.with_name(f"{path.name}-{number}") for number in range(10_000))
-    return next(candidate for candidate in tries if not candidate.exists())
+    tries = (path.with_name(f"{path.name}-{number}") for number in itertools.count(1))
+    return next(candidate for candidate in itertools.chain([path], tries) if not candidate.exists())
