@@ -89,7 +89,8 @@ class ProblemSet(Section):
     source: Source
     columns: Columns = Columns()
     problems: Positive | tuple[Positive, ...] | None = None
-    """How many distinct problems there must be (several numbers where copies differ); any other number is an error."""
+    """How many distinct problems there must be; any other number is an error. Several where copies differ: what is loaded
+    from a copy with another number than the first is a benchmark of its own name (olympiadbench-675)."""
     digest: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")] | None = None
     """Digest of the problems and answers that were checked; a different one is reported, not refused."""
     corrections: dict[str, str] = Field(default_factory=dict)
@@ -217,6 +218,10 @@ def load_benchmark(benchmark: Benchmark, folder: str | Path | None = None) -> Lo
             f"{source}: {len(problems)} distinct problems in {count} rows; {benchmark.name} has "
             f"{' or '.join(map(str, expected))}"
         )
+    if (
+        isinstance(benchmark.problems, tuple) and len(problems) != expected[0]
+    ):  # another copy is another benchmark
+        benchmark = benchmark.model_copy(update={"name": f"{benchmark.name}-{len(problems)}"})
     return LoadedBenchmark(benchmark, list(problems.values()), digest(problems.values()), source, count)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -102,7 +103,9 @@ def _load(text: str, _stamps: Stamps) -> tuple[LoadedTraining, list[LoadedBenchm
         tests = [benchmark(name).model_copy(update={"prompt": prompt}) for name in task.benchmarks]
     except ConfigError as error:
         raise DataError(str(error)) from error
-    return load_training(train, task.data), [load_benchmark(b, folder=task.data) for b in tests]
+    # Which copy it is, the digest of a run's data says: within a sweep, benchmarks have the names that its file gives them.
+    loaded = [replace(load_benchmark(each, task.data), benchmark=each) for each in tests]
+    return load_training(train, task.data), loaded
 
 
 KIND = TaskKind(

@@ -68,7 +68,8 @@ def test_the_real_files(name):
     loaded = load_benchmark(benchmark(name), folder=DATA)
     assert (len(loaded.problems), loaded.rows) == COUNTS[name]
     assert loaded.digest == loaded.benchmark.digest
-    said = ["olympiadbench: 675 problems; copies have 674 or 675"] if name == "olympiadbench" else []
+    said = ["olympiadbench-675: 675 problems; copies have 674 or 675"] if name == "olympiadbench" else []
+    assert loaded.benchmark.name == (f"{name}-675" if said else name)
     assert [note.partition(",")[0] for note in loaded.notes] == said
     assert len({p.id for p in loaded.problems}) == len(loaded.problems)
     assert all(p.answer.strip() and p.text in p.prompt for p in loaded.problems)
@@ -118,6 +119,17 @@ def test_names_and_digest_do_not_depend_on_order_repeats_and_typesetting(tmp_pat
     assert {p.id for p in again.problems} == {p.id for p in first.problems}
     other = load_benchmark(benchmark(write(tmp_path, [{**rows[0], "answer": "3"}, rows[1]])))
     assert other.digest != first.digest
+
+
+def test_copies_with_different_numbers_of_problems_are_benchmarks_of_different_names(tmp_path):
+    rows = [{"problem": "one", "answer": "1"}, {"problem": "two", "answer": "2"}]
+    for count, name in ((1, "own"), (2, "own-2")):
+        path = write(tmp_path, rows[:count], "source: {path: own.jsonl}\nproblems: [1, 2]\n")
+        loaded = load_benchmark(benchmark(path))
+        assert loaded.benchmark.name == name and len(loaded.problems) == count
+        assert loaded.notes == [
+            f"{name}: {count} problems; copies have 1 or 2, and numbers over different copies are not comparable"
+        ]
 
 
 def test_a_copy_with_another_digest_is_reported(tmp_path):
