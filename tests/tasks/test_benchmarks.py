@@ -11,7 +11,7 @@ from rpg.config.run_spec import RunSpec
 from rpg.config.task import RECIPE_TEMPLATE, MathTask, MathVerifier
 from rpg.tasks import DataError, Problem, load_problems, verifier_of
 from rpg.tasks.benchmarks import benchmark, benchmarks, load_benchmark
-from rpg.tasks.checks import THRESHOLD, leaks, near_duplicates, shingles, words
+from rpg.tasks.checks import leaks, shingles, words
 from rpg.tasks.preparation import data_digest, data_notes, prepare_data, read_problems
 from tests.data_sets import DATA, needs_data
 from tests.tasks.fake_hub import ask_here, fake_hub, json_lines
@@ -233,21 +233,9 @@ def test_without_file_and_hub_the_way_out_is_said(tmp_path, monkeypatch):
 
 # ----------------------------------------------------------------------------------------------------- leaks
 
-TEXT = (
-    "Let $x$, $y$ and $z$ be positive real numbers that satisfy the following system of equations: the logarithm to the "
-    "base two of x over yz is one half, and so on. Then the value of the sum is $\\frac{m}{n}$. Find $m+n$."
-)
-
 
 def problem(name, text):
     return Problem(name, text, text, "1", "")
-
-
-def test_near_duplicates_within_a_benchmark_are_each_named_once():
-    texts = {"a": TEXT, "b": TEXT.replace("positive", "nonnegative"), "c": "1 + 1?"}
-    group = [problem(name, text) for name, text in texts.items()]
-    [(one, other, similarity)] = near_duplicates(group)
-    assert (one, other) == ("a", "b") and THRESHOLD <= similarity < 1
 
 
 def test_similarity_is_that_of_all_pairs():
