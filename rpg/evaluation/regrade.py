@@ -48,13 +48,6 @@ class Regraded:
     grades: Path
 
 
-@dataclass(frozen=True)
-class _Stored:
-    what: str
-    path: Path
-    verifier: Verifier
-
-
 def regrade(
     folder: Path, rules: str | None = None, workers: int = 1, say: Callable[[str], None] = print
 ) -> list[Regraded]:
@@ -69,19 +62,21 @@ def regrade(
         raise ConfigError(
             f"{folder}: no graded samples; expected the folder of an evaluation, a run or a sweep"
         )
-    return [_regrade_file(samples, rules, workers, say) for samples in stored]
+    return [_regrade_file(*each, rules, workers, say) for each in stored]
 
 
-def _regrade_file(stored: _Stored, rules: str | None, workers: int, say: Callable[[str], None]) -> Regraded:
-    if not isinstance(stored.verifier, MathVerifier):
+def _regrade_file(
+    what: str, samples: Path, graded_by: Verifier, rules: str | None, workers: int, say: Callable[[str], None]
+) -> Regraded:
+    if not isinstance(graded_by, MathVerifier):
         raise ConfigError(
-            f"{stored.path}: these answers follow a marker; only answers of type math have two sets of rules"
+            f"{samples}: these answers follow a marker; only answers of type math have two sets of rules"
         )
-    other = "default" if stored.verifier.rules == "recipe" else "recipe"
-    verifier = MathVerifier.model_validate({**stored.verifier.model_dump(), "rules": rules or other})
-    name, path = rules_name(verifier), grades_path(stored.path, rules_name(verifier))
-    rows = read_samples(stored.path).to_pylist()
-    origin = hashlib.sha256(stored.path.read_bytes()).hexdigest()
+    other = "default" if graded_by.rules == "recipe" else "recipe"
+    verifier = MathVerifier.model_validate({**graded_by.model_dump(), "rules": rules or other})
+    name, path = rules_name(verifier), grades_path(samples, rules_name(verifier))
+    rows = read_samples(samples).to_pylist()
+    origin = hashlib.sha256(samples.read_bytes()).hexdigest()
     grades = read_grades(path, origin) if path.exists() else None
     if grades is None:
         last = [json.loads(row[TURNS])[-1] if TURNS in row else row["response"] for row in rows]
@@ -93,13 +88,13 @@ def _regrade_file(stored: _Stored, rules: str | None, workers: int, say: Callabl
             for row, grade in zip(rows, graded, strict=True)
         ]
         write_grades(path, grades, name, origin)
-        say(f"{stored.what}: {len(rows)} samples graded by {name}")
+        say(f"{what}: {len(rows)} samples graded by {name}")
     else:
-        say(f"{stored.what}: already graded by {name}")
-    before = metadata(stored.path).get("rules", "rules that were not recorded")
+        say(f"{what}: already graded by {name}")
+    before = metadata(samples).get("rules", "rules that were not recorded")
     right, now_right = (sum(row["correct"] for row in graded) for graded in (rows, grades))
     changes = changed(rows, grades)
-    return Regraded(stored.what, before, name, len(rows), right, now_right, changes, path)
+    return Regraded(what, before, name, len(rows), right, now_right, changes, path)
 
 
 def changed(rows: list[dict[str, Any]], grades: list[dict[str, Any]]) -> list[Change]:
@@ -114,12 +109,12 @@ def changed(rows: list[dict[str, Any]], grades: list[dict[str, Any]]) -> list[Ch
     return [Change(problem, *count[:3]) for problem, count in counts.items() if count[3]]
 
 
-def _stored(folder: Path) -> Iterator[_Stored]:
+def _stored(folder: Path) -> Iterator[tuple[str, Path, Verifier]]:
     if (folder / RECORD).is_file():
         for name, entry in read_json_object(folder / RECORD).items():
             if (folder / f"{name}.parquet").is_file():
                 verifier = as_section(Verifier, entry["identity"]["verifier"], str(folder / RECORD))
-                yield _Stored(name, folder / f"{name}.parquet", verifier)
+                yield name, folder / f"{name}.parquet", verifier
         return
     run = next((path for path in (folder, *folder.parents[:2]) if (path / "manifest.json").is_file()), None)
     runs = [run] if run else sorted(path.parent for path in folder.glob("*/manifest.json"))
@@ -130,4 +125,4 @@ def _stored(folder: Path) -> Iterator[_Stored]:
         for benchmark in run_folder.benchmarks():
             for step in run_folder.eval_steps(benchmark):
                 what = f"{run_folder.name}, step {step} on {benchmark}"
-                yield _Stored(what, run_folder.eval_path(benchmark, step), verifier)
+                yield what, run_folder.eval_path(benchmark, step), verifier

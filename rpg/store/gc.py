@@ -93,9 +93,8 @@ def _of_run(folder: RunFolder) -> Iterator[Item]:
     try:
         if folder.state() == "done":
             gone, idle = checkpoints_of(folder).superfluous()
-            for step in gone:
-                unkept = "evaluated checkpoint that keep_checkpoints does not keep"
-                yield _item(folder.checkpoint(step), unkept)
+            unkept = "evaluated checkpoint that keep_checkpoints does not keep"
+            yield from (_item(folder.checkpoint(step), unkept) for step in gone)
             for step in idle:
                 yield _item(folder.checkpoint(step) / "training", "training state of an older checkpoint")
     except (StoreError, KeyError):

@@ -189,10 +189,10 @@ class RunFolder:
         return "; ".join(progress_line(record) for record in records if record) or None
 
     def read_done(self) -> dict[str, Any] | None:
-        return _optional(self.done_path)
+        return read_json_object(self.done_path) if self.done_path.exists() else None
 
     def read_failed(self) -> dict[str, Any] | None:
-        return _optional(self.failed_path)
+        return read_json_object(self.failed_path) if self.failed_path.exists() else None
 
     def state(self) -> State:
         """The state by the files: DONE, else a live lease, else FAILED, else whether anything was begun."""
@@ -228,10 +228,6 @@ def read_checked(path: Path, fields: Iterable[str]) -> dict[str, Any]:
     if missing:
         raise StoreError(f"cannot read {path}: missing {', '.join(missing)}")
     return value
-
-
-def _optional(path: Path) -> dict[str, Any] | None:
-    return read_json_object(path) if path.exists() else None
 
 
 def folders(path: Path) -> list[str]:

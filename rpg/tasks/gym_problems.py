@@ -28,7 +28,6 @@ VERSION = 1
 """Part of the data's digest: raise it when the same settings would give other problems."""
 _ALONE = "composite"
 """Not a data set but a mixture of them; ours is `task.datasets`."""
-_INSTALL = "task.type: reasoning_gym needs the package: pip install 'rpg-lab[tasks]'"
 
 
 def make(task: GymTask) -> Splits:
@@ -65,7 +64,8 @@ def _release() -> str:
     try:
         return version("reasoning-gym")
     except PackageNotFoundError:
-        raise DataError(_INSTALL) from None
+        needed = "task.type: reasoning_gym needs the package: pip install 'rpg-lab[tasks]'"
+        raise DataError(needed) from None
 
 
 def _problem(task: GymTask, row: dict[str, Any], split: str, number: int) -> Problem:
