@@ -1,6 +1,7 @@
 """Numbers of an evaluation against brute force, and their intervals against simulation."""
 
 import itertools
+import json
 
 import numpy as np
 import pytest
@@ -115,3 +116,8 @@ def test_pass_at_every_power_of_two():
 def test_no_problem_has_an_answer():
     found = summarise(rows([[0, 0], [0, 0]], extracted=[[None, None], [None, None]]))
     assert found.majority_at_k.mean == found.pass_at_k.mean == 0.0
+
+
+def test_as_json_is_plain():
+    found = json.loads(json.dumps(summarise(rows([[1, 0], [0, 0], [1, 1]])).as_json()))
+    assert found["mean_at_k"]["mean"] == pytest.approx(0.5) and found["pass_at"]["2"]["problems"] == 3
