@@ -1,6 +1,5 @@
 """The launcher from outside, with a stand-in for verl's driver: hangs, deaths, kills and going on, in seconds."""
 
-import importlib.util
 import json
 import signal
 from pathlib import Path
@@ -10,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from rpg.backends.training_process import TrainingFailed, TrainingLost
-from rpg.backends.verl import driver_process, launch
+from rpg.backends.verl import driver_process, launch, readiness
 from rpg.config.errors import ConfigError
 from rpg.config.run_spec import RunSpec
 from rpg.store import Layout
@@ -162,10 +161,10 @@ def test_a_folder_that_is_no_model_is_said(home, tmp_path):
 
 
 def test_verl_that_is_not_installed_is_said(home, monkeypatch):
-    found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "verl" else found(name))
+    found = readiness._version
+    monkeypatch.setattr(readiness, "_version", lambda name: None if name == "verl" else found(name))
     folder = make_run(home, "not-installed", spec())
-    with pytest.raises(ConfigError, match=r"backend.type: 'verl' needs verl.*pip install 'rpg-lab\[verl\]'"):
+    with pytest.raises(ConfigError, match=r"backend.type verl: verl is not .*pip install 'rpg-lab\[verl\]'"):
         train(folder, home)
     assert Layout(home).run("sweep", "not-installed").attempts() == []
 
