@@ -10,8 +10,7 @@ import typer
 
 from rpg.cli.app import Home, app, layout_at, refuse, say
 
-_SHOWN = 12
-"""Number of unused columns that are listed; verl logs more than a hundred."""
+_SHOWN = 12  # number of unused columns that are listed; verl logs more than a hundred
 
 
 @app.command("import")

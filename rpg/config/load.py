@@ -38,8 +38,6 @@ def parse_yaml(text: str, where: str) -> Any:
         at = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         problem = getattr(error, "problem", None) or error
         raise ConfigError(f"{where}: {at}not valid YAML: {problem}") from None
-    except RecursionError:
-        raise ConfigError(f"{where}: nested too deeply") from None
     except (ValueError, TypeError, KeyError) as error:  # an explicit tag that does not fit, such as !!int x
         raise ConfigError(f"{where}: not valid YAML: {str(error)[:200] or type(error).__name__}") from None
 
@@ -55,20 +53,17 @@ def _check_events(text: str, where: str) -> None:
             raise ConfigError(f"{where}: nested too deeply")
 
 
-def _check_values(value: Any, where: str, at: str = "", depth: int = 0) -> None:
+def _check_values(value: Any, where: str, at: str = "") -> None:
     """Only values that JSON has, and numbers that fit a computer; anything else would fail far from its cause."""
-    field = f"{where}: {at}" if at else where
-    if depth > MAX_DEPTH:
-        raise ConfigError(f"{field[:200]}: nested too deeply")
     if isinstance(value, dict):
         for key, inner in value.items():
-            _check_values(key, where, f"{at}.{key[:40]!a}".strip(".'"), depth + 1)
-            _check_values(inner, where, f"{at}.{key[:40]}".strip("."), depth + 1)
+            _check_values(key, where, f"{at}.{key[:40]!a}".strip(".'"))
+            _check_values(inner, where, f"{at}.{key[:40]}".strip("."))
     elif isinstance(value, list):
         for index, inner in enumerate(value):
-            _check_values(inner, where, f"{at}[{index}]", depth + 1)
+            _check_values(inner, where, f"{at}[{index}]")
     elif problem := _problem(value):
-        raise ConfigError(f"{field}: {problem}")
+        raise ConfigError(f"{where}: {at}: {problem}" if at else f"{where}: {problem}")
 
 
 def _problem(value: Any) -> str | None:
