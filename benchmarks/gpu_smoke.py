@@ -31,7 +31,7 @@ from typing import Any
 import psutil
 import yaml
 
-from rpg.backends.verl.jobs import MARK
+from rpg.backends.verl.driver_process import MARK
 from rpg.store import Layout
 from rpg.store.checkpoints import damaged
 from rpg.store.run_folder import RunFolder

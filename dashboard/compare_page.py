@@ -1,24 +1,18 @@
 """Curves of any variants, benchmarks and metrics of one or several sweeps, like the paper's figure."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any
 
 import pandas
 import streamlit as st
-import vl_convert
 
 from dashboard.view import View, series_labels
 from dashboard.widgets import Nothing, choose, choose_many, notice, show_panels
 from rpg.metrics import shown as shown_metrics
-from rpg.report import curves, sweep_report, theme
+from rpg.report import curves, sweep_report
 from rpg.report.shared_page import Choice
 from rpg.store import queries
 
-HOW = (
-    "Drag to move all panels, hold Shift and scroll to zoom, double-click to reset. Click a legend entry to "
-    "highlight it, and again to undo."
-)
+HOW = "Drag to move a panel, hold Shift and scroll to zoom, double-click to reset."
 POINTS = 560  # of all curves of a panel together: more would take a browser noticeable time
 
 
@@ -41,7 +35,6 @@ def page(view: View) -> None:
                            persist_state="session")  # fmt: skip
         shown_labels = {key: label for key, label in names.items() if label in chosen}
         data = curve_data(view, shown_labels, panels, x)
-        bands = choose("Bands", [curves.AUTOMATIC, curves.RANGE, curves.SEEDS, curves.NONE], "bands")
     if data.empty:
         raise Nothing("Nothing to show: select sweeps, variants and panels on the left.")
     for sweep in sweeps:
@@ -51,31 +44,22 @@ def page(view: View) -> None:
     shown = curves.panels_of(data, panels)
     constants = curves.constant(data, [name for name in shown if name not in benchmarks])
     shown = [name for name in shown if name not in constants] or shown
-    two = bands == curves.AUTOMATIC and int(data["seeds"].max()) == 2
-    apart = two or bands == curves.SEEDS
-    by_seed = curve_data(view, shown_labels, panels, x, each_seed=True) if apart else None
-    draw = partial(
-        curves.panels, data, labels, shown, benchmarks, x, by_seed, bands=bands, smooth=smooth, legend=chosen
+    two = int(data["seeds"].max()) == 2
+    by_seed = curve_data(view, shown_labels, panels, x, each_seed=True) if two else None
+    drawn = curves.panels(
+        data, labels, shown, benchmarks, x, by_seed, smooth=smooth, legend=(), height=210, zoom=True
     )
-    show_panels(draw(height=210, linked=True), chosen, "curves")
-    explanation = curves.explanation(data, bands, smooth, each=two)
+    show_panels(drawn, labels, chosen)
+    explanation = curves.explanation(data, smooth, each=two)
     if imported := _imported(view, shown_labels):
-        explanation = [*explanation, f"Trained elsewhere: {', '.join(imported)}."]
+        explanation.append(f"Trained elsewhere: {', '.join(imported)}.")
     st.text(" ".join(filter(None, [*explanation, curves.folded(constants), HOW])))
-
-    def figure(across: int) -> str:
-        chart = curves.figure(draw(), ", ".join(sweeps), explanation, columns=across)
-        return vl_convert.vegalite_to_svg(curves.still(theme.specification(chart)))
-
-    with st.container(horizontal=True):
-        choice = Choice(tuple(sweeps), tuple(chosen), tuple(panels), x=x, superseded=superseded)
-        selection = repr((shown_labels, panels, x, bands, smooth, chosen, view.version))
-        made: dict[str, Callable[[int], Any]] = {
-            SHARED: lambda _: view.shared_page(choice),
-            CSV: lambda _: curve_data(view, shown_labels, panels, x, thin=False).to_csv(index=False),
-        }
-        made = {kind: lambda across, draw=draw: draw(figure(across)) for kind, draw in FORMATS.items()} | made
-        _save(made, len(shown), selection)
+    choice = Choice(tuple(sweeps), tuple(chosen), tuple(panels), x=x, superseded=superseded)
+    made = {
+        "HTML": lambda: view.shared_page(choice),
+        "CSV": lambda: curve_data(view, shown_labels, panels, x, thin=False).to_csv(index=False),
+    }
+    _save(made, repr((shown_labels, panels, x, view.version)))
 
 
 def _imported(view: View, labels: Mapping[queries.Series, str]) -> list[str]:
@@ -85,31 +69,22 @@ def _imported(view: View, labels: Mapping[queries.Series, str]) -> list[str]:
     return [label for key, label in labels.items() if key.variant in imported[key.sweep]]
 
 
-FORMATS: dict[str, Callable[[str], Any]] = {
-    "PNG": lambda svg: vl_convert.svg_to_png(svg, scale=3),
-    "SVG": lambda svg: svg,
-    "PDF": vl_convert.svg_to_pdf,
-}
-SHARED, CSV = "HTML", "CSV"
+FILES = {"HTML": ("Page as HTML", "report.html"), "CSV": ("Data as CSV", "curves.csv")}
 """One self-contained file with the curves and the sweeps' tables, tests and notes; every step of every curve."""
-FILES = {SHARED: ("Page as HTML", "report.html"), CSV: ("Data as CSV", "curves.csv")}
 
 
-def _save(made: Mapping[str, Callable[[int], Any]], panels: int, selection: str) -> None:
-    """Make a file, then offer it for download: `made` is {format: its contents, given the panels per row}. Streamlit would
-    lose a file that it makes after the click on the download if that took longer than the time until the page checks for
-    newer results.
+def _save(made: Mapping[str, Callable[[], str]], selection: str) -> None:
+    """Make a file, then offer it for download: `made` is {format: its contents}. Streamlit would lose a file that it makes
+    after the click on the download if that took longer than the time until the page checks for newer results.
     """
     with st.popover("Save or share"):
-        across = st.slider("Panels per row", 1, max(2, min(6, panels)), max(1, min(4, panels)), key="across")
-        kind = str(st.segmented_control("Format", list(made), default="PNG", required=True, key="format"))
-        request = (selection, across, kind)
+        kind = str(st.segmented_control("Format", list(made), default="HTML", required=True, key="format"))
         if st.button("Make"):
             with st.spinner("Making the file"):
-                st.session_state["figure"] = request, made[kind](across)
-        request_made, file = st.session_state.get("figure", (None, None))
-        if request_made == request:
-            label, name = FILES.get(kind, (f"Figure as {kind}", f"figure.{kind.lower()}"))
+                st.session_state["made"] = (selection, kind), made[kind]()
+        request_made, file = st.session_state.get("made", (None, None))
+        if request_made == (selection, kind):
+            label, name = FILES[kind]
             st.download_button(label, file, name, on_click="ignore", type="primary")
 
 

@@ -41,8 +41,8 @@ def _curves(view: View, shown: Labels, labels: list[str], metrics: tuple[str, ..
     constants = curves.constant(data, curves.panels_of(data, metrics))
     drawn = data[~data["name"].isin(list(constants))]
     if len(drawn):
-        panels = curves.panels(drawn, labels, metrics, each=each, height=190, linked=True)
-        show_panels(panels, [label for label in labels if label in set(data["label"])], "curves")
+        panels = curves.panels(drawn, labels, metrics, each=each, legend=(), height=190, zoom=True)
+        show_panels(panels, labels, list(shown.values()))
     lines = [*curves.explanation(data, each=each is not None), curves.folded(constants), HOW]
     st.text(" ".join(filter(None, lines)))
 

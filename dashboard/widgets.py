@@ -20,10 +20,10 @@ from altair.utils.schemapi import disable_debug_mode
 
 from rpg.report import theme
 from rpg.report.curves import X_TITLES
-from rpg.report.linked_panels import PICKED, linked_panels, picked
 from rpg.report.tables import Grid
 
 disable_debug_mode()  # Altair would validate every part of every chart: a quarter of a page's time
+alt.data_transformers.disable_max_rows()
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -64,47 +64,25 @@ def rows_of(count: int, across: int = 3) -> Iterator[Any]:
         yield from st.columns(across)[: count - start]
 
 
-def show_panels(panels: Sequence[alt.LayerChart], labels: Sequence[str], key: str) -> None:
-    """Panels that zoom and hover together, with a tool bar that saves them as PNG; the URL keeps clicks in the legend."""
-    spec = linked_panels(panels, labels)
-    _panels(theme.on_dark(spec) if dark() else spec, labels, key)
+def show_panels(panels: Sequence[alt.LayerChart], labels: Sequence[str], shown: Sequence[str]) -> None:
+    """Panels side by side, below one legend."""
+    show_legend(labels, shown)
+    for place, (panel, column) in enumerate(zip(panels, rows_of(len(panels)), strict=True)):
+        with column:
+            show_chart(panel, f"curve {place}")
 
 
-def fragment(run_every: float | None = None) -> Callable[[F], F]:
-    """`st.fragment`: a part of a page that reruns alone, every `run_every` seconds if given."""
+def fragment(run_every: float) -> Callable[[F], F]:
+    """`st.fragment`: a part of a page that reruns alone, every `run_every` seconds."""
     return cast(Callable[[F], F], st.fragment(run_every=run_every))
-
-
-@fragment()
-def _panels(spec: dict[str, Any], labels: Sequence[str], key: str) -> None:
-    """The chart as a fragment: a click in its legend recomputes nothing else on the page.
-
-    The chart is sent with the labels that are clicked already; after a click it is not sent again, which keeps its zoom.
-    """
-    state = st.session_state
-    if not state.pop("clicked", False):
-        state["initially picked"] = state.get(PICKED, st.query_params.get_all(PICKED))
-    chart = st.vega_lite_chart(
-        spec=picked(spec, state["initially picked"]), theme=None, key=key, width="stretch",
-        on_select=lambda: state.update(clicked=True), selection_mode=PICKED,
-    )  # fmt: skip
-    reported = (chart.selection.get(PICKED) or {}).get("labels", state["initially picked"])
-    state[PICKED] = linked(PICKED, [label for label in reported if label in labels])
 
 
 def show_chart(chart: Any, key: str) -> None:
     """A chart in the common theme; its tool bar saves it as PNG."""
-    if chart.data is alt.Undefined:
-        whole = theme.themed(chart)
-        if dark():
-            whole = type(whole).from_dict(theme.on_dark(whole.to_dict(validate=False)), validate=False)
-        st.altair_chart(whole, theme=None, key=key, width="stretch")
-        return
     # st.altair_chart would validate every chart against the schema of Vega-Lite again: half a second a page.
-    data, chart.data = chart.data, alt.Undefined
     canvas = {"embedOptions": {"renderer": "canvas"}}  # thousands of SVG elements take seconds to paint
     spec = {"usermeta": canvas} | chart.to_dict(validate=False) | {"config": theme.THEME}
-    st.vega_lite_chart(data, theme.on_dark(spec) if dark() else spec, theme=None, key=key, width="stretch")
+    st.vega_lite_chart(spec=theme.on_dark(spec) if dark() else spec, theme=None, key=key, width="stretch")
 
 
 def choose(

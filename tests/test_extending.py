@@ -166,18 +166,19 @@ def test_a_forgotten_registration_is_an_error_that_says_where(tree, tmp_path):
     assert "task type 'sort' is in only one of rpg/config and rpg/tasks/__init__.py" in done.stderr
 
 
-CONFIGURED = """
+CONFIGURED = f"""
+import runpy
+page = runpy.run_path({str(ROOT / ".ci" / "configuration_page.py")!r})["page"]
 from rpg.config.errors import ConfigError
 from rpg.config.load import resolve
-from rpg.config.reference_page import page
 from rpg.rewards import grader_for
 from rpg.tasks import verifier_of
-task = {"type": "file", "train": "a", "benchmarks": {"b": "c"}, "verifier": {"type": "word"}}
-with grader_for(verifier_of(resolve({"task": task}, "x").task)) as grader:
+task = dict(type="file", train="a", benchmarks=dict(b="c"), verifier=dict(type="word"))
+with grader_for(verifier_of(resolve(dict(task=task), "x").task)) as grader:
     items = [("so it is Paris", "paris"), ("Lyon", "paris"), ("Paris", "paris", True)]
     grades = [graded.correct for graded in grader.grade(items)]
 try:
-    resolve({"task": {"type": "sorting"}}, "x")
+    resolve(dict(task=dict(type="sorting")), "x")
 except ConfigError as error:
     refused = str(error)
 print(json.dumps([grades, page(), refused]))

@@ -9,12 +9,11 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from flows.machine.programs import FORKED, RAY_BRIDGE
+from flows.machine.programs import RAY_BRIDGE
 from rpg import provenance
 from rpg.errors import UserError
 from rpg.processes import LOST, PARENT, birth, here, owner_mark, python_module
@@ -72,7 +71,6 @@ class Cluster:
         ours = {name: value for name, value in os.environ.items() if name.startswith("RPG_")}
         order = {
             "module": module,
-            "program": asdict(FORKED[module]) if module in FORKED else None,
             "folder": str(folder.path),
             "asked": {"pid": os.getpid(), "boot": here()["boot"], "birth": birth(os.getpid())},
             "threads": threads,

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from flows.machine.slots import Machine
 from flows.prefect.flow_runs import ALIVE, alive_path, folder_tag
 from flows.prefect.server import SERVE_LOCK, quiet_environment, using_api
 from rpg.processes import end_orphans, is_here
@@ -37,9 +36,6 @@ GRACE_SECONDS = 15.0
 """Between SIGTERM and SIGKILL of such a process, whose command takes flows.prefect.flow_runs.GRACE_SECONDS."""
 UNFINISHED = ["RUNNING", "PENDING", "CANCELLING"]
 NOTHING_LOST = "nothing finished is lost: retry, or run the same sweep again"
-LIMITS = {"cpu": "training slots cpu", "gpu": "training slots gpu"}
-"""What the slots of this machine (flows.machine.slots) are called on Prefect's page *Concurrency*."""
-DEPLOYMENTS = ("sweep", "study", "evaluate", "audit", "aggregate", "nightly")
 
 
 def reconcile(layout: Layout, api: str | None = None, worker_since: float | None = None) -> list[str]:
@@ -143,22 +139,12 @@ def _ended_unheard(path: Path, cancelling: State) -> bool:
 
 
 def _without_process(client: SyncPrefectClient, layout: Layout, worker_since: float | None) -> Iterator[str]:
-    """Flow runs that were killed before they could hold a lock: of this data folder, or of no folder that is known."""
-    from prefect.client.schemas.filters import DeploymentFilter, FlowRunFilter
+    """Flow runs of this data folder that were killed before they could hold a lock."""
+    from prefect.client.schemas.filters import FlowRunFilter
 
-    ours, states = folder_tag(layout.home), ["PENDING", "CANCELLING"]
-    tagged = {"state": {"type": {"any_": ["RUNNING", *states]}}, "tags": {"all_": [ours]}}
-    deployed = DeploymentFilter.model_validate({"name": {"any_": list(DEPLOYMENTS)}})
-    runs = client.read_flow_runs(flow_run_filter=FlowRunFilter.model_validate(tagged))
-    runs += [  # of somebody's own worker, by prefect.yaml
-        run
-        for run in client.read_flow_runs(
-            flow_run_filter=FlowRunFilter.model_validate({"state": {"type": {"any_": states}}}),
-            deployment_filter=deployed,
-        )
-        if not any(tag.startswith(folder_tag("")) for tag in run.tags)
-    ]
-    for run in runs:
+    states = ["RUNNING", "PENDING", "CANCELLING"]
+    ours = {"state": {"type": {"any_": states}}, "tags": {"all_": [folder_tag(layout.home)]}}
+    for run in client.read_flow_runs(flow_run_filter=FlowRunFilter.model_validate(ours)):
         if run.state is None or alive_path(layout.home, str(run.id), run.run_count).exists():
             continue
         since = run.state.timestamp.timestamp()
@@ -191,31 +177,6 @@ def cancelled(flow_run: UUID, why: str, only_tasks: bool = False) -> None:
         _set_tasks(client, {"id": {"any_": [str(flow_run)]}}, states, Cancelled(message=why))
         if not only_tasks:
             client.set_flow_run_state(flow_run, Cancelled(message=f"{why}; {NOTHING_LOST}"), force=True)
-
-
-def mirror(machine: Machine) -> None:
-    """Show how many slots there are and how many are taken as concurrency limits, at the API in the settings.
-
-    The kernel's locks decide who trains; nobody but people reads this.
-    """
-    from prefect.client.orchestration import get_client
-    from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate, GlobalConcurrencyLimitUpdate
-    from prefect.exceptions import ObjectNotFound
-
-    with get_client(sync_client=True) as client:
-        for kind, name in LIMITS.items():
-            limit, taken = len(machine.names(kind)), len(machine.taken(kind))
-            if not limit:
-                continue
-            try:
-                shown = client.read_global_concurrency_limit_by_name(name)
-            except ObjectNotFound:
-                new = GlobalConcurrencyLimitCreate(name=name, limit=limit, active_slots=taken)
-                client.create_global_concurrency_limit(new)
-                continue
-            if (shown.limit, shown.active_slots, shown.active) != (limit, taken, True):
-                update = GlobalConcurrencyLimitUpdate(limit=limit, active_slots=taken, active=True)
-                client.update_global_concurrency_limit(name, update)
 
 
 def _set_tasks(client: SyncPrefectClient, flow_runs: dict[str, Any], states: list[str], new: State) -> None:

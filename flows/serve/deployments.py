@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from prefect import flow
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
@@ -28,13 +28,11 @@ from flows.prefect.flow_runs import FLOW_RUN, WORK, alive, follow
 from flows.serve import forms
 from rpg.catalogue import algorithms
 from rpg.config.backend import BACKENDS
-from rpg.config.evaluation import ENGINES
 from rpg.errors import UserError
 from rpg.processes import PARENT, die_with_parent
 from rpg.report.nightly_bands import ALREADY
 from rpg.store import Layout, StoreError, home
 from rpg.store.current import current_runs
-from rpg.tasks.benchmarks import benchmarks as shipped_benchmarks
 
 # In a flow run's process: its worker may have been killed while it was importing Prefect. The worker itself imports this
 # too, to look for hooks when a flow run is cancelled.
@@ -44,7 +42,6 @@ if WORK in os.environ:  # Prefect has imported this from an empty folder (flows.
     os.chdir(os.environ.pop(WORK))
 
 _ROOTS = forms.roots(home())
-CATALOGUE = "the whole catalogue"
 
 
 def choice(names: Iterable[str]) -> Any:
@@ -60,11 +57,8 @@ Seeds = list[Annotated[int, Field(ge=0, lt=2**31)]]
 Steps = Annotated[int, Field(ge=0, le=10_000_000)]
 Name = Annotated[str, Field(pattern=r"^([a-z0-9][a-z0-9._-]{0,63})?$")]
 Workers = Annotated[int, Field(ge=0, le=256)]
-Algorithm = Annotated[str, choice([CATALOGUE, *algorithms()])]
 Algorithms = list[Annotated[str, choice(algorithms())]]
 Backend = Annotated[str, choice([forms.AS_FILE, *BACKENDS])]
-Engine = Annotated[str, choice(ENGINES)]
-Benchmarks = Annotated[list[Annotated[str, choice(sorted(shipped_benchmarks()))]], Field(min_length=1)]
 
 LATE_SECONDS = 12 * 3600.0
 """A night that is later than this is skipped; the next one starts at its own time."""
@@ -188,56 +182,6 @@ def study(config: Studies, workers: Workers = 0) -> str:
     return name
 
 
-@deployed(flow_run_name="evaluate {checkpoint}", description="Grade a model on benchmarks.")
-@reasoned
-def evaluate(
-    checkpoint: Annotated[str, Field(min_length=1)],
-    benchmarks: Benchmarks,
-    engine: Engine = "local",
-    device: Literal["cpu", "cuda"] = "cpu",
-    k: Annotated[int, Field(ge=0, le=4096)] = 0,
-    temperature: Annotated[float, Field(ge=0, le=10)] = 1.0,
-    max_response_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = 2048,
-) -> None:
-    """Grade a model, like `rpg evaluate`; every sample is kept.
-
-    Args:
-        checkpoint: Required. SWEEP/RUN/step-000040, a folder, or a hub id such as Qwen/Qwen3-0.6B.
-        benchmarks: Required, at least one.
-        engine: What generates the responses.
-        device: Device on which the engine runs.
-        k: Samples per problem; 0: the benchmark's default.
-        temperature: 0: greedy, one sample per problem.
-        max_response_tokens: Responses are cut off after this many tokens.
-    """
-    arguments = forms.evaluate(
-        forms.roots(home()), checkpoint, benchmarks, engine=engine, device=device, k=k, temperature=temperature,
-        max_response_tokens=max_response_tokens,
-    )  # fmt: skip
-    ui.text("evaluation", checkpoint, command(arguments))
-
-
-@deployed(flow_run_name="audit {algorithm}", description="Exact bias and variance of every loss.")
-@reasoned
-def audit(algorithm: Algorithm = CATALOGUE, preset: Literal["paper", "released"] = "paper") -> None:
-    """Compute what each loss optimises, by enumeration, like `rpg audit`.
-
-    Args:
-        algorithm: One algorithm, or all.
-        preset: The paper's, or the released code's where the two differ.
-    """
-    names = [] if algorithm == CATALOGUE else [algorithm]
-    arguments = ["audit", "--preset", preset, "--home", str(home()), "--", *names]
-    ui.text("audit", algorithm, command(arguments))
-
-
-@deployed(flow_run_name="aggregate", description="Rebuild the results database from the run folders.")
-@reasoned
-def aggregate() -> None:
-    """Update the database, like `rpg aggregate`."""
-    ui.text("aggregate", "database", command(["aggregate", "--home", str(home())]))
-
-
 @deployed(
     flow_run_name="nightly {sweeps}", description="Small reproductions, compared with the last 30 nights."
 )
@@ -260,4 +204,4 @@ def nightly(sweeps: Nights = forms.NIGHTLY, workers: Workers = 0) -> Any:
     return skipped(message=lines[-1]) if lines and lines[-1].startswith(ALREADY) else None
 
 
-DEPLOYED = (sweep, study, evaluate, audit, aggregate, nightly)
+DEPLOYED = (sweep, study, nightly)

@@ -19,7 +19,7 @@ from rpg.config.run_spec import RunSpec
 from rpg.config.section import Section
 from rpg.config.sweep_spec import Sweep, load_sweep
 from rpg.errors import UserError
-from rpg.planning.cost import Measured, cost, measured
+from rpg.planning.cost import Measured, cost, measured, seconds_per_step
 from rpg.planning.detectable import finds
 from rpg.planning.gpu_estimate import estimate
 from rpg.store import Layout
@@ -161,7 +161,7 @@ def described(path: Path, times: Measured, layout: Layout) -> tuple[bool, float,
 
 
 def _time(specs: Sequence[RunSpec], times: Measured) -> str:
-    steps = [(spec.training.steps, seconds) for spec in specs if (seconds := times.seconds_per_step(spec))]
+    steps = [(spec.training.steps, seconds) for spec in specs if (seconds := seconds_per_step(times, spec))]
     if len(steps) == len(specs):
         return f"about {math.ceil(sum(count * seconds[0] for count, seconds in steps) / 60)} min"
     hours = [gpu.gpu_hours for spec in specs if (gpu := estimate(spec))]

@@ -26,7 +26,6 @@ from rpg.config.section import ADDRESS, CODE
 from rpg.config.sweep_spec import PlannedRun, Sweep, SweepSpec, load_sweep
 from rpg.store import Layout
 from rpg.study.spec import load_study
-from rpg.tasks.benchmarks import benchmarks as shipped_benchmarks
 
 OWN, DATA = "RPG_CONFIGS", "RPG_DATA"
 AS_FILE = "as in the file"
@@ -141,34 +140,6 @@ def sweep(
     arguments = ["sweep", str(path), "--home", str(where.home), *(f"--set={line}" for line in lines)]
     arguments += [f"--axis={field}={json.dumps(values)}" for field, values in axes.items()]
     return planned.spec.name, [*arguments, *_option("name", name), *_option("workers", int(workers))]
-
-
-def evaluate(
-    where: Roots, checkpoint: str, benchmarks: Sequence[str], *, engine: str, device: str, k: int, temperature: float,
-    max_response_tokens: int,
-) -> list[str]:  # fmt: skip
-    """Arguments of `rpg evaluate`. A checkpoint is a folder, `sweep/run/step-000040`, or a hub id."""
-    parts = checkpoint.strip().split("/")
-    if len(parts) == 3 and all(parts) and not any(part.startswith(".") for part in parts):
-        folder = Layout(where.home).run(parts[0], parts[1]).checkpoints / parts[2]
-        checkpoint = str(folder) if folder.is_dir() else checkpoint
-    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", checkpoint) or Path(checkpoint).exists():
-        checkpoint = str(where.check(Path(checkpoint.strip()), "checkpoint"))
-        if not Path(checkpoint).is_dir():
-            raise ConfigError(
-                f"checkpoint: {checkpoint} is not a folder; accepted: SWEEP/RUN/step-000040, a folder with a Hugging "
-                "Face model, or a hub id such as Qwen/Qwen3-0.6B"
-            )
-    names = sorted(shipped_benchmarks())
-    if not benchmarks:
-        raise ConfigError(f"benchmarks: name at least one of {', '.join(names)}")
-    for name in benchmarks:
-        _check_known(name, names, "benchmarks")
-    return [
-        "evaluate", "--home", str(where.home), f"--benchmarks={','.join(benchmarks)}", f"--engine={engine}",
-        f"--device={device}", f"--temperature={float(temperature)}",
-        f"--max-response-tokens={int(max_response_tokens)}", *_option("k", int(k)), "--", checkpoint,
-    ]  # fmt: skip
 
 
 def _option(name: str, value: str | int) -> list[str]:

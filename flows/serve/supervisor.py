@@ -15,9 +15,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from flows.machine.slots import machine
 from flows.prefect.flow_runs import folder_tag
-from flows.prefect.reconcile import WORKERS, mirror
+from flows.prefect.reconcile import WORKERS
 from flows.prefect.server import HOST, SERVE_LOCK, quiet_environment, using_api
 from flows.prefect.service import ServerError, Service, first_line, start_in_turn
 from flows.serve.schedule_checks import ServerLog, look, show
@@ -138,9 +137,6 @@ def _watch(layout: Layout, plan: Plan, services: list[Service], stop: threading.
                 why = "does not answer" if code is None else "ended"
                 say(f"{clock()} the {service.name} {why}: restarted")
                 repaired = min(repaired, now - RECONCILE_SECONDS + 15)  # soon, when it is up
-        if ask:  # The server may be restarting; an invalid setting is reported by what trains.
-            with contextlib.suppress(Exception), using_api(plan.api):
-                mirror(machine())
         if now - repaired > RECONCILE_SECONDS:
             repaired = now
             repair(layout, plan.api, say, services[1].since)

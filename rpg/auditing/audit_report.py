@@ -14,8 +14,7 @@ from rpg.auditing.studies import StudyResult
 from rpg.catalogue import DIVERGENCES
 
 SHOWN_DRIFT = 0.4
-WIDE = 110
-"""Columns that the table with all its figures needs."""
+WIDE = 110  # columns that the table with all its figures needs
 
 
 @dataclass(frozen=True)

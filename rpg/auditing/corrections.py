@@ -31,18 +31,20 @@ CORRECTIONS: dict[str, dict[str, object]] = {
     "mask 0.5-2, sequence": {"type": "mask", "level": "sequence"},
 }
 
+DRIFT = 0.2
 
-def correction_study(gap: float = 1.0, drift: float = 0.2, seed: int = 0) -> list[StudyResult]:
+
+def correction_study(gap: float = 1.0) -> list[StudyResult]:
     """Every correction against E[R] of responses and of tokens (prefixes from the sampler or from old).
 
     gap: how far the sampler is from old, as a part of the distance to the world's third policy (0.7 standard deviations
     of a logit).
     """
-    w = world(seed=seed)
+    w = world()
     sampler = w.old + gap * (w.ref - w.old)
     drawn = replace(w, old=sampler)  # responses come from the sampler
     drawn = replace(drawn, rewards=w.rewards - drawn.probabilities(sampler) @ w.rewards)
-    logits = w.policy(drift)
+    logits = w.policy(DRIFT)
     targets = {
         "token, sampler's prefixes": gradient(Objective("token", "none"), drawn, logits, sampler, 0.0),
         "token, old's prefixes": gradient(Objective("token", "none"), w, logits, w.old, 0.0),

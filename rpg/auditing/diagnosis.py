@@ -32,8 +32,7 @@ TERMS = {
 }
 """Gradients that a step is projected on. The last two are of second order: they vanish on-policy."""
 MOST_TERMS = 3
-NEGLIGIBLE = 1e-9
-"""Relative; float64 leaves over about 1e-15."""
+NEGLIGIBLE = 1e-9  # relative; float64 leaves over about 1e-15
 SMALL = 5e-3
 """A projection with fewer terms is preferred while it leaves over hardly more than the best one."""
 

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 LEVEL = 0.95
 Array = NDArray[np.float64]
-WIDE = 0.5
-"""An interval of a cosine that is wider says nothing that one would act on."""
+WIDE = 0.5  # an interval of a cosine that is wider says nothing that one would act on
 
 
 class Agreement(NamedTuple):
@@ -35,7 +34,7 @@ class Agreement(NamedTuple):
         return not high - low <= WIDE
 
 
-def agreement(blocks: Array, targets: Array, draws: int = 400, seed: int = 0) -> Agreement:
+def agreement(blocks: Array, targets: Array, draws: int = 400) -> Agreement:
     """`blocks` (B, D) estimate a gradient; `targets` (C, D), from other samples, estimate its target.
 
     Raises:
@@ -46,7 +45,7 @@ def agreement(blocks: Array, targets: Array, draws: int = 400, seed: int = 0) ->
             f"{len(blocks)} blocks and {len(targets)} targets: at least 2 of each, of different samples"
         )
     own, cross, right = blocks @ blocks.T, blocks @ targets.T, targets @ targets.T
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     points = [_point(own, cross, right, np.ones(len(blocks)), np.ones(len(targets)))]
     for _ in range(draws):
         a = np.bincount(rng.integers(len(blocks), size=len(blocks)), minlength=len(blocks))

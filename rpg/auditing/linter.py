@@ -19,8 +19,7 @@ from rpg.auditing.subjects import Scene, Subject
 from rpg.auditing.worlds import world
 from rpg.errors import UserError
 
-DRIFTS = (0.1, 0.4)
-"""At which a loss is measured off-policy, in standard deviations of a logit."""
+DRIFTS = (0.1, 0.4)  # at which a loss is measured off-policy, in standard deviations of a logit
 
 
 def lint(file: Path) -> list[str]:

@@ -29,8 +29,7 @@ NORMALISERS: dict[str, Callable[[Tensor], float]] = {
     "tokens": lambda mask: float(mask.sum()),
 }
 """What a loss may divide by without its responses affecting each other otherwise."""
-DRAWS = 4
-"""Calls that are averaged for a loss that draws random numbers (Clip-Cov, KL-Cov)."""
+DRAWS = 4  # calls that are averaged for a loss that draws random numbers (Clip-Cov, KL-Cov)
 
 
 def batch_slopes(

@@ -95,7 +95,8 @@ def _verl(source: str, beta: float) -> list[Subject]:
     subjects = [
         verl_subject(name, source, 0.0, loss=name, options={"dro_beta": beta})  # dro requires one
         for name in POLICY_LOSS_REGISTRY
-        if name != "bypass_mode"  # a dispatcher to the others, not a loss
+        # not a loss, but a dispatcher to the others; and what rpg.integrations.verl registers where it was imported
+        if name != "bypass_mode" and not name.startswith("rpg/")
     ]
     return subjects + [
         verl_subject(f"vanilla + kl_penalty {kind}", source, beta, kl=kind) for kind in VERL_KINDS

@@ -7,6 +7,7 @@ Both are studied on-policy, to isolate them, and exactly: all outcomes are enume
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 from math import comb, prod
 
@@ -55,15 +56,18 @@ ESTIMATORS = {
 }
 
 
-def advantage_study(
-    sizes: tuple[int, ...] = (2, 4, 8, 16), success: tuple[float, ...] = (0.15, 0.6)
-) -> list[StudyResult]:
+SUCCESS = (0.15, 0.6)  # probability of a right answer, by prompt
+LENGTH = 4  # of the longest response whose aggregation is studied
+
+
+@cache
+def advantage_study(sizes: tuple[int, ...] = (2, 4, 8, 16)) -> list[StudyResult]:
     """Every advantage estimator on two prompts of different difficulty, reward 1 or 0, by group size.
 
     A prompt's policy is one logit with success probability p; all counts of successes of the two groups are
     enumerated.
     """
-    p = torch.tensor(success, dtype=torch.float64)
+    p = torch.tensor(SUCCESS, dtype=torch.float64)
     exact = p * (1 - p) / len(p)  # d mean E[R] / d logit
     results = []
     for name, (algo_name, setting) in ESTIMATORS.items():
@@ -78,22 +82,22 @@ def advantage_study(
                 )[:, 0]
                 score = torch.where(right, 1 - p[group], -p[group])  # d log pi / d logit
                 step = torch.zeros_like(p).index_add(0, group, a * score) / len(group)
-                chance = prod(
-                    comb(n, k) * q**k * (1 - q) ** (n - k) for k, q in zip(counts, success, strict=True)
-                )
+                binomial = zip(counts, SUCCESS, strict=True)
+                chance = prod(comb(n, k) * q**k * (1 - q) ** (n - k) for k, q in binomial)
                 mean, square = mean + chance * step, square + chance * (step @ step).item()
             moment = Moments(mean, square - (mean @ mean).item())
             results.append(StudyResult.of("advantage", name, f"group of {n}", moment, exact))
     return results
 
 
-def aggregation_study(length: int = 4, seed: int = 0) -> list[StudyResult]:
+@cache
+def aggregation_study() -> list[StudyResult]:
     """The four aggregation modes for responses of different lengths, against the gradient of E[R]."""
-    w = world(vocabulary=3, length=length, seed=seed, eos=True)
+    w = world(vocabulary=3, length=LENGTH, eos=True)
     logits, n = w.policy(0.0), len(w.rewards)
     exact = gradient(Objective("sequence", "none"), w, logits, w.ref, 0.0)
     tokens = (w.probabilities(logits) @ w.mask.sum(-1).double()).item()
-    counts = Counts(tokens=n * tokens, sequences=n, horizon=length)  # of a large batch
+    counts = Counts(tokens=n * tokens, sequences=n, horizon=LENGTH)  # of a large batch
     results = []
     for mode in ("seq-mean-token-sum", "seq-mean-token-sum-norm", "token-mean", "seq-mean-token-mean"):
         log_prob = w.log_probs(logits).requires_grad_()
@@ -106,5 +110,5 @@ def aggregation_study(length: int = 4, seed: int = 0) -> list[StudyResult]:
             counts=counts,
         )
         moment = moments(w, logits, torch.autograd.grad(out.loss, log_prob)[0] * n)
-        results.append(StudyResult.of("aggregation", mode, f"up to {length} tokens", moment, exact))
+        results.append(StudyResult.of("aggregation", mode, f"up to {LENGTH} tokens", moment, exact))
     return results

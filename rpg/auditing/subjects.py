@@ -72,8 +72,7 @@ class Scene:
     ref: Tensor | None
     advantages: Tensor
     batch: Batches
-    scale: int
-    """What makes a mean over tokens one over responses."""
+    scale: int  # what makes a mean over tokens one over responses
     beside: Tensor | float = 0.0
     """(N, S * V): the step of each response that does not come from its tokens' own log-probabilities."""
 

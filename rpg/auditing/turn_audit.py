@@ -26,8 +26,7 @@ from rpg.losses.aggregation import Counts
 from rpg.losses.policy_loss import policy_loss
 
 BETA, DRIFTS, SEEDS = 0.3, (0.0, 0.4), (0, 1)
-SYMBOLS, LENGTH, SAID = 3, 4, 1
-"""Of the language; of a response; the place of the environment's token."""
+SYMBOLS, LENGTH, SAID = 3, 4, 1  # of the language; of a response; the place of the environment's token
 
 
 def turn_world(kind: str, seed: int = 0) -> World:
@@ -64,12 +63,10 @@ class TurnRow:
 
     loss: str
     environment: str
-    exact: tuple[str, ...]
-    """Objectives whose gradient the masked loss has, whatever the drift."""
+    exact: tuple[str, ...]  # objectives whose gradient the masked loss has, whatever the drift
     masked: float
     """Bias against the objective it is named for, the worst over drifts and seeds; of an aggregation, up to its scale."""
-    leaked: float
-    """The same with a leak."""
+    leaked: float  # the same with a leak
 
 
 def _levels(kind: str) -> list[TurnRow]:

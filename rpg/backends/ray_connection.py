@@ -18,6 +18,18 @@ class RayNotUp(ClusterError):
     """A Ray that was to be started here, or was there a moment ago, and is not: worth another attempt."""
 
 
+def may_come_up(error: Exception) -> bool:
+    """Whether an error of `ray.init` is of the moment: Ray has no class of its own for that.
+
+    Processes that are slow or die, and connections that fail, are told by RuntimeError, ConnectionError, TimeoutError or a
+    plain Exception (2.60: ray/_private/node.py, services.py). Wrong arguments, missing packages and the file system (a path
+    that is too long for a socket, a folder that cannot be written) stay as they are.
+    """
+    lasting = not isinstance(error, ConnectionError | TimeoutError | BlockingIOError)
+    wrong = isinstance(error, TypeError | ValueError | LookupError | AttributeError | ImportError)
+    return not wrong and not (isinstance(error, OSError) and lasting)
+
+
 def use_token() -> None:
     """Make Ray use the authentication token, if there is one: it must be told to. Call before ray is imported."""
     token = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or "~/.ray/auth_token").expanduser()

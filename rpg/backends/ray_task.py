@@ -4,8 +4,8 @@ Ray keeps nothing of a run. Its files are in the data folder that all nodes shar
 resumes from its last checkpoint wherever it is started next.
 
 When the worker is killed (Ray does so when the conductor is gone), the training releases its lease and ends: between
-the two stands the fork server, or rpg.backends.ray_supervisor where the training is not forked. A training that was
-killed outright would leave a lease that other hosts believe for two minutes.
+the two stands rpg.backends.ray_supervisor. A training that was killed outright would leave a lease that other hosts
+believe for two minutes.
 """
 
 from __future__ import annotations
@@ -13,15 +13,13 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from rpg import provenance
 from rpg.errors import UserError
-from rpg.fork_server import ForkedProcess, ForkServer, Program
 from rpg.processes import parent_mark, python_module, thread_environment
 from rpg.store.lease import read_lease
 from rpg.store.run_folder import RunFolder
@@ -29,10 +27,6 @@ from rpg.store.run_writer import clear_waiting
 
 SEEN_SECONDS = 60.0
 """How long a network file system may take to show what another host wrote."""
-FORK_SERVER_LOG = "fork-server.log"
-"""In the sweep's folder: the output of the fork servers themselves."""
-_fork_servers: dict[str, ForkServer] = {}
-"""By the module that each of them forks: a Ray worker runs one training after the other."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +35,6 @@ class Order:
 
     Args:
         module: run as `python -m module FOLDER`.
-        program: the fields of its rpg.fork_server.Program; None where it must not be forked.
         folder: that of the run, in a data folder that has the same path on every node.
         asked: {pid, boot, birth} of the asking process; where the data folder is shared the run's waiting.json has the same.
         threads: of the training process.
@@ -51,7 +44,6 @@ class Order:
     """
 
     module: str
-    program: dict[str, Any] | None
     folder: str
     asked: dict[str, Any]
     threads: int
@@ -71,41 +63,18 @@ def train_here(order: Order) -> dict[str, Any]:
     folder = RunFolder(Path(order.folder))
     clear_waiting(folder)
     with folder.log_path.open("ab") as output:
-        child = _forked(order, folder, output.fileno()) or _started(order, output)
-    code = child.wait()
-    return {"node": socket.gethostname(), "code": code, "newest": max(folder.checkpoint_steps(), default=-1)}
-
-
-def _forked(order: Order, folder: RunFolder, log: int) -> ForkedProcess | None:
-    """The training, forked from this worker's fork server; None where it has to be started.
-
-    Ray gives a worker that has used a GPU no second training, so a fork server would only cost time there.
-    """
-    if sys.platform != "linux" or not order.program or order.threads != 1 or order.needs.get("num_gpus"):
-        return None
-    if order.module not in _fork_servers:
-        _fork_servers[order.module] = ForkServer(
-            folder.path.parent / FORK_SERVER_LOG,
-            {order.module: Program(**order.program)},
-            order.environment | parent_mark(),
+        training = subprocess.Popen(
+            python_module(
+                "rpg.backends.ray_supervisor", *python_module(order.module, order.folder, "--on-node")
+            ),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={**os.environ, **order.environment, **thread_environment(order.threads), **parent_mark()},
         )
-    server = _fork_servers[order.module]
-    return server.start(order.module, _arguments(order), log, environment=order.environment)
-
-
-def _started(order: Order, output: IO[bytes]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        python_module("rpg.backends.ray_supervisor", *python_module(order.module, *_arguments(order))),
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-        env={**os.environ, **order.environment, **thread_environment(order.threads), **parent_mark()},
-    )
-
-
-def _arguments(order: Order) -> list[str]:
-    return [order.folder, "--on-node"]
+    code = training.wait()
+    return {"node": socket.gethostname(), "code": code, "newest": max(folder.checkpoint_steps(), default=-1)}
 
 
 def _check_versions(versions: dict[str, str]) -> None:

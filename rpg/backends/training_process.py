@@ -41,11 +41,11 @@ def run_training(
     description: str | None,
     train: Callable[[RunFolder, Path, Say], None],
     arguments: list[str] | None = None,
-    end: Callable[[], None] = lambda: None,
+    end: Callable[[RunFolder], None] = lambda _folder: None,
 ) -> int:
     """Claim the run named on the command line, train it with `train(folder, home, say)` and return the exit code.
 
-    `end` is called when a signal stops the process; it ends what `train` has started elsewhere.
+    `end(folder)` is called when a signal stops the process; it ends what `train` has started elsewhere.
     """
     parser = argparse.ArgumentParser(prog=f"python -m {name}", description=description)
     parser.add_argument("run", type=Path, help="the run's folder, with its manifest.json")
@@ -115,7 +115,9 @@ def _failed(folder: RunFolder, error: Exception) -> int:
     return LOST if isinstance(error, TrainingLost) else 1
 
 
-def _beat(folder: RunFolder, stop: threading.Event, end: Callable[[], None], parent: int | None) -> None:
+def _beat(
+    folder: RunFolder, stop: threading.Event, end: Callable[[RunFolder], None], parent: int | None
+) -> None:
     while not stop.wait(_BEAT_SECONDS):
         if parent not in (None, os.getppid()):  # the signal has not reached Python's code for a whole beat
             with contextlib.suppress(OSError, UserError):
@@ -124,17 +126,17 @@ def _beat(folder: RunFolder, stop: threading.Event, end: Callable[[], None], par
         try:
             if not renew_lease(folder):  # another host began, too, and file locks do not reach there
                 print("another process has taken over this run", file=sys.stderr, flush=True)
-                end()
+                end(folder)
                 os._exit(BUSY)
         except (OSError, UserError) as error:  # a full disk: training itself will say so
             print(f"warning: no heartbeat: {error}", file=sys.stderr, flush=True)
 
 
-def _end_on_signals(folder: RunFolder, end: Callable[[], None]) -> None:
+def _end_on_signals(folder: RunFolder, end: Callable[[RunFolder], None]) -> None:
     """SIGTERM and SIGINT end the process at once: its files are consistent at every moment."""
 
     def stop(number: int, _frame: FrameType | None) -> None:
-        end()
+        end(folder)
         with contextlib.suppress(OSError, UserError):
             release_run(folder)
         os._exit(128 + number)

@@ -1,33 +1,20 @@
-"""The catalogue: what each algorithm is, as data. The whole vocabulary is importable from here."""
+"""The catalogue: what each algorithm is, as data. What other rooms need of its vocabulary is importable from here."""
 
 from rpg.catalogue.components import GAE as GAE
 from rpg.catalogue.components import KL as KL
 from rpg.catalogue.components import Advantage as Advantage
-from rpg.catalogue.components import AggregationMode as AggregationMode
-from rpg.catalogue.components import BatchAdvantage as BatchAdvantage
 from rpg.catalogue.components import Clip as Clip
 from rpg.catalogue.components import DistributionKL as DistributionKL
 from rpg.catalogue.components import EMAReference as EMAReference
-from rpg.catalogue.components import EveryK as EveryK
 from rpg.catalogue.components import ExactRatio as ExactRatio
-from rpg.catalogue.components import FixedReference as FixedReference
 from rpg.catalogue.components import GammaGate as GammaGate
 from rpg.catalogue.components import Gate as Gate
-from rpg.catalogue.components import GroupAdvantage as GroupAdvantage
-from rpg.catalogue.components import GroupThenBatch as GroupThenBatch
 from rpg.catalogue.components import IgnoreSampler as IgnoreSampler
-from rpg.catalogue.components import KLAbove as KLAbove
-from rpg.catalogue.components import LeaveOneOut as LeaveOneOut
 from rpg.catalogue.components import LossKL as LossKL
 from rpg.catalogue.components import Mask as Mask
-from rpg.catalogue.components import MaskedWeights as MaskedWeights
 from rpg.catalogue.components import ModelReference as ModelReference
-from rpg.catalogue.components import NoKL as NoKL
 from rpg.catalogue.components import ObjectiveKL as ObjectiveKL
-from rpg.catalogue.components import OldReference as OldReference
 from rpg.catalogue.components import Overlong as Overlong
-from rpg.catalogue.components import RatioLevel as RatioLevel
-from rpg.catalogue.components import RawReward as RawReward
 from rpg.catalogue.components import Reference as Reference
 from rpg.catalogue.components import RejectedSamples as RejectedSamples
 from rpg.catalogue.components import RewardKL as RewardKL

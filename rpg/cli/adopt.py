@@ -6,8 +6,7 @@ from pathlib import Path
 
 from rpg.cli.app import Home, app, complain, layout_at, refuse, say
 
-_SHOWN = 8
-"""Rows of a kind that are printed."""
+_SHOWN = 8  # rows of a kind that are printed
 
 
 @app.command()

@@ -70,7 +70,6 @@ def audit(
     name: Annotated[str | None, typer.Argument()] = None,
     preset: Preset = "paper",
     as_json: Json = False,
-    figure: Path | None = None,
     checkpoint: Path | None = None,
     staleness: Annotated[int, typer.Option(min=0)] = 1,
     beta: Annotated[float | None, typer.Option(min=0)] = None,
@@ -90,7 +89,6 @@ def audit(
 
     Args:
         name: Algorithm; the whole catalogue if omitted.
-        figure: Save a figure of bias and variance against drift (.png, .svg or .html).
         checkpoint: Measure on a real policy instead: a checkpoint of the embedded trainer, RUN/STEP.
         staleness: With --checkpoint: how many rollouts old its samples are; training continues for that many.
         beta: With --checkpoint: strength of every KL. Default: the run's, or 0.3.
@@ -108,21 +106,16 @@ def audit(
     from rpg.store import atomic_write_text
 
     if config is not None or field or turns:
-        alone = [config is not None, field, turns, *(x is not None for x in (name, figure, checkpoint))]
-        if sum(alone) > 1:
+        if sum([config is not None, field, turns, name is not None, checkpoint is not None]) > 1:
             refuse(
-                "--config FILE, --field and --turns cannot be combined, nor with an algorithm, --figure or --checkpoint"
+                "--config FILE, --field and --turns cannot be combined, nor with an algorithm or --checkpoint"
             )
         _on_other_losses(config, turns, output, as_json)
         return
     if checkpoint is not None:
-        if figure is not None:
-            refuse("--figure draws the exact audit and cannot be combined with --checkpoint")
         settings = {"staleness": staleness, "beta": beta, "blocks": blocks, "prompts": prompts}
         _on_checkpoint(checkpoint, name, as_json, layout_at(home).home, settings)
         return
-    if figure is not None and figure.suffix not in (".png", ".svg", ".html"):
-        refuse(f"--figure {figure}: the name must end in .png, .svg or .html")
     chosen = algorithm(name, preset) if name else None
     with _auditing():
         report = audit_one(chosen) if chosen else audit_catalogue()
@@ -134,13 +127,6 @@ def audit(
     if save:
         file = f"{name or 'catalogue'}{'-released' if preset == 'released' else ''}.json"
         atomic_write_text(layout_at(home).audits / file, text)
-    if figure is not None:
-        from rpg.report.charts import audit_figure
-
-        # Without a network: PNG at twice the size, SVG, or a page that contains its own scripts.
-        options: dict[str, dict[str, Any]] = {".html": {"inline": True}, ".png": {"scale_factor": 2}}
-        audit_figure(text).save(figure, **options.get(figure.suffix, {}))
-        complain(f"wrote {figure}")
 
 
 def _auditing() -> Status:
@@ -148,64 +134,43 @@ def _auditing() -> Status:
 
 
 def _on_other_losses(config: Path | None, turns: bool, output: Path | None, as_json: bool) -> None:
-    if config is not None:
-        _on_config(config, as_json)
-    elif turns:
-        _on_turns(as_json)
-    else:
-        _on_field(output, as_json)
-
-
-def _on_config(config: Path, as_json: bool) -> None:
+    """Print, or write to `output`, what --config, --turns or --field finds."""
     import json
 
+    from rich.markdown import Markdown
+
+    from rpg.auditing import audit_field, turn_audit
     from rpg.auditing.linter import lint
-
-    with _auditing():
-        sentences = lint(config)
-    if as_json:
-        print(json.dumps(sentences, ensure_ascii=False))
-    else:
-        for sentence in sentences:
-            console.print(f"- {sentence}", markup=False, highlight=False)
-
-
-def _on_turns(as_json: bool) -> None:
-    from rich.markdown import Markdown
-
-    from rpg.auditing.turn_audit import as_json as json_of
-    from rpg.auditing.turn_audit import as_markdown, audit_turns
-
-    with _auditing():
-        rows = audit_turns()
-    if as_json:
-        print(json_of(rows))
-    else:
-        console.print(Markdown(as_markdown(rows)))
-
-
-def _on_field(output: Path | None, as_json: bool) -> None:
-    from rich.markdown import Markdown
-
-    from rpg.auditing import audit_field
-    from rpg.report.charts import field_figure
     from rpg.store import atomic_write_text
 
     if output is not None and output.suffix not in (".html", ".md"):
         refuse(f"--output {output}: the name must end in .html or .md")
     with _auditing():
-        measured = audit_field()
-    for peer, reason in measured.absent.items():
-        complain(f"! left out: {peer} ({reason})", "yellow")
+        if config is not None:
+            sentences = lint(config)
+            data, text = (
+                json.dumps(sentences, ensure_ascii=False),
+                "\n".join(f"- {line}" for line in sentences),
+            )
+        elif turns:
+            rows = turn_audit.audit_turns()
+            data, text = turn_audit.as_json(rows), turn_audit.as_markdown(rows)
+        else:
+            measured = audit_field()
+            data, text = measured.to_json(), measured.markdown()
+            for peer, reason in measured.absent.items():
+                complain(f"! left out: {peer} ({reason})", "yellow")
     if as_json:
-        print(measured.to_json())
+        print(data)
     elif output is None:
-        console.print(Markdown(measured.markdown()))
-    elif output.suffix == ".md":
-        atomic_write_text(output, measured.markdown())
+        console.print(text if config else Markdown(text), markup=False, highlight=False)
     else:
-        field_figure(measured.to_json()).save(output, inline=True)
-    if output is not None:
+        if output.suffix == ".md":
+            atomic_write_text(output, text)
+        else:
+            from rpg.report.charts import field_figure
+
+            field_figure(data).save(output, inline=True)
         complain(f"wrote {output}")
 
 

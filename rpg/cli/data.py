@@ -14,8 +14,7 @@ from rpg.cli.app import File, Home, Json, Set, app, columns, console, error_cons
 if TYPE_CHECKING:
     from rpg.config.run_spec import RunSpec
 
-_SHOWN = 8
-"""Left-out problems of a reason that are printed; all are in dropped.jsonl."""
+_SHOWN = 8  # left-out problems of a reason that are printed; all are in dropped.jsonl
 
 
 @app.command()

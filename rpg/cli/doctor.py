@@ -27,7 +27,6 @@ def doctor(
     file: Annotated[Path | None, typer.Argument()] = None,
     set_: Set = [],
     backend: Literal["verl"] | None = None,
-    ray: str | None = None,
     home: Home = None,
 ) -> int:
     """Check that this machine has what a sweep needs: Python, packages, cores and a writable data folder; with FILE also its
@@ -38,14 +37,13 @@ def doctor(
     Args:
         file: A sweep or run file whose runs are checked, too.
         backend: Also check what runs on this back end need.
-        ray: With --backend verl: a Ray cluster to check, e.g. http://head:8265.
     """
     from rpg.config.load import parse_assignments
 
     layout, overrides = layout_at(home), parse_assignments(set_)
     findings = [*_of_packages(), *_of_machine(layout.home)]
     if backend == "verl":
-        findings += _of_verl(file, overrides, ray)
+        findings += _of_verl(file, overrides)
     if file is not None:
         findings += [(False, text) for text in _of_file(file, overrides, layout)]
     bad = any(good is False for good, _ in findings)
@@ -86,10 +84,10 @@ def _of_machine(folder: Path) -> Iterator[Finding]:
     yield True, f"Prefect server: {url or 'a private one on loopback for each sweep'}"
 
 
-def _of_verl(file: Path | None, overrides: dict[str, Any], ray: str | None) -> list[Finding]:
+def _of_verl(file: Path | None, overrides: dict[str, Any]) -> list[Finding]:
     """What verl needs, for the runs of a file that train on it; without a file, for a run on all GPUs of this machine."""
-    from rpg.backends.verl.readiness import facts, judge, of_cluster
-    from rpg.config.backend import LocalRay, RayAddress, VerlBackend, VllmRollout
+    from rpg.backends.verl.readiness import facts, judge
+    from rpg.config.backend import VerlBackend, VllmRollout
     from rpg.config.sweep_spec import load_file
 
     here = facts()
@@ -98,15 +96,11 @@ def _of_verl(file: Path | None, overrides: dict[str, Any], ray: str | None) -> l
         runs = load_file(file, overrides, DigestIfPresent()).runs
         sections = [run.spec.backend for run in runs if isinstance(run.spec.backend, VerlBackend)]
     elif here.gpus:
-        gpus, place = len(here.gpus), RayAddress(type="address", address=ray) if ray else LocalRay()
         rollout = VllmRollout(type="vllm")
-        sections = [VerlBackend(type="verl", device="cuda", gpus_per_node=gpus, rollout=rollout, ray=place)]
+        sections = [VerlBackend(type="verl", device="cuda", gpus_per_node=len(here.gpus), rollout=rollout)]
     if not sections:
         sections = [VerlBackend(type="verl")]
     findings = [finding for section in sections for finding in judge(section, here)]
-    for section in sections:
-        address = ray or getattr(section.ray, "address", None)
-        findings += of_cluster(section, address) if address else []
     return list(dict.fromkeys((finding.good, finding.text) for finding in findings))
 
 

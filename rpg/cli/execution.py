@@ -159,12 +159,10 @@ def _check_problems(planned: Sweep, layout: Layout) -> None:
 
 def _check_hub_models(specs: Sequence[RunSpec], layout: Layout) -> None:
     """The hub has the models that are not on this machine. Raises DataError: it has not, or cannot be reached."""
-    from rpg.config.backend import RayJob
     from rpg.config.model import KNOWN_MODELS, PretrainedModel, located
     from rpg.models.hub_models import hub_commit
 
-    here = [spec.model for spec in specs if not isinstance(getattr(spec.backend, "ray", None), RayJob)]
-    for model in set(here):
+    for model in {spec.model for spec in specs}:
         if (
             isinstance(model, PretrainedModel)
             and model.path not in KNOWN_MODELS

@@ -10,23 +10,21 @@ import typer
 
 from rpg.cli.app import Home, app, layout_at, refuse, say
 
-_SHOWN = 12
-"""Number of unused columns that are listed; verl logs more than a hundred."""
+_SHOWN = 12  # number of unused columns that are listed; verl logs more than a hundred
 
 
 @app.command("import")
 def import_(
     kind: Literal["trl", "verl", "wandb", "csv", "inspect"],
     file: Path,
-    sweep: str | None = None,
-    variant: str | None = None,
-    seed: Annotated[int | None, typer.Option(min=0)] = None,
+    sweep: str = "",
+    variant: str = "",
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1)] = 0,
     algorithm: str | None = None,
     axis: Annotated[list[str], typer.Option("--axis", "-a")] = [],
     map_: Annotated[list[str], typer.Option("--map", "-m")] = [],
     eval_: Annotated[list[str], typer.Option("--eval", "-e")] = [],
-    updates: Annotated[int | None, typer.Option(min=1)] = None,
-    settings: Annotated[Path | None, typer.Option("--as")] = None,
+    updates: Annotated[int, typer.Option(min=1)] = 1,
     home: Home = None,
 ) -> None:
     """Import a run that was trained elsewhere: its curves and scores appear beside yours, marked as imported.
@@ -40,38 +38,37 @@ def import_(
         file: The log file: trainer_state.json, JSON lines, console output or CSV.
         sweep: Sweep to add the run to; it may be new.
         variant: Name of the variant in tables and figures.
-        seed: Seed of the run (default 0); seeds of a variant are averaged.
+        seed: Seed of the run; seeds of a variant are averaged.
         algorithm: Name of the algorithm that trained it.
         axis: The run's value on an axis of the sweep, e.g. algorithm.beta=0.01. Repeatable.
         map_: Name of a metric here = its column in the log, e.g. reward=train/acc. Repeatable.
         eval_: Benchmark = the column with its accuracy (0 to 1). Repeatable.
-        updates: Logged steps per rollout (default 1). TRL logs optimizer steps, so there it is steps_per_generation *
+        updates: Logged steps per rollout. TRL logs optimizer steps, so there it is steps_per_generation *
             num_iterations / gradient_accumulation_steps.
-        settings: YAML file with sweep, variant, seed, algorithm, axes, map, eval, updates; options override it.
     """
     if kind == "inspect":
         _samples(file, home)
         return
     from rpg.config.errors import nearest
-    from rpg.config.load import parse_assignments, read_import
+    from rpg.config.load import parse_assignments
     from rpg.importing import own_benchmarks, read, take_over
     from rpg.store.database import build
 
-    options = {"sweep": sweep, "variant": variant, "seed": seed, "algorithm": algorithm, "updates": updates}
-    tables = {"axes": parse_assignments(axis), "map": _pairs(map_, "--map"), "eval": _pairs(eval_, "--eval")}
-    given = {k: v for k, v in options.items() if v is not None} | {k: v for k, v in tables.items() if v}
-    chosen = read_import(settings, given)
-    log = read(kind, file, chosen.map, chosen.eval, chosen.updates)
-    layout = layout_at(home)
-    settings_of_run = chosen.model_dump(exclude={"map", "eval"})
-    folder = take_over(layout, log, kind=kind, source=file, **settings_of_run)
+    if not sweep or not variant:
+        refuse("--sweep and --variant: both are needed, e.g. --sweep quickstart --variant 'TRL GRPO'")
+    layout, axes = layout_at(home), parse_assignments(axis)
+    log = read(kind, file, _pairs(map_, "--map"), _pairs(eval_, "--eval"), updates)
+    folder = take_over(
+        layout, log, kind=kind, source=file, sweep=sweep, variant=variant, seed=seed, algorithm=algorithm, axes=axes,
+        updates=updates,
+    )  # fmt: skip
     build(layout)
     metrics = sorted({name for row in log.steps for name in row if name != "step"})
     last = f", the last is {log.steps[-1]['step']:,}" if log.steps else ""
     say(f"{folder.path}: {len(log.steps)} steps{last}: {', '.join(metrics)}")
     for name, scores in log.scores.items():
         say(f"{name}: {len(scores)} evaluations, without samples")
-    theirs = own_benchmarks(layout, chosen.sweep)
+    theirs = own_benchmarks(layout, sweep)
     for name in log.scores:
         if theirs and name not in theirs:
             say(

@@ -10,8 +10,7 @@ from rpg import __version__
 from rpg.errors import UserError
 
 PACKAGE = "rpg-lab"
-EVERYTHING = "all"
-"""The extra that contains all others except verl and vLLM."""
+EVERYTHING = "all"  # the extra that contains all others except verl and vLLM
 _DISTRIBUTIONS = {
     "inspect_ai": "inspect-ai",
     "math_verify": "math-verify",

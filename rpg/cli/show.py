@@ -98,7 +98,7 @@ def _folder(run: PlannedRun, has_id: bool) -> str:
 
 def print_cost(sweep: Sweep, layout: Layout, machine: Machine | None = None) -> None:
     """Print counts for all runs, then times as far as they are known; `machine` is the GPU to judge by."""
-    from rpg.planning.cost import cost, measured
+    from rpg.planning.cost import cost, measured, seconds_per_step
 
     costs = [cost(run.spec) for run in sweep.runs]
     total = sum(costs[1:], start=costs[0])
@@ -110,7 +110,7 @@ def print_cost(sweep: Sweep, layout: Layout, machine: Machine | None = None) -> 
     _print_disk(sweep)
     _print_memory(sweep, machine)
     measurements = measured(layout)
-    times = [(measurements.seconds_per_step(r.spec), r.spec.training.steps) for r in sweep.runs]
+    times = [(seconds_per_step(measurements, r.spec), r.spec.training.steps) for r in sweep.runs]
     if all(m for m, _ in times):
         minutes = sum(m[0] * steps for m, steps in times if m) / 60
         runs_like = min(m[1] for m, _ in times if m)

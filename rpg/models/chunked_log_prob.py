@@ -16,7 +16,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rpg.models import liger
 from rpg.models.truncated_sampling import LEAST
 
 _PLAIN = 2**20
@@ -84,8 +83,6 @@ def chosen_and_entropy(
     if torch.is_autocast_enabled(hidden.device.type):
         kind = torch.get_autocast_dtype(hidden.device.type)
         hidden, weight = hidden.to(kind), weight.to(kind)
-    if not entropy and closed is None and temperature == 1.0 and liger.takes(hidden, token):
-        return liger.chosen_log_prob(hidden, weight, position, token, _PART), None
     count = len(hidden) * len(weight)
     room = 0 if not torch.is_grad_enabled() else count if count <= _ALL_KEPT else _KEPT
     chosen, spread = _ChosenLogProb.apply(  # type: ignore[no-untyped-call]  # torch leaves it without annotations

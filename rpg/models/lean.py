@@ -18,6 +18,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from transformers import (
     LlamaForCausalLM,
     MistralForCausalLM,
@@ -28,8 +29,7 @@ from transformers import (
 
 from rpg.models.chunked_log_prob import Closed, chosen_and_entropy, chosen_log_prob
 from rpg.models.decoding import Batch, Scored
-from rpg.models.gradient_checkpointing import recomputed
-from rpg.models.kernels import GatedProduct, RMSNorm, Rotate, SwiGLU, Taken
+from rpg.models.kernels import GatedProduct, RMSNorm, Rotate, Taken
 from rpg.models.lora import weight_and_bias
 from rpg.models.packing import Packing
 from rpg.models.truncated_sampling import among
@@ -98,7 +98,8 @@ def scored(
     """Log-probabilities of the response tokens, differentiable; with `entropy` also the entropies of the distributions, with
     `states` what the distributions follow from.
 
-    With `recompute` the backward pass computes each layer again instead of saving its activations.
+    With `recompute` the backward pass computes each layer again instead of saving its activations: with the same kernels on
+    the same shapes, so gradients are the same bits. (Sums over smaller micro-batches would round differently.)
     """
     pack = Packing.of(batch)
     mask, support, weight = batch.mask, batch.support, model.lm_head.weight
@@ -133,7 +134,7 @@ def _hidden(model: PreTrainedModel, pack: Packing, recompute: bool) -> Tensor:
     cos, sin = (table[pack.positions][:, None].to(x.dtype) for table in tables)
     for layer in model.model.layers:
         run = partial(_layer, layer, sizes, pack, cos, sin)
-        x = recomputed(run, x) if recompute else run(x)
+        x = checkpoint(run, x, use_reentrant=False, preserve_rng_state=False) if recompute else run(x)
     hidden: Tensor = RMSNorm.apply(x, model.model.norm.weight, sizes.eps)
     return hidden
 
@@ -151,10 +152,7 @@ def _layer(layer: Any, sizes: Sizes, pack: Packing, cos: Tensor, sin: Tensor, x:
     q, k, v = Rotate.apply(q, cos, sin), Rotate.apply(k, cos, sin), v.reshape(-1, kv_heads, size)
     x = _added(x, _attend(q, k, v.to(k.dtype), pack), attention.o_proj)
     h = RMSNorm.apply(x, layer.post_attention_layernorm.weight, eps)
-    if sizes.small:
-        h = SwiGLU.apply(F.linear(h, *concatenated((mlp.gate_proj, mlp.up_proj))))
-    else:
-        h = GatedProduct.apply(mlp.gate_proj(h), mlp.up_proj(h))
+    h = GatedProduct.apply(*_projected(h, (mlp.gate_proj, mlp.up_proj), sizes.small))
     return _added(x, h, mlp.down_proj)
 
 

@@ -15,9 +15,9 @@ from transformers.pytorch_utils import Conv1D
 from rpg.models import generic_model, lean
 from rpg.models.block_decoding import BlockEngine
 from rpg.models.decoding import Batch, Drawing, Engine, Samples, Scored, generate
-from rpg.models.gradient_checkpointing import layers_recomputed
 from rpg.models.lean import longest, supports
 from rpg.models.lean_decoding import LeanEngine
+from rpg.models.model_loading import ModelError
 from rpg.models.tokenizer import Stopper, stop_tokens
 from rpg.models.truncated_sampling import WHOLE
 
@@ -106,15 +106,20 @@ class Policy:
     ) -> Scored:
         """:meth:`log_probs`, and on request the entropies of these distributions and what they follow from; differentiable.
 
-        The states of a model without a lean implementation are logits, (response tokens, vocabulary).
+        The states of a model without a lean implementation are logits, (response tokens, vocabulary). Raises ModelError: it
+        has none, and layers are to be recomputed.
         """
         with self.arithmetic():
             if self._lean(int(batch.total_lengths().max())):
                 return lean.scored(
                     self.model, batch, temperature, entropy=entropy, states=states, recompute=self.recompute
                 )
-            with layers_recomputed(self.model) if self.recompute else contextlib.nullcontext():
-                return generic_model.scored(self.model, batch, temperature, entropy=entropy, states=states)
+            if self.recompute:
+                raise ModelError(
+                    "backend.gradient_checkpointing: only layers of Llama, Mistral (within its window), Qwen2 and Qwen3 can "
+                    f"be recomputed, not those of {type(self.model).__name__}; leave it false, and set backend.offload: true"
+                )
+            return generic_model.scored(self.model, batch, temperature, entropy=entropy, states=states)
 
     def text(self, batch: Batch) -> list[str]:
         """The responses as text, without special tokens."""

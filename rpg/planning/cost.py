@@ -9,8 +9,7 @@ from typing import Any
 from rpg.config.run_spec import RunSpec
 from rpg.store import Layout, StoreError
 
-Size = tuple[str, str, tuple[int, ...]]
-"""Model, back end, and the sizes of batches and responses."""
+Size = tuple[str, str, tuple[int, ...]]  # model, back end, and the sizes of batches and responses
 
 
 @dataclass(frozen=True)
@@ -34,20 +33,18 @@ def cost(spec: RunSpec) -> Cost:
     return Cost(rollouts, updates, rollouts * r.max_response_tokens, len(spec.eval_steps()))
 
 
-@dataclass(frozen=True)
-class Measured:
-    """Seconds per step of the finished runs in a data folder, by the size of the run."""
+Measured = dict[Size, list[float]]  # seconds per step of the finished runs in a data folder
 
-    seconds: dict[Size, list[float]]
 
-    def seconds_per_step(self, spec: RunSpec) -> tuple[float, int] | None:
-        """The median over the runs of the same size, and the number of these runs."""
-        seconds = self.seconds.get(size(spec.model_dump(mode="json")))
-        return (statistics.median(seconds), len(seconds)) if seconds else None
+def seconds_per_step(measured: Measured, spec: RunSpec) -> tuple[float, int] | None:
+    """The median over the runs of the same size, and the number of these runs."""
+    seconds = measured.get(size(spec.model_dump(mode="json")))
+    return (statistics.median(seconds), len(seconds)) if seconds else None
 
 
 def measured(layout: Layout) -> Measured:
-    by_size: dict[Size, list[float]] = {}
+    """The times of a data folder's runs."""
+    by_size: Measured = {}
     for sweep in layout.sweeps():
         for folder in layout.run_folders(sweep):
             try:
@@ -58,7 +55,7 @@ def measured(layout: Layout) -> Measured:
                     by_size.setdefault(size(spec), []).append(done["seconds"] / manifest["steps"])
             except (StoreError, KeyError, TypeError, ValueError):
                 continue  # a damaged run folder must not prevent an estimate
-    return Measured(by_size)
+    return by_size
 
 
 def size(spec: dict[str, Any]) -> Size:

@@ -30,16 +30,12 @@ class Machine:
     """One GPU."""
 
     name: str
-    memory: float
-    """Bytes."""
-    flops: float
-    """Dense bfloat16 operations per second."""
-    bandwidth: float
-    """Bytes of memory per second."""
+    memory: float  # bytes
+    flops: float  # dense bfloat16 operations per second
+    bandwidth: float  # bytes of memory per second
 
 
-H100 = Machine("H100 80 GB", 85.9e9, 989e12, 3.35e12)
-"""NVIDIA's data sheet, SXM; 80 GiB."""
+H100 = Machine("H100 80 GB", 85.9e9, 989e12, 3.35e12)  # NVIDIA's data sheet, SXM; 80 GiB
 MACHINES = {
     name: Machine(name, gib * 2**30, teraflops * 1e12, gigabytes * 1e9)
     for name, (gib, teraflops, gigabytes) in PUBLISHED["gpus"].items()
@@ -67,10 +63,8 @@ def on_gpu(spec: RunSpec) -> RunSpec:
     return spec.model_copy(update={"backend": spec.backend.model_copy(update={"device": "cuda"})})
 
 
-KERNEL_SECONDS = 3e-6
-"""Of a small kernel in a replayed CUDA graph: assumed, not measured."""
-KERNELS = 20
-"""Per layer and token of the embedded trainer (rpg.models.block_decoding)."""
+KERNEL_SECONDS = 3e-6  # of a small kernel in a replayed CUDA graph: assumed, not measured
+KERNELS = 20  # per layer and token of the embedded trainer (rpg.models.block_decoding)
 
 
 def hours(spec: RunSpec, machine: Machine) -> float | None:
@@ -135,22 +129,16 @@ class Assumptions:
 
     machine: Machine = H100
     prompt_tokens: int = 150
-    response_share: float = 0.5
-    """Mean length of a response, as a fraction of the limit."""
+    response_share: float = 0.5  # mean length of a response, as a fraction of the limit
     useful_groups: float = 0.5
     """Share of groups with both right and wrong answers; dynamic sampling generates 1 / this."""
-    training_efficiency: float = 0.35
-    """Fraction of the GPU's FLOP/s."""
-    decoding_efficiency: float = 0.5
-    """Fraction of the memory bandwidth."""
-    sequences_at_once: int = 256
-    """At most, per vLLM server (verl's max_num_seqs)."""
+    training_efficiency: float = 0.35  # fraction of the GPU's FLOP/s
+    decoding_efficiency: float = 0.5  # fraction of the memory bandwidth
+    sequences_at_once: int = 256  # at most, per vLLM server (verl's max_num_seqs)
     overhead: float = 0.1
     """Moving weights to vLLM, grading, checkpoints, as a fraction of the computing time of a step."""
-    context_bytes: float = 4e9
-    """Per GPU: CUDA contexts, communication buffers and captured graphs."""
-    benchmark_problems: int = 40
-    """Problems of a benchmark whose size is unknown until it is read."""
+    context_bytes: float = 4e9  # per GPU: CUDA contexts, communication buffers and captured graphs
+    benchmark_problems: int = 40  # problems of a benchmark whose size is unknown until it is read
 
 
 @dataclass(frozen=True)
@@ -170,11 +158,9 @@ class Estimate:
     overhead_hours: float
     memory_rollout: float
     memory_update: float
-    cache_tokens: int
-    """Capacity of the key-value caches of one vLLM server."""
+    cache_tokens: int  # capacity of the key-value caches of one vLLM server
     evaluates_here: bool
-    disk_bytes: float
-    """What `training.keep_checkpoints` leaves (rpg.planning.space)."""
+    disk_bytes: float  # what `training.keep_checkpoints` leaves (rpg.planning.space)
 
     @property
     def hours(self) -> float:

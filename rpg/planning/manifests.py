@@ -13,41 +13,25 @@ from typing import Any
 from rpg.config.backend import BackendSection, OnSlurm, VerlBackend
 
 HERE_DOCUMENT = "END_OF_THE_SWEEP"
-CONFIG = "/config/sweep.yaml"
-"""Where a pod of Kubernetes or a machine of SkyPilot finds the file."""
+CONFIG = "/config/sweep.yaml"  # where a pod of Kubernetes or a machine of SkyPilot finds the file
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is to run, and on what.
+    """What is to run, and on what."""
 
-    Args:
-        name: of the sweep; part of the job's name.
-        command: `sweep` or `train`.
-        file: path of the file on a cluster with shared storage (Slurm).
-        text: the same, complete: YAML without `base`.
-        assignments: the `--set` of the command line.
-        backend: of its runs; says how many nodes, GPUs and threads.
-        home: the data folder there.
-        image: for containers; has rpg-lab installed.
-        volume: Kubernetes: name of the PersistentVolumeClaim; SkyPilot: of the storage.
-        nodes: machines for the runs of the embedded trainer.
-        gpu: kind of GPU, by SkyPilot's name.
-        memory_gib: of each node.
-    """
-
-    name: str
-    command: str
-    file: str
-    text: str
-    assignments: tuple[str, ...]
-    backend: BackendSection
-    home: str
-    image: str
-    volume: str
-    nodes: int
-    gpu: str
-    memory_gib: int
+    name: str  # of the sweep; part of the job's name
+    command: str  # `sweep` or `train`
+    file: str  # path of the file on a cluster with shared storage (Slurm)
+    text: str  # the same, complete: YAML without `base`
+    assignments: tuple[str, ...]  # the `--set` of the command line
+    backend: BackendSection  # of its runs; says how many nodes, GPUs and threads
+    home: str  # the data folder there
+    image: str  # for containers; has rpg-lab installed
+    volume: str  # Kubernetes: name of the PersistentVolumeClaim; SkyPilot: of the storage
+    nodes: int  # machines for the runs of the embedded trainer
+    gpu: str  # kind of GPU, by SkyPilot's name
+    memory_gib: int  # of each node
 
     @property
     def gpus(self) -> int:

@@ -26,8 +26,7 @@ class Shape:
     head_dim: int
     intermediate: int
     vocabulary: int
-    tied: bool = False
-    """Whether the output layer is the embedding."""
+    tied: bool = False  # whether the output layer is the embedding
     qkv_bias: bool = False
     qk_norm: bool = False
 
@@ -64,8 +63,7 @@ class Shape:
         return self.layers * lora.rank * sum(maps[name] for name in chosen)
 
 
-TINY_VOCABULARY = 24
-"""About the number of characters that a tiny model of the chain task has."""
+TINY_VOCABULARY = 24  # about the number of characters that a tiny model of the chain task has
 TABLE = "a table of open models (from litgpt/config.py of Lightning-AI/litgpt at 0006c97)"
 PUBLISHED = tomllib.loads((files("rpg.planning") / "published.toml").read_text(encoding="utf-8"))
 

@@ -19,7 +19,7 @@ import psutil
 from rpg.catalogue import ModelReference
 from rpg.config.model import KNOWN_MODELS, PretrainedModel, located, lora_of
 from rpg.config.run_spec import RunSpec
-from rpg.config.task import ChainTask, FileTask, MathTask, is_name
+from rpg.config.task import FileTask, MathTask, is_name
 from rpg.config.verl_keys import unknown
 from rpg.planning.gpu_estimate import Assumptions, problems_of
 from rpg.planning.space import disk, memory, with_layers_again
@@ -37,7 +37,7 @@ def wrong_paths(specs: Sequence[RunSpec], layout: Layout) -> list[str]:
 def preflight(specs: Sequence[RunSpec], layout: Layout) -> list[str]:
     """All problems that can be found without reading data, loading a model or using the network."""
     settings = [line for spec in specs if spec.backend.type == "verl" for line in unknown(spec.backend.verl)]
-    checks = (_lengths(specs), missing_packages(specs), settings, _folder(specs, layout), _memory(specs))
+    checks = (missing_packages(specs), settings, _folder(specs, layout), _memory(specs))
     return list(dict.fromkeys([*wrong_paths(specs, layout), *itertools.chain.from_iterable(checks)]))
 
 
@@ -46,7 +46,7 @@ def unreachable(specs: Sequence[RunSpec]) -> list[str]:
     addresses: dict[str, str] = {}
     for spec in specs:
         ray = getattr(spec.backend, "ray", None)
-        if ray is not None and ray.type in ("job", "address"):
+        if ray is not None and ray.type == "address":
             addresses[ray.address] = "backend.ray.address"
         if spec.backend.type == "local" and spec.backend.place.type == "ray":
             addresses[spec.backend.place.address] = "backend.place.address"
@@ -89,15 +89,13 @@ def _files(spec: RunSpec) -> list[str]:
 def _models(spec: RunSpec, layout: Layout) -> list[str]:
     model, reference, lines = spec.model, spec.algorithm.reference, list[str]()
     if isinstance(model, PretrainedModel):
-        lines += _model(spec, layout, "model.path", model.path)
+        lines += _model(layout, "model.path", model.path)
     if isinstance(reference, ModelReference) and spec.algorithm.needs_reference:
-        lines += _model(spec, layout, "algorithm.reference.path", str(reference.path))
+        lines += _model(layout, "algorithm.reference.path", str(reference.path))
     return lines
 
 
-def _model(spec: RunSpec, layout: Layout, field: str, named: str) -> list[str]:
-    if spec.backend.type == "verl" and spec.backend.ray.type == "job":
-        return []  # the path is one of the cluster's file system
+def _model(layout: Layout, field: str, named: str) -> list[str]:
     path = located(named, layout.home) or Path(named).expanduser()
     if path.is_dir():
         needed = {"config.json": "config.json", "*.safetensors": "*.safetensors", "tokenizer*": "a tokenizer"}
@@ -118,21 +116,6 @@ def _model(spec: RunSpec, layout: Layout, field: str, named: str) -> list[str]:
     ]
 
 
-def _lengths(specs: Sequence[RunSpec]) -> list[str]:
-    """Limits that cut off every right response; only for the chain task, whose longest answer is known."""
-    lines = []
-    for spec in specs:
-        if isinstance(spec.task, ChainTask):
-            operations = max(spec.task.tiers.values())
-            need = 4 * operations + 3  # `b+70` per step; at the end `#5` and the end-of-sequence token
-            if spec.rollout.max_response_tokens < need:
-                lines.append(
-                    f"rollout.max_response_tokens: {spec.rollout.max_response_tokens} cuts off every response to the "
-                    f"longest problems of task.tiers ({operations} operations, about {need} tokens)"
-                )
-    return lines
-
-
 def missing_packages(specs: Sequence[RunSpec]) -> list[str]:
     """Packages that the runs need here and that are not installed, a line each."""
     gyms = any(spec.task.type == "reasoning_gym" for spec in specs)
@@ -140,7 +123,7 @@ def missing_packages(specs: Sequence[RunSpec]) -> list[str]:
     for spec in specs:
         if lora_of(spec.model) and spec.backend.type == "local":
             required["peft"] = "model.lora"
-        if spec.backend.type == "verl" and spec.backend.ray.type != "job":
+        if spec.backend.type == "verl":
             required |= {"ray": "backend.type: verl", "verl": "backend.type: verl"}
             if (server := spec.backend.rollout.type) != "huggingface":
                 required[server] = f"backend.rollout.type: {server}"

@@ -20,8 +20,7 @@ from rpg.store.token_records import TOKEN_BYTES as RECORDED_TOKEN_BYTES
 
 FLOAT = 4
 """Bytes of a trained weight: both back ends keep updated weights and moments in float32, whatever they compute in."""
-HALF = 2
-"""Bytes of a weight in a checkpoint of a training that computes in bfloat16."""
+HALF = 2  # bytes of a weight in a checkpoint of a training that computes in bfloat16
 MOMENTS = 2
 """Numbers per weight that either optimizer keeps: two moments, or one and the schedule-free iterate."""
 FILES_BYTES = 12_000
@@ -32,15 +31,12 @@ WAITING_BYTES, WAITING_TOKEN_BYTES = 1_500, 48
 """A prefetched response (rollout.staleness on verl), and each token of it and its prompt; measured on tiny runs."""
 PROVENANCE_BYTES = 5_700
 """The record of the training's code and environment; measured on the runs of the quickstart."""
-STEP_BYTES = 1_050
-"""A line of metrics and one of the log."""
-EVALUATION_BYTES = 2_700
-"""The Parquet file of an evaluation without samples."""
+STEP_BYTES = 1_050  # a line of metrics and one of the log
+EVALUATION_BYTES = 2_700  # the Parquet file of an evaluation without samples
 SAMPLE_BYTES = 4.0
 TOKEN_BYTES = {"tiny": 0.3, "pretrained": 1.5}
 """A graded sample, compressed: names and grade, and per token of text one character in tiny models, about four in others."""
-RESPONSE_SHARE = 0.5
-"""Mean length of a response, as a fraction of the limit."""
+RESPONSE_SHARE = 0.5  # mean length of a response, as a fraction of the limit
 
 
 @dataclass(frozen=True)
@@ -125,10 +121,8 @@ CONTEXT = 0.8e9
 """On a GPU: the context of CUDA, with workspaces and recorded graphs. Assumed, not measured."""
 ROOM = 0.9
 """Share of the memory that a run plans with when it chooses how many responses it draws at a time."""
-DRAWING = 5
-"""Copies of the logits in float32 while a token is drawn."""
-PROMPT_TOKENS = 0.5
-"""Mean length of a prompt, as a fraction of the limit."""
+DRAWING = 5  # copies of the logits in float32 while a token is drawn
+PROMPT_TOKENS = 0.5  # mean length of a prompt, as a fraction of the limit
 AT_ONCE = 1.2e9
 """Upper bound for log-probabilities over a large vocabulary, which are computed in parts (docs/trainer.md)."""
 
@@ -137,12 +131,10 @@ AT_ONCE = 1.2e9
 class Memory:
     """Bytes of one training."""
 
-    fixed: float
-    """The process, weights, gradients, moments, and policies other than the trained one."""
+    fixed: float  # the process, weights, gradients, moments, and policies other than the trained one
     rollout: float
     """Keys and values of the responses drawn at a time, if all have the maximum length; copied weights; logits."""
-    update: float
-    """Activations kept for the backward pass."""
+    update: float  # activations kept for the backward pass
     rows_at_once: int
 
     @property

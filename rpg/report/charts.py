@@ -148,13 +148,13 @@ def _around(low: pandas.Series, high: pandas.Series) -> list[float]:
     return [max(0.0, bottom - margin), min(1.02, top + margin)]
 
 
-def audited(report: str, losses: Sequence[str], level: str = "token") -> pandas.DataFrame:
-    """Rows of an audit's report (JSON) about these losses of ours, for the objectives of that level that they claim."""
+def audited(report: str, losses: Sequence[str]) -> pandas.DataFrame:
+    """Rows of an audit's report (JSON) about these losses of ours, for the token-level objective that each claims."""
     try:
         content = json.loads(report)
         rows = pandas.DataFrame(content["rows"])
         claimed = {loss["name"]: loss["divergence"] for loss in content["losses"]}
-        mine = rows[rows["loss"].isin(losses) & (rows["source"] == "rpg") & (rows["level"] == level)]
+        mine = rows[rows["loss"].isin(losses) & (rows["source"] == "rpg") & (rows["level"] == "token")]
         return mine[mine["divergence"] == mine["loss"].map(claimed)]
     except (KeyError, TypeError, ValueError):
         return pandas.DataFrame()
@@ -190,25 +190,6 @@ def audit(rows: pandas.DataFrame, labels: Sequence[str]) -> alt.HConcatChart:
 
     bias = panel("Bias of the expected gradient", alt.Y("bias:Q", title=None, axis=alt.Axis(format="%")))
     return alt.hconcat(bias, panel("Noise of one sample", alt.Y("noise:Q", title=None)), spacing=40)
-
-
-AUDITED = ("rpg-reinforce-urkl", "grpo", "grpo-corrected", "gspo", "reinforce")
-"""Losses of the catalogue that differ in what the figure of an audit is about."""
-
-
-def audit_figure(report: str) -> alt.VConcatChart:
-    """An audit (JSON) of one loss, or of the catalogue: `AUDITED` by tokens, and the ratio levels of URKL by responses."""
-    names = [loss["name"] for loss in json.loads(report)["losses"]]
-    losses = names if len(names) == 1 else [name for name in names if name in AUDITED]
-    drawn = []
-    ratios = [name for name in names if name.startswith("urkl ")]
-    for level, chosen in (("token", losses), ("sequence", ratios)):
-        rows = audited(report, chosen, level)
-        if len(rows):
-            rows = rows[rows["reference"] == "third"]
-            title = alt.Title(f"Against the {level}-level objective", anchor="start")
-            drawn.append(audit(rows.assign(label=rows["loss"]), chosen).properties(title=title))
-    return alt.vconcat(*drawn).resolve_scale(color="independent", strokeDash="independent")
 
 
 def field_figure(rows: str) -> alt.HConcatChart:

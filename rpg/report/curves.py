@@ -8,13 +8,10 @@ import numpy as np
 import pandas
 
 from rpg.metrics import METRICS, Metric
-from rpg.report.linked_panels import PICK
 from rpg.report.summary import MEAN
 from rpg.report.theme import THEME, encodings
 
 BANDS = {"interval": ("low", "high"), "range": ("lowest", "highest")}
-# What people can choose to be drawn around a mean.
-AUTOMATIC, RANGE, SEEDS, NONE = "automatic", "lowest to highest seed", "every seed", "none"
 X_TITLES = {
     "step": "training step",
     "optimizer_step": "optimizer step",
@@ -97,17 +94,16 @@ def panel(
     points: bool = False,
     legend: bool | Sequence[str] = True,
     height: int = 170,
-    linked: bool = False,
+    zoom: bool = False,
     each: pandas.DataFrame | None = None,
-    mean: bool = True,
 ) -> alt.LayerChart:
     """One panel: means over seeds against `x` with a band, one colour and dash pattern per label.
 
     `data` has columns label, x, step, mean, low, high, lowest, highest, seeds. `points` marks every point (for
     checkpoints, of which there are few) and keeps their intervals in view. `smooth` > 1 draws the moving average over that
     number of points as a strong line and the unsmoothed mean as a faint one; the title says so. `each`: the same columns for
-    every seed (and `seed`), drawn as thin lines; without `mean` they are drawn alone. `linked`: a panel for
-    `linked_panels`. Quantities that span decades (gradient norms, KL) get a logarithmic axis.
+    every seed (and `seed`), drawn instead of the mean. `zoom`: it can be dragged and zoomed. Quantities that span decades
+    (gradient norms, KL) get a logarithmic axis.
     """
     data = _rounded(data)
     log = _is_log(data, name)
@@ -125,40 +121,30 @@ def panel(
     up = alt.Y("mean:Q", **y)
     line = {"clip": True, "strokeWidth": 1.6, "strokeJoin": "round"}
     heading = title(name)
-    pick = alt.selection_point(name=PICK, fields=["label"], bind="legend", toggle="true") if linked else None
-
-    def faded(opacity: float) -> dict[str, Any]:
-        """The opacity, and much less of it for labels that are not among those clicked in the legend."""
-        return {"opacity": alt.condition(pick, alt.value(opacity), alt.value(0.06 * opacity))} if pick else {}
-
     base = alt.Chart().encode(x=across, color=colour)
     layers = []
     crowded = not points and data["label"].nunique() > BANDED
-    band = _fitting(band if mean and not (crowded and pick is None) else None, data, log)
+    band = _fitting(None if crowded or each is not None else band, data, log)
     if band:
         low, high = BANDS[band]
         faint = min(0.1, 0.5 / max(1, data["label"].nunique()))  # many overlapping bands stay grey, not black
         bounds = {"y": alt.Y(f"{low}:Q", **y), "y2": f"{high}:Q"}
         area = alt.Chart().mark_area(opacity=faint, clip=True, strokeWidth=0)
-        shown = faded(faint)
-        if crowded:
-            shown["opacity"] = alt.condition(pick, alt.value(0.15), alt.value(0.0), empty=False)
-        layers.append(area.encode(x=across, **bounds, color=colour, **shown))
+        layers.append(area.encode(x=across, **bounds, color=colour))
     if each is not None and len(each):
-        thin = line | ({"strokeWidth": 0.7, "opacity": 0.6} if mean else {"strokeWidth": 1.1})
-        seeds = alt.Chart(_rounded(each)[["label", "seed", "x", "mean"]]).mark_line(**thin)
-        opacity = faded(0.6 if mean else 1.0)
-        layers.append(seeds.encode(x=across, y=up, color=colour, strokeDash=dash, detail="seed:N", **opacity))
-    if mean and smooth > 1:
+        seeds = alt.Chart(_rounded(each)[["label", "seed", "x", "mean"]])
+        seeds = seeds.mark_line(**line | {"strokeWidth": 1.1})
+        layers.append(seeds.encode(x=across, y=up, color=colour, strokeDash=dash, detail="seed:N"))
+    elif smooth > 1:
         heading += f" · average of {smooth}"
         data["smooth"] = data.groupby("label", sort=False)["mean"].transform(
             lambda values: values.rolling(smooth, center=True, min_periods=1).mean()
         )
         below = base.mark_line(**line | {"strokeWidth": 0.8, "opacity": 0.35})
-        layers.append(below.encode(y=up, strokeDash=dash, **faded(0.35)))
-    if mean:
+        layers.append(below.encode(y=up, strokeDash=dash))
+    if each is None:
         value = alt.Y("smooth:Q", **y) if smooth > 1 else up
-        layers.append(base.mark_line(**line).encode(y=value, strokeDash=dash, **faded(1.0)))
+        layers.append(base.mark_line(**line).encode(y=value, strokeDash=dash))
     # Wide invisible points for the pointer to find, so that hovering needs no steady hand: a few of each curve suffice.
     marks = {"opacity": 1.0, "size": 22} if points else {"opacity": 0.0, "size": 90}
     dots = alt.Chart().mark_point(filled=True, clip=True, **marks)
@@ -173,24 +159,12 @@ def panel(
         *interval_tooltips("low", "high", ".4g"),
         alt.Tooltip("seeds:Q", title="seeds"),
     ]
-    fade = faded(1.0) if points else {}
-    if "link" in data:
-        fade["href"] = alt.Href("link:N")
-    layers.append(dots.encode(x=across, y=up, color=colour, tooltip=tooltip, **fade))
-    if linked:
-        zoom = alt.selection_interval(
-            name="zoom", bind="scales", encodings=["x"],
-            zoom="wheel![event.shiftKey]",  # the wheel alone still scrolls the page
-        )  # fmt: skip
-        near = alt.selection_point(
-            name="near", on="pointermove", clear="pointerout", nearest=True, fields=["x"], empty=False
-        )
-        # All in one layer: Altair gives every parameter to all layers that have any.
-        layers[-1] = layers[-1].add_params(zoom, near, pick)
-        hovered = base.transform_filter(near)
-        rule = hovered.mark_rule(color="#888888", strokeWidth=1, clip=True)
-        layers.append(rule.encode(color=alt.value("#888888")))
-        layers.append(hovered.mark_point(filled=True, size=44, clip=True).encode(y=up, **faded(1.0)))
+    link = {"href": alt.Href("link:N")} if "link" in data else {}
+    dots = dots.encode(x=across, y=up, color=colour, tooltip=tooltip, **link)
+    if zoom:  # by the wheel with Shift: alone it still scrolls the page
+        by_hand = {"bind": "scales", "encodings": ["x"], "zoom": "wheel![event.shiftKey]"}
+        dots = dots.add_params(alt.selection_interval(**by_hand))
+    layers.append(dots)
     # The data once, at the top, and not in every layer.
     heading, _, subtitle = heading.partition(" · ")
     heading = alt.Title(heading, subtitle=subtitle or alt.Undefined, anchor="start", frame="group", limit=300)
@@ -204,15 +178,14 @@ def panels(
     scores: Sequence[str] = (),
     x: str = "step",
     each: pandas.DataFrame | None = None,
-    bands: str = AUTOMATIC,
     smooth: int = 1,
     legend: Sequence[str] | None = None,
     **options: Any,
 ) -> list[alt.LayerChart]:
     """A :func:`panel` for each of `names` that has data; `scores` show accuracies, few of a run and never smoothed.
 
-    `bands`: AUTOMATIC, RANGE, SEEDS or NONE; with AUTOMATIC `each` are the training curves of two seeds, whose mean would
-    say nothing that the two do not say. `legend`: the labels to list, if not those with data.
+    `each` are the training curves of two seeds, whose mean would say nothing that the two do not say. `legend`: the labels
+    to list, if not those with data.
     """
     seeds = int(data["seeds"].max())
     present = set(data["label"])
@@ -220,10 +193,9 @@ def panels(
     drawn = []
     for name in panels_of(data, names):
         score = name in scores
-        band = {RANGE: "range", NONE: None, SEEDS: None}.get(bands, band_for(seeds, score))
-        apart = None if each is None or (score and bands == AUTOMATIC) else each[each["name"] == name]
+        apart = None if each is None or score else each[each["name"] == name]
         marks: dict[str, Any] = {"points": True} if score else {"smooth": smooth}
-        marks |= {"band": band, "each": apart, "mean": apart is None or bands != AUTOMATIC}
+        marks |= {"band": band_for(seeds, score), "each": apart}
         drawn.append(panel(data[data["name"] == name], labels, name=name, x=x, **marks, **options))
     return drawn
 
@@ -263,30 +235,20 @@ def _legend_columns(panels: Sequence[alt.LayerChart], columns: int) -> int:
     return max(1, min(columns, (columns * 292) // entry))
 
 
-def explanation(
-    data: pandas.DataFrame, bands: str = AUTOMATIC, smooth: int = 1, each: bool = False, still: bool = False
-) -> list[str]:
-    """The meaning of the lines and bands of these curves, as one line.
-
-    `bands`: AUTOMATIC, RANGE, SEEDS or NONE. `each`: the training curves of two seeds are shown without their mean.
-    `still`: in a figure without a legend to click.
-    """
+def explanation(data: pandas.DataFrame, smooth: int = 1, each: bool = False) -> list[str]:
+    """The meaning of the lines and bands of these curves, as one line. `each`: the training curves of two seeds are shown
+    without their mean."""
     seeds = int(data["seeds"].max())
     up_to = "" if data["seeds"].min() == seeds else "up to "
     parts = [f"Lines: mean over {up_to}{seeds} seeds." if seeds > 1 else "One seed."]
-    if bands == RANGE and seeds > 1:
-        parts.append("Bands: lowest to highest seed.")
-    if bands == SEEDS and seeds > 1:
-        parts.append("Thin lines: every seed.")
-    if bands == AUTOMATIC:
-        over = "seeds and problems" if seeds > 1 else "problems"
-        both = "both seeds, no mean" if each else "from one seed to the other"
-        training = {1: "", 2: f"; training: {both}"}.get(seeds, "; training: 95 % interval over seeds")
-        if data["label"].nunique() > BANDED and seeds > 1 and not each:
-            training = "" if still else f"{training}, for variants that are clicked in the legend"
-        elif seeds > 2:
-            training += ", on logarithmic axes from lowest to highest seed where it reaches zero"
-        parts.append(f"Bands: accuracy: 95 % interval over {over}{training}.")
+    over = "seeds and problems" if seeds > 1 else "problems"
+    both = "both seeds, no mean" if each else "from one seed to the other"
+    training = {1: "", 2: f"; training: {both}"}.get(seeds, "; training: 95 % interval over seeds")
+    if data["label"].nunique() > BANDED and not each:
+        training = ""
+    elif seeds > 2:
+        training += ", on logarithmic axes from lowest to highest seed where it reaches zero"
+    parts.append(f"Bands: accuracy: 95 % interval over {over}{training}.")
     if smooth > 1:
         parts.append(
             f"Strong lines of training curves: moving average of {smooth} points; faint: unsmoothed."

@@ -135,7 +135,7 @@ def _curves(db: Database, choice: Choice, labels: dict[queries.Series, str]) -> 
         return None
     data = curves.by_reference(data, queries.references(db, list(choice.sweeps)))
     drawn = curves.panels(data, list(labels.values()), panels, scores, choice.x)
-    return curves.figure(drawn, ", ".join(choice.sweeps), curves.explanation(data, still=True))
+    return curves.figure(drawn, ", ".join(choice.sweeps), curves.explanation(data))
 
 
 def _overview(summaries: Sequence[Summary]) -> tables.Grid:

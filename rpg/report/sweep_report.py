@@ -127,8 +127,8 @@ def _figure(summary: Summary, data: pandas.DataFrame) -> alt.ConcatChart:
     """The figure of the report: benchmarks first, then what training did."""
     scores = [MEAN, *summary.benchmarks]
     panels = curves.panels(data, list(summary.series.values()), [*scores, *shown_metrics()], scores)
-    explained = curves.explanation(data, still=True)
-    return curves.figure(panels, summary.sweep, [*explained, *tables.significant(summary)])
+    explained = [*curves.explanation(data), *tables.significant(summary)]
+    return curves.figure(panels, summary.sweep, explained)
 
 
 def score_curves(

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import runpy
 from pathlib import Path
 
 import pytest
@@ -160,10 +161,9 @@ def test_a_sweep_file_where_a_run_is_expected(tmp_path):
 
 
 def test_the_reference_page_is_the_models():
-    from rpg.config.reference_page import page
-
+    page = runpy.run_path(str(CONFIGS.parent / ".ci/configuration_page.py"))["page"]
     written = (CONFIGS.parent / "docs/configuration.md").read_text()
-    assert written == page(), "run: python -m rpg.config.reference_page > docs/configuration.md"
+    assert written == page(), "run: python .ci/configuration_page.py > docs/configuration.md"
 
 
 def test_every_kind_has_its_own_fields_in_a_message():
@@ -174,7 +174,7 @@ def test_every_kind_has_its_own_fields_in_a_message():
             "backend.ray.address: string",
         ),
         (
-            {"backend": {"type": "verl", "ray": {"type": "job", "adress": "x"}}},
+            {"backend": {"type": "verl", "ray": {"type": "address", "adress": "x"}}},
             "backend.ray.adress: unknown field",
         ),
         ({"task": {"type": "file", "train": "a", "benchmarks": {"file": 3}}}, "task.benchmarks.file: input"),
@@ -237,3 +237,17 @@ def test_a_label_names_a_value_and_changes_no_run(tmp_path):
     labelled.write_text(text.replace(" LABEL", ", label: 3"))
     with pytest.raises(ConfigError, match=r"axes.algorithm: label: 3 is not a text"):
         load_sweep(labelled, {}, lambda _: "")
+
+
+def test_no_key_stands_twice_in_a_file_of_the_package():
+    """Of two equal keys, a plain loader takes the second and says nothing."""
+
+    def twice(node):
+        keys = [key.value for key, _ in node.value] if isinstance(node, yaml.MappingNode) else []
+        inner = [value for _, value in node.value] if keys else node.value if node.id == "sequence" else []
+        return {key for key in keys if keys.count(key) > 1}.union(*map(twice, inner))
+
+    assert twice(yaml.compose("a: [{b: 1, c: 2, b: 1}]")) == {"b"}
+    files = [path for room in ("rpg", "flows") for path in (CONFIGS.parent / room).rglob("*.yaml")]
+    found = {path.name: twice(yaml.compose(path.read_text("utf-8"))) for path in files}
+    assert len(found) > 30 and {name: keys for name, keys in found.items() if keys} == {}

@@ -104,7 +104,7 @@ def test_the_fields_of_the_issue_are_of_the_kinds_it_says():
         "training.micro_batch_tokens",
         "training.checkpoint_every", "backend.local.threads", "backend.verl.threads", "backend.verl.hang_minutes",
         "backend.verl.max_tokens_per_gpu", "backend.verl.offload", "backend.verl.rollout.vllm.gpu_memory_utilization",
-        "backend.verl.validation_samples", "backend.verl.nodes", "backend.verl.ray.job.address",
+        "backend.verl.validation_samples", "backend.verl.nodes", "backend.verl.ray.address.address",
         "evaluation.place.here.threads", "evaluation.place.here.memory_gib",
     ]  # fmt: skip
     assert {place for place in operating if kinds[place] is not OPERATES} == set()

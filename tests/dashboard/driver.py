@@ -1,7 +1,5 @@
 """Streamlit's own test driver: a page as a fresh session shows it, and what stands on it."""
 
-import json
-
 import pytest
 
 pytest.importorskip("streamlit")
@@ -30,21 +28,9 @@ def texts(app):
     return [element.value for element in app.text]
 
 
-def drawn(app):
-    """The specification of the one chart of linked panels."""
-    [chart] = [*app.get("vega_lite_chart"), *app.get("arrow_vega_lite_chart")]
-    [group] = json.loads(chart.proto.spec)["marks"]
-    return group
-
-
 def panels(app):
-    return len(drawn(app)["marks"])
-
-
-def legend(app):
-    """What the legend lists."""
-    [found] = drawn(app)["legends"]
-    return found["values"]
+    """How many charts there are."""
+    return len(app.get("vega_lite_chart")) + len(app.get("arrow_vega_lite_chart"))
 
 
 def markup(app):

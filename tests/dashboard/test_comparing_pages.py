@@ -13,7 +13,7 @@ from rpg.report.tables import plus_minus
 from rpg.store import atomic_write_json, queries
 from rpg.store.database import build, connect
 from rpg.store.samples import drift_path
-from tests.dashboard.driver import SHAPE, legend, markup, panels, show, texts
+from tests.dashboard.driver import SHAPE, markup, panels, show, texts
 
 
 def test_the_table_shows_the_numbers_of_the_summary(demo):
@@ -35,25 +35,6 @@ def test_the_table_follows_baseline_and_benchmarks_of_the_url(demo):
     assert rows[0] == "RPG-URKL" and rows[5] == "baseline" and "Accuracy per benchmark" not in markup(app)
 
 
-def test_runs_are_filtered_grouped_and_sorted_by_any_setting(layout):
-    variants = [f"{name} algorithm.beta={beta}" for name in ("grpo", "rpg-urkl") for beta in (0.1, 1, 0.02)]
-    write_sweep(layout.home, "beta", variants, (0, 1), SHAPE)
-    build(layout)
-    with connect(layout) as db:
-        scores = queries.scores(db, "beta")
-    last = scores[(scores["benchmark"] == "mean") & (scores["step"] == 6)]
-    runs = lambda **asked: show("table", sweep="beta", part="By setting", **asked).dataframe[0].value  # noqa: E731
-    table = runs()
-    assert len(table) == 12 and table["accuracy"].is_monotonic_decreasing
-    assert {"seed", "algorithm.name", "algorithm.algorithm.beta"} <= set(table.columns)
-    assert table["run"].str.startswith("./run?sweep=beta&run=").all()
-    some = runs(only="algorithm.algorithm.beta = 1", order="seed")
-    assert set(some["algorithm.algorithm.beta"]) == {"1"} and some["seed"].tolist() == ["0", "0", "1", "1"]
-    means = runs(by="algorithm.name").set_index("algorithm.name")
-    expected = last.groupby(last["variant"].str.partition(" ")[0])["accuracy"].mean()
-    assert means["accuracy"].to_dict() == pytest.approx(expected.to_dict()) and set(means["runs"]) == {6}
-
-
 def test_all_variants_are_chosen_at_first(layout):
     pairs = [(name, beta) for name in ("grpo", "rpg-urkl") for beta in (0, 0.1, 0.2, 0.3)]
     variants = [f"{name} algorithm.beta={beta}" for name, beta in pairs]
@@ -71,7 +52,7 @@ def test_compare_draws_what_is_chosen(demo):
     app.multiselect(key="variants").set_value(["RPG-URKL"]).run()
     assert not app.exception
     assert panels(app) == 2
-    assert legend(app) == ["RPG-URKL"]
+    assert "RPG-URKL" in markup(app) and "GRPO" not in markup(app)
     for axis in ("tokens", "hours", "optimizer_step"):
         app.selectbox(key="x").set_value(axis).run()
         assert not app.exception
@@ -113,11 +94,11 @@ def test_the_frontier_draws_a_path_per_variant_and_pass_at_k(layout):
     build(layout)
     assert any("no checkpoint" in text for text in texts(show("frontier", sweep="bare")))
     app = show("frontier", sweep="demo")
-    assert len(app.get("vega_lite_chart")) + len(app.get("arrow_vega_lite_chart")) == 1
+    assert panels(app) == 1
     assert any("KL(initial ‖ policy) was not measured" in text for text in texts(app))
     assert app.selectbox(key="along").value == "training step" and "GRPO" in markup(app)
     over = show("frontier", sweep="demo", part="pass@k and maj@k", variants="GRPO")
-    assert len(over.get("vega_lite_chart")) + len(over.get("arrow_vega_lite_chart")) == 2
+    assert panels(over) == 2
     assert "RPG-URKL" not in markup(over)
 
 

@@ -10,7 +10,7 @@ from dashboard.widgets import mathematics
 from rpg.store import Layout, atomic_write_json
 from rpg.store.database import build, current
 from rpg.store.samples import read_eval, write_eval
-from tests.dashboard.driver import HOSTILE, SHAPE, drawn, markup, show, texts
+from tests.dashboard.driver import HOSTILE, SHAPE, markup, show, texts
 
 PAGES = "overview compare table frontier tokens problems why paper run nightly evaluations studies".split()
 
@@ -100,16 +100,6 @@ def test_what_is_shown_is_always_in_the_address(demo):
         assert show(page).session_state[key] in ("newer", ["newer"])
         again = show(page, **links[page])
         assert links[page][key] in ("demo", ["demo"]) and again.session_state[key] in ("demo", ["demo"])
-
-
-def test_what_is_clicked_in_the_legend_is_in_the_address(demo):
-    """Labels that the chart has not are left out: with one of them everything would step back."""
-    for asked, left in ((["RPG-URKL"], ["RPG-URKL"]), (["RPG-URKL", "gone"], ["RPG-URKL"]), (["gone"], [])):
-        app = show("compare", panels="mean", picked=asked)
-        [store] = [one for one in drawn(app)["data"] if one["name"] == "pick_store"]
-        assert [row["values"] for row in store["values"]] == [[label] for label in left]
-        kept = app.query_params.get("picked", [])
-        assert ([kept] if isinstance(kept, str) else kept) == left
 
 
 def test_only_formulas_are_markup():

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from benchmarks.synthetic import write_sweep
 from rpg.cli import load
-from rpg.config.load import parse_assignments, parse_axes, parse_yaml, read_import, read_mapping
+from rpg.config.load import parse_assignments, parse_axes, parse_yaml, read_mapping
 from rpg.config.sweep_spec import load_file, load_sweep, single_run
 from rpg.store import Layout
 from rpg.store.database import build, connect
@@ -68,7 +68,7 @@ def _commands(block, folder: Path) -> None:
 
 
 def _yaml(block, folder: Path) -> None:
-    """A sweep, a run (or sections of one), a study, a benchmark, a training set, an import: read as `rpg` reads it."""
+    """A sweep, a run (or sections of one), a study, a benchmark, a training set: read as `rpg` reads it."""
     path = folder / (block.file or "block.yaml")
     path.write_text(block.text)
     keys = parse_yaml(block.text, block.where).keys()
@@ -76,8 +76,6 @@ def _yaml(block, folder: Path) -> None:
         read_set(Benchmark if "title" in keys else TrainingSet, path)
     elif "tune" in keys:
         assert load_study(path).variants
-    elif {"sweep", "variant"} <= keys:
-        read_import(path, {})
     else:
         assert load_file(path, {}, lambda spec: "digest").runs
 

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -43,8 +42,7 @@ MINE = {"pid": os.getpid()}
 
 def order(folder, **changes):
     usual = {"asked": MINE, "threads": 1, "environment": {}, "versions": {}, "needs": {"num_cpus": 1}}
-    place = {"module": "rpg.backends.local", "program": None}
-    place |= {"folder": str(folder.path)}
+    place = {"module": "rpg.backends.local", "folder": str(folder.path)}
     return Order(**{**place, **usual, **changes})
 
 
@@ -123,16 +121,12 @@ train_here(Order(**json.loads(sys.argv[1])))
 """
 
 
-@pytest.mark.parametrize(
-    ("forked", "killed"),
-    [(None, signal.SIGTERM), ({"main": "sleeper", "title": "rpg-sleeper"}, signal.SIGKILL)],
-    ids=["started", "forked"],
-)
-def test_a_training_whose_worker_is_killed_gives_its_lease_back(folder, tmp_path, killed, forked):
+@pytest.mark.parametrize("killed", [signal.SIGTERM, signal.SIGKILL])
+def test_a_training_whose_worker_is_killed_gives_its_lease_back(folder, tmp_path, killed):
     """Else other hosts would wait two minutes for it."""
     (tmp_path / "sleeper.py").write_text(TRAINER)
     write_waiting(folder, "a node")
-    asked = order(folder, module="sleeper", program=forked, environment={"PYTHONPATH": f"{tmp_path}:{ROOT}"})
+    asked = order(folder, module="sleeper", environment={"PYTHONPATH": f"{tmp_path}:{ROOT}"})
     worker = subprocess.Popen(
         [sys.executable, "-c", WORKER, json.dumps(vars(asked))],
         env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"},
@@ -141,8 +135,6 @@ def test_a_training_whose_worker_is_killed_gives_its_lease_back(folder, tmp_path
         until(lambda: folder.lease(), "the training", lambda: worker.poll() is not None)
         until(lambda: b"up" in folder.log_path.read_bytes(), "its first line")
         assert folder.waiting() is None and folder.state() == "running"
-        name = Path(f"/proc/{folder.lease()['pid']}/comm").read_text().strip()
-        assert not forked or name == "rpg-sleeper"
         worker.send_signal(killed)
         worker.wait()
         until(lambda: folder.lease() is None, "the lease's end")
@@ -259,8 +251,8 @@ STEPS = 48
 # Enough work, in more runs than nodes, that some is left when the node that replaces the lost one is up.
 EVALUATED = {"every": STEPS, "samples_per_problem": 2}
 RUN = merged(BASE, {"training": {"steps": STEPS, "checkpoint_every": 12}, "evaluation": EVALUATED})
-AXES = {"algorithm": ["grpo", "rpg-urkl", "rpg-reinforce-urkl"], "seed": [0, 1]}
-SWEEP = {"name": "cluster", "description": "Six runs.", "run": RUN, "axes": AXES, "baseline": "grpo"}
+AXES = {"algorithm": ["grpo", "rpg-urkl"], "seed": [0, 1]}
+SWEEP = {"name": "cluster", "description": "Four runs.", "run": RUN, "axes": AXES, "baseline": "grpo"}
 
 
 class Hosts:
@@ -320,7 +312,7 @@ def moving(folders, host):
 
 @pytest.mark.long
 @namespaces
-def test_six_runs_on_three_nodes_survive_the_loss_of_a_node_and_of_the_conductor(
+def test_four_runs_on_two_nodes_survive_the_loss_of_a_node_and_of_the_conductor(
     tmp_path, monkeypatch, prefect
 ):
     """Bit for bit what this machine makes of them undisturbed; nothing is trained beyond the checkpoints twice."""
@@ -330,7 +322,7 @@ def test_six_runs_on_three_nodes_survive_the_loss_of_a_node_and_of_the_conductor
     for work in (here, there):
         work.mkdir()
         (work / "cluster.yaml").write_text(yaml.safe_dump(SWEEP))
-    names = ("node-a", "node-b", "node-c")
+    names = ("node-a", "node-b")
     layout = Layout.at(there / "data")
     with contextlib.ExitStack() as stack:
         monkeypatch.setenv("OMP_NUM_THREADS", "1")
@@ -354,13 +346,13 @@ def test_six_runs_on_three_nodes_survive_the_loss_of_a_node_and_of_the_conductor
         started = partial(layout.run_folders, "cluster")
         victim = until(lambda: moving(started(), "node-b"), "a training on node-b", partial(is_over, sweep))
         folders = layout.run_folders("cluster")
-        assert len(folders) == 6
+        assert len(folders) == 4
         hosts.kill("node-b")
         # Until its lease is old it may live on behind a broken network: an hour passes, by the clock of the storage.
         os.utime(victim.lease_path, (0, time.time() - 3600))
         until(victim.waiting, "the lost run queued again", partial(is_over, sweep))
-        hosts.start("node-d")
-        until(lambda: moving(folders, "node-d"), "a training on the new node", partial(is_over, sweep))
+        hosts.start("node-c")
+        until(lambda: moving(folders, "node-c"), "a training on the new node", partial(is_over, sweep))
 
         sweep.kill()
         sweep.wait()
@@ -380,4 +372,4 @@ def test_six_runs_on_three_nodes_survive_the_loss_of_a_node_and_of_the_conductor
         trained_on = {
             json.loads(p.read_text())["machine"]["host"] for p in theirs.path.glob("provenance-*.json")
         }
-        assert trained_on <= {*names, "node-d"}
+        assert trained_on <= {*names, "node-c"}

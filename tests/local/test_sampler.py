@@ -6,10 +6,9 @@ import pytest
 import torch
 
 from rpg.backends.local.micro_batches import score
-from rpg.backends.local.sampler import Sampler, rounded
+from rpg.backends.local.sampler import rounded
 from rpg.config.errors import ConfigError
 from rpg.config.load import resolve
-from rpg.config.training import Rollout
 from tests.local.test_trainer import LIMITS, make, plain, trained, weights
 
 
@@ -86,20 +85,6 @@ def test_rounding_is_to_the_nearest_of_so_many_values():
     assert rounded(torch.zeros(1, 3), "int8").equal(torch.zeros(1, 3))
     assert rounded(weight, "bfloat16").equal(weight.to(torch.bfloat16).float())
     assert rounded(weight, "same") is weight and rounded(weight[0], "int8").equal(weight[0])
-
-
-def test_past_policies_share_what_did_not_change(policy):
-    sampler = Sampler(Rollout(staleness=2))
-    sampler.keep(policy, 1)
-    sampler.keep(policy, 2)
-    first, second = (kept for _, kept in sampler.past)
-    assert all(first[name] is second[name] for name in first)
-    with torch.no_grad():
-        policy.model.model.norm.weight.add_(1)
-    sampler.keep(policy, 3)
-    policy.model.model.norm.weight.data.sub_(1)
-    changed = [name for name, value in sampler.past[1][1].items() if value is not sampler.past[0][1][name]]
-    assert changed == ["model.norm.weight"] and [step for step, _ in sampler.past] == [1, 2]
 
 
 def test_verl_refuses_a_rounded_sampler_in_a_sentence():

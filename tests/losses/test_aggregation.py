@@ -21,18 +21,6 @@ def test_horizon_replaces_the_width():
     assert aggregate(LOSS, MASK, "seq-mean-token-sum-norm", counts).item() == pytest.approx(11 / 20)
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_micro_batches_add_up(mode):
-    counts = Counts.of(MASK)
-    parts = [aggregate(LOSS[i : i + 1], MASK[i : i + 1], mode, counts) for i in range(3)]
-    torch.testing.assert_close(sum(parts), aggregate(LOSS, MASK, mode))
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_nothing_to_average_is_zero(mode):
-    assert aggregate(LOSS, torch.zeros_like(MASK), mode) == 0
-
-
 def test_unknown_mode():
     with pytest.raises(ValueError, match="loss_agg_mode 'mean'"):
         aggregate(LOSS, MASK, "mean")

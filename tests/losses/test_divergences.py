@@ -11,10 +11,8 @@ import rpg
 from rpg.catalogue import DIVERGENCES, AlgorithmError
 from rpg.losses.kl_terms import MATHEMATICS, Mathematics, check, mathematics
 from tests.losses import oracle
-from tests.losses.test_levels import RESPONSES, language, log_probs
 
 ALL = list(DIVERGENCES)
-BETA = 0.37
 
 
 def draw(*shape, seed=0):
@@ -31,16 +29,6 @@ def test_slope_is_autograds(name):
     log_prob.requires_grad_()
     value, slope = mathematics(name).term(*quantities(log_prob, old, ref))
     torch.testing.assert_close(oracle.gradient(value.sum(), log_prob), slope, rtol=1e-12, atol=1e-14)
-
-
-@pytest.mark.parametrize("name", [name for name in ALL if DIVERGENCES[name].advantage_slope])
-def test_slope_of_the_regularised_advantage_is_autograds(name):
-    log_prob, old, ref = (-draw(3, 50).abs()).unbind()
-    log_prob.requires_grad_()
-    parts = quantities(log_prob, old, ref)
-    A = -BETA * mathematics(name).term(*parts)[1] / parts[1]
-    found = mathematics(name).advantage_slope(BETA, *parts[1:]) + torch.zeros_like(log_prob)
-    torch.testing.assert_close(found, oracle.gradient(A.sum(), log_prob), rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -62,18 +50,6 @@ def test_is_the_divergence_that_it_names_where_policies_sum_to_one(name):
     twin = mathematics(DIVERGENCES[name].normalised).exact(log_pi, log_ref)
     torch.testing.assert_close(mathematics(name).exact(log_pi, log_ref), twin, rtol=1e-12, atol=1e-14)
     assert (twin > 0).all() and mathematics(name).exact(log_ref, log_ref).abs().max() < 1e-15
-
-
-@pytest.mark.parametrize("name", [name for name in ALL if DIVERGENCES[name].prefix])
-def test_prefix_slopes_add_up_to_the_gradient_between_responses(name):
-    logits, old, ref, _ = language(4, third=True)
-    log_prob, log_old, log_ref = (log_probs(x) for x in (logits, old, ref))
-    w, v = ((a - log_old).cumsum(-1).exp() for a in (log_prob, log_ref))
-    slope = mathematics(name).prefix(log_prob, w, v, log_prob - log_ref)[1].detach()
-    found = oracle.gradient((log_old.sum(-1).exp()[:, None] * slope * log_prob).sum(), logits)
-    exact = oracle.gradient(mathematics(name).exact(log_prob.sum(-1), log_ref.sum(-1)), logits)
-    assert len(RESPONSES) == 27
-    torch.testing.assert_close(found, exact, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("name", oracle.DIVERGENCES)

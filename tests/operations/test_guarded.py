@@ -9,7 +9,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 
 import httpx
 import pytest
@@ -221,34 +220,8 @@ def test_a_schedule_of_every_minute_makes_a_flow_run_that_starts_and_ends(guarde
 
 
 @pytest.mark.skipif(not INITDB, reason="no Postgres here (Debian: apt-get install postgresql)")
-def test_a_postgres_url_is_honoured_and_prefect_yaml_deploys_the_same(guarded, postgres, tmp_path):
-    run = guarded.run_id("aggregate")
-    assert guarded.finished(run)[0] == "COMPLETED"
+def test_a_postgres_url_is_honoured(guarded, postgres):
     assert not list((guarded.home / "prefect").glob("*.db")), "nothing of it is in SQLite"
-    select = "select count(*) from flow_run where state_type = 'COMPLETED'"
+    select = "select count(*) from deployment"
     asked = [f"{PROGRAMS}/psql", "-At", "-d", postgres.replace("+asyncpg", ""), "-c", select]
-    count = subprocess.run(asked, capture_output=True, text=True)
-    assert int(count.stdout) >= 1, count.stderr
-    mine = {one["name"]: one for one in guarded.api.post("/deployments/filter", json={}).json()}
-    environment = guarded.environment | {
-        "PREFECT_API_URL": f"{guarded.ui}/api", "PREFECT_API_AUTH_STRING": SECRET, "DO_NOT_TRACK": "1",
-        "PREFECT_HOME": str(tmp_path / "client"), "RPG_HOME": str(guarded.home),
-    }  # fmt: skip
-    how = {"cwd": ROOT, "env": environment, "capture_output": True, "text": True, "timeout": HANG}
-    for words in (["work-pool", "create", "rpg", "--type", "process"], ["--no-prompt", "deploy", "--all"]):
-        done = subprocess.run([sys.executable, "-m", "prefect", *words], **how)
-        assert done.returncode == 0, done.stdout + done.stderr
-    pooled = {one["name"]: one for one in guarded.api.post("/deployments/filter", json={}).json()}
-    assert set(pooled) == set(mine) == {"sweep", "study", "evaluate", "audit", "aggregate", "nightly"}
-    for name, one in pooled.items():
-        assert one["work_pool_name"] == "rpg"
-        assert fields(one) == fields(mine[name])
-    assert pooled["nightly"]["schedules"][0]["schedule"]["cron"] == "0 2 * * *"
-
-
-def fields(deployment):
-    """The form, without the order that `rpg serve` gives its choices."""
-    schema = deployment["parameter_openapi_schema"]
-    for field in schema["properties"].values():
-        field["enum"] = sorted(map(str, field.get("enum", [])))
-    return schema
+    assert int(subprocess.run(asked, capture_output=True, text=True, check=True).stdout) == 3

@@ -145,12 +145,6 @@ def test_a_sweep_from_the_form_is_the_sweep_of_the_command(served):
 def test_cancelled_from_the_api_the_whole_tree_ends(served):
     run = served.run_id("sweep", config="own/trivial", steps=5000, name="cancelled")
     trainers, worker = until(served.trainers, "a training"), served.part("serve.flow_runner")
-    shown = "/v2/concurrency_limits/training slots cpu"
-    until(
-        lambda: served.api.get(shown).json().get("active_slots"),
-        "the slots on Prefect's page of limits",
-        pause=0.3,
-    )
     tree = worker.children(recursive=True)
     assert set(trainers) <= set(tree)
     answer = served.api.post(
@@ -218,17 +212,9 @@ def test_a_night_out_of_its_band_is_red_in_the_ui_with_metric_and_distance(serve
     )
     kind, message = served.finished(begun.json()["id"])
     assert kind == "FAILED", message
-    assert re.search(
-        r"few / grpo / reward: -?[\d.]+, band \d+\.\d* \.\. \d+\.\d*, \d+\.\d* below", message
-    ), message
+    assert re.search(r"few / grpo / reward: -?[\d.]+, band [\d.]+ \.\. [\d.]+, [\d.]+ below", message), (
+        message
+    )
     assert "grad_norm" not in message, "only more than usual is red there"
     keys = {artifact["key"] for artifact in served.api.post("/artifacts/filter", json={}).json()}
     assert "nightly-nights" in keys
-
-
-def test_other_deployments_run(served):
-    audit = served.run_id("audit", algorithm="grpo")
-    outside = served.run_id("evaluate", checkpoint="/etc", benchmarks=["aime24"])
-    assert served.finished(audit)[0] == "COMPLETED"
-    kind, message = served.finished(outside)
-    assert kind == "FAILED" and "/etc is outside the folders" in message

@@ -66,7 +66,9 @@ def test_what_a_back_end_needs(two):
     server = {"type": "vllm"}
     assert need_of(verl(type="verl", device="cuda", gpus_per_node=3, rollout=server), two) == Need("gpu", 3)
     assert need_of(verl(type="verl", gpus_per_node=3), two) == Need("cpu", 2)
-    assert need_of(verl(type="verl", gpus_per_node=3, ray={"type": "job"}), two) is None
+    assert (
+        need_of(verl(type="verl", gpus_per_node=3, ray={"type": "address", "address": "auto"}), two) is None
+    )
 
 
 def test_the_environment_says_how_many_and_where(tmp_path):

@@ -187,7 +187,7 @@ def test_the_estimate_moves_the_right_way():
     def change(**fields):
         return estimate(load_run(recipe, {name.replace("__", "."): value for name, value in fields.items()}))
 
-    two = change(backend__nodes=2, backend__ray={"type": "job"})
+    two = change(backend__nodes=2, backend__ray={"type": "address", "address": "auto"})
     assert two.hours < base.hours and two.memory_update < base.memory_update and two.gpus == 16
     assert change(backend__rollout__gpu_memory_utilization=0.3).memory_rollout < base.memory_rollout
     assert change(backend__max_tokens_per_gpu=8192).memory_update < base.memory_update

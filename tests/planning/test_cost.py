@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from rpg.config.run_spec import RunSpec
-from rpg.planning.cost import measured
+from rpg.planning.cost import measured, seconds_per_step
 
 
 def finished(spec, seconds):
@@ -18,4 +18,4 @@ def test_runs_that_are_older_than_a_field_tell_their_time():
     broken = {"spec": 1}
     runs = [finished(older, 20.0), finished(spec, 40.0), finished(other, 90.0), finished(broken, 1.0)]
     layout = SimpleNamespace(sweeps=lambda: ["demo"], run_folders=lambda sweep: runs)
-    assert older != spec and measured(layout).seconds_per_step(RunSpec()) == (3.0, 2)
+    assert older != spec and seconds_per_step(measured(layout), RunSpec()) == (3.0, 2)

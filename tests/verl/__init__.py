@@ -1,9 +1,6 @@
-import subprocess
-import sys
-
 import psutil
 
-from rpg.backends.verl.jobs import MARK
+from rpg.backends.verl.driver_process import MARK
 
 NOT_ON_VERL = {"entropy_correct", "entropy_wrong", "ratio_p01", "ratio_p50", "ratio_p99", "kl_gradient_share"}
 """Metrics that only the embedded trainer measures."""
@@ -19,12 +16,3 @@ def marked(folder, read=psutil.Process.name):
         except psutil.Error:
             continue
     return values
-
-
-def start_launcher(folder, **options):
-    """The launcher as a process of its own, with the stand-in for verl's driver."""
-    code = (
-        "import sys; from rpg.backends.verl import jobs; jobs.MAIN = 'stand_in'\n"
-        "from rpg.backends.verl.__main__ import main; sys.exit(main([sys.argv[1]]))"
-    )
-    return subprocess.Popen([sys.executable, "-c", code, folder.path], **options)

@@ -13,10 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import torch
-from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
-from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
 from rpg.config.run_spec import RunSpec
 from tests.verl.inside import ROOT, make_worker, one_rank, verl_config, verl_update, weights
@@ -83,45 +80,6 @@ def waits(folder, rank, workers):
         torch.save(limits, folder / "waits.pt")
 
 
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(8, 8)
-
-    def forward(self, x):
-        return x + self.linear(x)
-
-
-def renew_fsdp1(folder, rank, workers):
-    """Both models of FSDP1 score once without gradients, as verl does before an update. Then the actor becomes the
-    reference, is saved, and comes back into a third model that has scored, too. renewed.pt: how far what they say differs.
-    """
-    from rpg.backends.verl.fsdp_weights import copy_weights, drop_gathered, load_shards, shards
-
-    def make(seed, original):
-        torch.manual_seed(seed)
-        return FullyShardedDataParallel(
-            nn.Sequential(nn.Embedding(16, 8), Block(), nn.Linear(8, 16, bias=False)), use_orig_params=original,
-            auto_wrap_policy=ModuleWrapPolicy({Block}), device_id=torch.device("cpu"),
-            sharding_strategy=ShardingStrategy.FULL_SHARD,
-        )  # fmt: skip
-
-    tokens, found = torch.arange(6)[None], []
-    with torch.no_grad():
-        for original in (False, True):
-            actor, reference, resumed = (make(seed, original) for seed in range(3))
-            said, other = actor(tokens), reference(tokens)
-            resumed(tokens)
-            copy_weights(actor, reference)
-            now = reference(tokens)
-            drop_gathered(reference)
-            load_shards(resumed, {name: value.clone() for name, value in shards(reference)})
-            after = {"before": other, "copied": now, "loaded": resumed(tokens), "actor": actor(tokens)}
-            found.append({name: float((said - value).abs().max()) for name, value in after.items()})
-    if rank == 0:
-        torch.save(found, folder / "renewed.pt")
-
-
 def tell(folder, spec, model, experience):
     """What the functions above begin with."""
     torch.save((spec.model_dump_json(), str(model), experience), folder / "experience.pt")
@@ -169,7 +127,7 @@ def serve():
     initialize_global_process_group_ray(timeout_second=None, backend="gloo")
     for line in sys.stdin:
         name, folder, *words = json.loads(line)
-        function = {"go_on": go_on, "update": update, "waits": waits, "renew_fsdp1": renew_fsdp1}[name]
+        function = {"go_on": go_on, "update": update, "waits": waits}[name]
         function(Path(folder), *words, rank=torch.distributed.get_rank(), workers=2)
         torch.distributed.barrier()  # what rank 0 writes is there
         print(DONE, end="", flush=True)

@@ -13,7 +13,11 @@ from tests.verl.test_launch_overrides import CHAIN
 
 BATCH = {"training.prompts_per_step": 512, "training.mini_batch_prompts": 32, "rollout.group_size": 16}
 
-NODES = {"backend.nodes": 3, "backend.gpus_per_node": 8, "backend.ray": {"type": "job"}}
+NODES = {
+    "backend.nodes": 3,
+    "backend.gpus_per_node": 8,
+    "backend.ray": {"type": "address", "address": "auto"},
+}
 SPLIT = {"backend.gpus_per_node": 6, "backend.sequence_parallel": 2}
 
 
@@ -49,14 +53,14 @@ def test_a_model_of_the_hub_lies_where_every_node_of_a_cluster_sees_it(tmp_path,
     monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *args, **kwargs: str(snapshot))
     changes = {**VLLM, "model": {"type": "pretrained", "path": "org/model"}}
     home = tmp_path / "home"
-    places = ({"type": "local"}, {"type": "job"}, {"type": "address", "address": "head:6379"})
+    places = ({"type": "local"}, {"type": "address", "address": "head:6379"})
     runs = (load_run(CHAIN, {**changes, "backend.ray": ray}) for ray in places)
-    here, job, address = (initial_model(run, home, print) for run in runs)
+    here, shared = (initial_model(run, home, print) for run in runs)
     assert here == snapshot
-    assert job == address and Path(home) in job.parents
-    contents = {path.name: path.read_text() for path in job.iterdir()}
+    assert Path(home) in shared.parents
+    contents = {path.name: path.read_text() for path in shared.iterdir()}
     assert contents == {name: name for name in ("config.json", "model.safetensors")}
-    assert not any(os.path.islink(path) for path in job.iterdir())
+    assert not any(os.path.islink(path) for path in shared.iterdir())
 
 
 def test_a_node_that_does_not_see_the_data_says_so(tmp_path):

@@ -106,7 +106,5 @@ def test_how_it_is_asked_for():
     assert (told[f"{name}.lora_rank"], told[f"{name}.lora_alpha"]) == (8, 32)
     assert told[f"{name}.target_modules"] == ["q_proj"] and told[f"{name}.lora.merge"] is True
     assert "hf_model" not in told["actor_rollout_ref.actor.checkpoint.save_contents"]
-    with pytest.raises(ConfigError, match=r"model\.lora: backend\.strategy fsdp .* accepted .* fsdp2"):
-        load_run(CHAIN, {**VLLM, "model.lora": {}, "backend.strategy": "fsdp"})
     with pytest.raises(ConfigError, match=r"lora_rank: cannot be set here; set model\.lora\.rank instead"):
         load_run(CHAIN, {**VLLM, "backend.verl": {"actor_rollout_ref.model.lora_rank": 4}})

@@ -3,8 +3,10 @@
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
+import traceback
 import types
 
 import numpy
@@ -14,11 +16,12 @@ from safetensors.torch import save_file
 
 import rpg
 from rpg.backends.prompts import PromptOrder
+from rpg.backends.ray_connection import RayNotUp
 from rpg.backends.verl.checkpoints import State, newest
 from rpg.backends.verl.experience import arrange, mini_batch_order
 from rpg.backends.verl.job_settings import JobSettings, SettingsError
 from rpg.backends.verl.main import main, one_line
-from rpg.errors import UserError
+from rpg.errors import UserError, first_line
 from rpg.models import seeds
 from rpg.store.atomic_files import StoreError
 from tests.models.test_reward_models import classifier
@@ -118,6 +121,29 @@ def test_the_last_line_of_a_failed_job_says_why(cpu_verl, tmp_path, monkeypatch,
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("error: ") and "nonsense" in last
     assert list(tmp_path.iterdir()) == []  # Hydra leaves no folder behind
+
+
+@pytest.mark.parametrize(
+    ("error", "comes"),
+    [
+        (Exception("The current node timed out during startup.\nThe raylet failed to start."), True),
+        (ConnectionError("no GCS"), True),
+        (OSError("AF_UNIX path length cannot exceed 107 bytes: /a/long/path"), False),
+        (ValueError("address: nonsense"), False),
+    ],
+)
+def test_only_a_ray_that_may_come_up_is_worth_another_attempt(config, cpu_verl, monkeypatch, error, comes):
+    from rpg.backends.verl import task_runner
+
+    def refuse(*_, **__):
+        raise error
+
+    monkeypatch.setattr(task_runner, "run_ppo", refuse)
+    with pytest.raises(Exception, match=re.escape(first_line(error))) as told:
+        task_runner.run(config())
+    assert isinstance(told.value, RayNotUp) == comes
+    assert str(error) in "".join(traceback.format_exception(told.value)), "all that Ray said"
+    assert one_line(told.value).startswith("Ray did not start: ") == comes
 
 
 def test_the_root_of_a_chain_of_errors_is_told():

@@ -1,6 +1,5 @@
 """The launcher from outside, with a stand-in for verl's driver: hangs, deaths, kills and going on, in seconds."""
 
-import importlib.util
 import json
 import signal
 from pathlib import Path
@@ -10,9 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from rpg.backends.training_process import TrainingFailed, TrainingLost
-from rpg.backends.verl import jobs
-from rpg.backends.verl.checkpoints import State
-from rpg.backends.verl.launch import Launcher, require_readable
+from rpg.backends.verl import driver_process, launch, readiness
 from rpg.config.errors import ConfigError
 from rpg.config.run_spec import RunSpec
 from rpg.store import Layout
@@ -30,7 +27,7 @@ ENVIRONMENT = {"PYTHONPATH": f"{HERE.parents[1]}:{HERE}", "OMP_NUM_THREADS": "1"
 
 @pytest.fixture(autouse=True)
 def stand_in(monkeypatch):
-    monkeypatch.setattr(jobs, "MAIN", "stand_in")
+    monkeypatch.setattr(driver_process, "MAIN", "stand_in")
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
 
@@ -53,7 +50,7 @@ def train(folder, home):
         if "  reward " in line:
             assert any(f"step {step}/" in line for step, _ in steps(folder))
 
-    Launcher().train(folder, home, say)
+    launch.train(folder, home, say)
     return said
 
 
@@ -138,7 +135,6 @@ def test_what_an_attempt_wrote_while_nobody_followed_is_taken_in(home, monkeypat
 
 MISTAKES = {
     "no model": ({"model": {"type": "pretrained", "path": "/nowhere/model"}}, r"model.path: '/nowhere/model' is neither"),
-    "no cluster": ({"backend.ray": {"type": "job", "address": "http://127.0.0.1:9"}}, "no Ray cluster answers at http://127.0.0.1:9"),
     "no head": ({"backend.ray": {"type": "address", "address": "127.0.0.1:9"}}, "no Ray cluster answers at 127.0.0.1:9"),
     "no port": ({"backend.ray": {"type": "address", "address": "somewhere"}}, "expected host:port"),
 }  # fmt: skip
@@ -165,10 +161,10 @@ def test_a_folder_that_is_no_model_is_said(home, tmp_path):
 
 
 def test_verl_that_is_not_installed_is_said(home, monkeypatch):
-    found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "verl" else found(name))
+    found = readiness._version
+    monkeypatch.setattr(readiness, "_version", lambda name: None if name == "verl" else found(name))
     folder = make_run(home, "not-installed", spec())
-    with pytest.raises(ConfigError, match=r"backend.type: 'verl' needs verl.*pip install 'rpg-lab\[verl\]'"):
+    with pytest.raises(ConfigError, match=r"backend.type verl: verl is not .*pip install 'rpg-lab\[verl\]'"):
         train(folder, home)
     assert Layout(home).run("sweep", "not-installed").attempts() == []
 
@@ -199,11 +195,3 @@ def test_other_workers_than_those_of_the_checkpoint_go_on(home):
     manifest = folder.read_manifest() | {"spec": more.model_dump(mode="json"), "steps": 4}
     write_manifest(folder, manifest | {"eval_steps": list(more.eval_steps())})
     assert "continuing after step 2 of 4" in train(folder, home)[0]
-
-
-def test_with_fsdp_they_are_refused(tmp_path):
-    State(2, 4, 2, {}, 1).write(tmp_path)
-    backend = {"device": "cuda", "strategy": "fsdp", "rollout": {"type": "vllm"}}
-    require_readable(spec(4, **backend), 2, tmp_path)
-    with pytest.raises(ConfigError, match=r"= 2, but the checkpoint of step 2 .* by 1 workers.* choose 1"):
-        require_readable(spec(4, gpus_per_node=2, **backend), 2, tmp_path)

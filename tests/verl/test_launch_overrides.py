@@ -53,7 +53,7 @@ VARIANTS = {
     "cluster": {
         "backend.device": "cuda", "backend.rollout": {"type": "vllm", "tensor_parallel": 2},
         "backend.nodes": 2, "backend.gpus_per_node": 8, "backend.sequence_parallel": 4,
-        "backend.ray": {"type": "job", "address": "http://head:8265"},
+        "backend.ray": {"type": "address", "address": "head:6379"},
         "model": {"type": "pretrained", "path": "Qwen/Qwen3-4B", "dtype": "bfloat16"},
         "algorithm": {"name": "rpg-reinforce-urkl", "reference": {"type": "every_k", "k": 100}},
         "training.optimizer": {"type": "schedule_free"},

@@ -17,8 +17,8 @@ class Sampler:
     """Keeps as many past policies as `rollout.staleness` says.
 
     Attributes:
-        past: (rollout steps done, weights) of the policies before the current one, oldest first. Two of them share a
-            tensor that did not change between them. Their number is the age of the policy that samples next, in rollouts.
+        past: (rollout steps done, weights) of the policies before the current one, oldest first. Their number is the age of
+            the policy that samples next, in rollouts.
     """
 
     def __init__(self, rollout: Rollout):
@@ -47,23 +47,9 @@ class Sampler:
         """The policy that rollout step `step` (from 1) is about to update becomes a past one."""
         if self.staleness:
             parameters = current.model.named_parameters()
-            weights = {name: value.detach() for name, value in parameters if value.requires_grad}
-            self.past.append((step - 1, self._shared(weights, copy=True)))
+            weights = {name: value.detach().clone() for name, value in parameters if value.requires_grad}
+            self.past.append((step - 1, weights))
             del self.past[: -self.staleness]
-
-    def restore(self, past: list[tuple[int, Weights]]) -> None:
-        """Back to an earlier :attr:`past`."""
-        self.past = []
-        for step, weights in past:
-            self.past.append((step, self._shared(weights, copy=False)))
-
-    def _shared(self, weights: Weights, copy: bool) -> Weights:
-        """The weights, with the newest past policy's tensors where they are equal."""
-        shared, newest = {}, self.past[-1][1] if self.past else {}
-        for name, value in weights.items():
-            same = name in newest and value.equal(newest[name])
-            shared[name] = newest[name] if same else value.clone() if copy else value
-        return shared
 
 
 def rounded(weight: Tensor, dtype: str) -> Tensor:

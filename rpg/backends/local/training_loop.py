@@ -136,7 +136,7 @@ def _resumed(spec: RunSpec, checkpoint: Path, home: Path, roller: Roller, say: S
     reference.restore(state["reference"], weights, policy, lambda: _initial(spec, home, say))
     sampler, device = Sampler(spec.rollout), spec.backend.device
     past = files.load_past(checkpoint)
-    sampler.restore([(step, {k: v.to(device) for k, v in kept.items()}) for step, kept in past])
+    sampler.past = [(step, {k: v.to(device) for k, v in kept.items()}) for step, kept in past]
     trainer = Trainer(spec, policy, optimizer, reference, roller, sampler)
     trainer.optimizer_step, trainer.tokens = state["optimizer_step"], state["tokens"]
     roller.rows_at_once = spec.rollout.rows_at_once or state.get("rows_at_once")

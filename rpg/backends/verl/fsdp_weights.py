@@ -2,8 +2,8 @@
 
 Low-rank adapters (`model.lora`; peft in verl's FSDP2 engine): merged for servers and checkpoints, and kept as a reference.
 
-verl reads files of exactly as many workers as there are (verl/utils/checkpoint/fsdp_checkpoint_manager.py:219). Going on
-with another number works with FSDP2 only, whose shards are rows of each tensor.
+verl reads files of exactly as many workers as there are (verl/utils/checkpoint/fsdp_checkpoint_manager.py:219). FSDP2's
+shards are rows of each tensor, so here any number can go on.
 
 verl 0.9.1 merges in place, rounds merged weights to bfloat16 (verl/workers/engine/fsdp/transformer_impl.py:1083), and
 exports checkpoints unmerged, with peft's names (verl/utils/checkpoint/fsdp_checkpoint_manager.py:422). Here each weight is
@@ -22,7 +22,6 @@ import torch
 from peft.tuners.lora import Linear, LoraLayer
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
 from verl.utils.device import get_device_id
 
@@ -31,13 +30,11 @@ from rpg.errors import UserError
 
 def copy_weights(source: nn.Module, target: nn.Module) -> None:
     """Copy the weights of one FSDP module into another of the same model, whatever devices the shards are on."""
-    drop_gathered(source)
     load_shards(target, dict(shards(source)))
 
 
 def load_shards(module: nn.Module, values: Mapping[str, Tensor]) -> None:
     """Load what :func:`shards` or :func:`adapters` gave on as many workers; the next forward pass uses it."""
-    drop_gathered(module)
     parts = dict(shards(module))
     with torch.no_grad():
         for name, value in values.items():
@@ -48,20 +45,6 @@ def shards(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """(name, this worker's part) of every parameter."""
     for name, parameter in module.named_parameters():
         yield name, parameter.to_local() if hasattr(parameter, "to_local") else parameter
-
-
-def drop_gathered(module: nn.Module) -> None:
-    """Make FSDP1 drop the whole weights that it has gathered.
-
-    After a forward pass without gradients its root unit stays gathered, and no later pass would read what is written into
-    its shard. (verl does the same, but only with several GPUs along `fsdp_size`:
-    verl/workers/engine/fsdp/transformer_impl.py:1117.) FSDP2 gathers again by itself.
-    """
-    if isinstance(module, FullyShardedDataParallel):
-        for unit in FullyShardedDataParallel.fsdp_modules(module):
-            handle = unit._handle
-            if handle is not None and handle.uses_sharded_strategy and not handle.needs_unshard():
-                handle.reshard(True)
 
 
 def written_by(folder: str | Path, pattern: str) -> int:

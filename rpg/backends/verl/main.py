@@ -14,7 +14,6 @@ import re
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, cast
 
 import hydra
@@ -23,9 +22,8 @@ from omegaconf import OmegaConf, open_dict
 from rpg.backends.ray_connection import RayNotUp
 from rpg.backends.verl import cpu, readiness
 from rpg.backends.verl.job_output import clean
-from rpg.backends.verl.job_settings import JobSettings, SettingsError
+from rpg.backends.verl.job_settings import JobSettings
 from rpg.backends.verl.overrides import PLUGIN
-from rpg.config.backend import HuggingFaceRollout, RayAddress, VerlBackend, VllmRollout
 from rpg.errors import UserError
 from rpg.processes import LOST, PARENT, collect_seldom, die_with_parent
 
@@ -41,7 +39,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         config = compose(overrides)
         _prepare_environment(config.trainer.device)
-        require_machine(config)
         derive(config)
         from rpg.backends.verl.task_runner import run  # noqa: PLC0415 (verl and Ray read what was prepared above)
 
@@ -69,25 +66,6 @@ def _prepare_environment(device: str) -> None:
         for name, value in cpu.part("job").ENVIRONMENT.items():
             os.environ.setdefault(name, value)
     importlib.import_module(PLUGIN)  # composing the configuration has imported verl already
-
-
-def require_machine(config: Any) -> None:
-    """Name in the first seconds what is missing where the driver runs, which may be a node of a cluster.
-
-    Raises:
-        ConfigError: the job would fail without it.
-    """
-    trainer, role = config.trainer, config.actor_rollout_ref
-    backend = VerlBackend.model_construct(
-        type="verl",
-        device=trainer.device,
-        nodes=trainer.nnodes,
-        gpus_per_node=trainer.n_gpus_per_node,
-        sequence_parallel=role.actor.get("ulysses_sequence_parallel_size", 1),
-        rollout=VllmRollout(type="vllm") if role.rollout.name == "vllm" else HuggingFaceRollout(),
-        ray=RayAddress(type="address", address="auto"),  # the driver needs no GPU of this node
-    )
-    readiness.require(backend, partial(print, flush=True))
 
 
 def derive(config: Any) -> None:
@@ -129,21 +107,12 @@ def derive(config: Any) -> None:
 
 
 def attention(config: Any) -> dict[str, object]:
-    """verl would take flash attention, which is a package of its own (verl/workers/config/model.py:185); torch has another.
-
-    Raises:
-        SettingsError: sequence parallelism without flash attention, the only one that verl splits.
-    """
+    """verl would take flash attention, a package of its own (verl/workers/config/model.py:185); torch has another."""
     name = "actor_rollout_ref.model.override_config.attn_implementation"
     if config.actor_rollout_ref.model.override_config.get("attn_implementation") is not None:
         return {}
     if importlib.util.find_spec("flash_attn") is not None:
         return {name: "flash_attention_2"}
-    if config.actor_rollout_ref.actor.get("ulysses_sequence_parallel_size", 1) > 1:
-        raise SettingsError(
-            "backend.sequence_parallel needs the package flash_attn, which is not installed where verl's driver runs; "
-            "install it (docs/verl.md), or set backend.sequence_parallel: 1"
-        )
     print(readiness.NO_FLASH, flush=True)
     return {name: "sdpa", "actor_rollout_ref.model.use_remove_padding": False}
 
@@ -157,7 +126,10 @@ def one_line(error: BaseException) -> str:
 
     Ray tells of an error elsewhere by its traceback as text: the last error named there is the root.
     """
-    while isinstance(deeper := getattr(error, "cause", None) or error.__cause__, BaseException):
+    while not isinstance(error, UserError):
+        deeper = getattr(error, "cause", None) or error.__cause__
+        if not isinstance(deeper, BaseException):
+            break
         error = deeper
     text = clean(str(error)).strip()
     if isinstance(error, UserError):

@@ -16,7 +16,7 @@ from typing import Any
 
 from rpg.backends.verl.hydra_values import hydra_value
 from rpg.backends.verl.resources import cpus_reserved, helpers
-from rpg.config.backend import HuggingFaceRollout, LocalRay, RayAddress, VerlBackend, VllmRollout
+from rpg.config.backend import LocalRay, RayAddress, VerlBackend, VllmRollout
 from rpg.config.model import PretrainedModel, lora_of
 from rpg.config.reward import PythonReward
 from rpg.config.run_spec import RunSpec
@@ -211,22 +211,22 @@ def _log_prob(backend: VerlBackend, role: str) -> dict[str, Any]:
 
 def _rollout(spec: RunSpec, backend: VerlBackend) -> dict[str, Any]:
     rollout, server = spec.rollout, backend.rollout
-    served = None if isinstance(server, HuggingFaceRollout) else server
     keys: dict[str, Any] = {
-        f"{ROLLOUT}.name": served.type if served else HUGGINGFACE,
+        f"{ROLLOUT}.name": HUGGINGFACE,
         f"{ROLLOUT}.n": rollout.group_size,
         f"{ROLLOUT}.temperature": rollout.temperature,
         f"{ROLLOUT}.top_k": -1,
         f"{ROLLOUT}.top_p": 1.0,
         f"{ROLLOUT}.seed": spec.seed,
         f"{ROLLOUT}.dtype": "bfloat16" if bfloat16(spec) else "float32",
-        f"{ROLLOUT}.tensor_model_parallel_size": served.tensor_parallel if served else 1,
+        f"{ROLLOUT}.tensor_model_parallel_size": 1,
         f"{ROLLOUT}.max_model_len": rollout.max_prompt_tokens + rollout.max_response_tokens,
     }
-    if served:
-        keys[f"{ROLLOUT}.gpu_memory_utilization"] = served.gpu_memory_utilization
     if isinstance(server, VllmRollout):
         keys |= {
+            f"{ROLLOUT}.name": server.type,
+            f"{ROLLOUT}.tensor_model_parallel_size": server.tensor_parallel,
+            f"{ROLLOUT}.gpu_memory_utilization": server.gpu_memory_utilization,
             f"{ROLLOUT}.enforce_eager": server.enforce_eager,
             f"{ROLLOUT}.max_num_batched_tokens": server.max_batched_tokens,
         }
@@ -303,8 +303,6 @@ def _ray(backend: VerlBackend, environment: dict[str, str]) -> dict[str, Any]:
     if isinstance(backend.ray, RayAddress):
         keys = {"address": backend.ray.address, "runtime_env.env_vars": environment}
         return counts | {f"+ray_kwargs.ray_init.{key}": value for key, value in keys.items()}
-    if not isinstance(backend.ray, LocalRay):
-        return counts | {"+ray_kwargs.ray_init.address": "auto"}  # the cluster the job runs on
     local: dict[str, Any] = {
         "+ray_kwargs.ray_init.address": "local",
         "+ray_kwargs.ray_init.include_dashboard": False,

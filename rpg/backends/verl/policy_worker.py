@@ -91,16 +91,13 @@ class PolicyWorker(ActorRolloutRefWorker):
     def save_reference(self, folder: str) -> None:
         """Each worker writes its shards of the reference policy."""
         Path(folder).mkdir(parents=True, exist_ok=True)
-        weights = self.kept
-        if weights is None:
-            fsdp_weights.drop_gathered(self.ref.engine.module)
-            weights = dict(shards(self.ref.engine.module))
+        weights = dict(shards(self.ref.engine.module)) if self.kept is None else self.kept
         tensors = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
         save_file(tensors, self._shard_file(folder))
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def load_reference(self, folder: str) -> None:
-        """Restore what :meth:`save_reference` wrote, with FSDP2 also on another number of workers.
+        """Restore what :meth:`save_reference` wrote, also on another number of workers.
 
         Raises:
             UserError: the folder holds no reference.

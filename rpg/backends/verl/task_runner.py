@@ -13,7 +13,7 @@ from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import validate_config
 
-from rpg.backends.ray_connection import RayNotUp
+from rpg.backends.ray_connection import RayNotUp, may_come_up
 from rpg.backends.verl import cpu
 from rpg.backends.verl.resources import lacking
 from rpg.errors import UserError, first_line
@@ -34,10 +34,10 @@ def run(config: Any) -> None:
     here = config.trainer.device == "cpu" and config.ray_kwargs.ray_init.get("address") == "local"
     try:
         run_ppo(config, task_runner_class=InDriver if here else ray.remote(Runner))
-    except Exception as error:  # Ray has no class of its own for this
-        if ray.is_initialized() or isinstance(error, (TypeError, ValueError)):
+    except Exception as error:
+        if ray.is_initialized() or not may_come_up(error):
             raise
-        raise RayNotUp(f"Ray did not start: {first_line(error)}") from None
+        raise RayNotUp(f"Ray did not start: {first_line(error)}") from error
     finally:
         ray.shutdown()
 

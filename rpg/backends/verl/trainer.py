@@ -18,9 +18,7 @@ import transfer_queue as tq
 from omegaconf import open_dict
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
-from verl.protocol import DataProto
 from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
-from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_add_to_batch
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
@@ -146,7 +144,7 @@ class Trainer(PPOTrainerSync):
                 with timer("ref"):
                     batch = self._compute_ref_log_prob(batch, metrics)
             with timer("adv"):
-                batch, measured = self._experience(batch, metrics)
+                batch, measured = self._experience(batch)
             ours |= measured
             self.progress.begin("update", 0, "")
             with timer("update_actor"):
@@ -189,20 +187,14 @@ class Trainer(PPOTrainerSync):
             info["actor"] = group._query_dispatch_info("actor")
         return max(info["actor"]) + 1
 
-    def _experience(self, batch: KVBatchMeta, metrics: Metrics) -> tuple[KVBatchMeta, dict[str, float]]:
+    def _experience(self, batch: KVBatchMeta) -> tuple[KVBatchMeta, dict[str, float]]:
         """(the batch with what the loss reads besides the policy's log-probabilities, our metrics of the sampler)."""
         names = ["response_mask", "rm_scores", "rollout_log_probs", "old_log_probs"]
         names += ["ref_log_prob"] if self.kept else []
         nested = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
-        data = DataProto(batch=nested.to_padded_tensor())
-        correction = self.config.algorithm.get("rollout_correction")
-        if correction is not None and not correction.get("bypass_mode", False):
-            data, of_correction = compute_rollout_correction_and_add_to_batch(data, correction)
-            metrics.update(of_correction)
+        data = nested.to_padded_tensor()
         prompts = [rollout.prompt_of(key) for key in batch.keys]
-        written, measured = experience(self.settings, dict(data.batch.items()), prompts)
-        if "rollout_is_weights" in data.batch:  # a job of one's own, with one of verl's corrections
-            written.setdefault("rollout_is_weights", data.batch["rollout_is_weights"])
+        written, measured = experience(self.settings, dict(data.items()), prompts)
         output = {name: response_to_nested(value, nested["response_mask"]) for name, value in written.items()}
         output = TensorDict(output, batch_size=len(batch))
         return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=output), measured

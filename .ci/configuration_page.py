@@ -1,4 +1,4 @@
-"""The page docs/configuration.md, generated from the models: `python -m rpg.config.reference_page`."""
+"""The page docs/configuration.md, generated from the models: `python .ci/configuration_page.py`."""
 
 from __future__ import annotations
 
