@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import NamedTuple
 
@@ -117,7 +118,7 @@ _ASIDE = re.compile(r"\b(?:with|where|using) \$?[a-zA-Z] ?= ?-?[\d.]+\$?|\$\d+ ?
 """`with $p = 7$`, `$1 < 2$`: no statement."""
 _DISPLAYED = re.compile(r"\\\[.{0,900}?\\\]|\$\$.{0,900}?\$\$|\\begin\{.{0,900}?\\end\{\w+\*?\}", re.DOTALL)
 _LEADS_TO_DISPLAY = re.compile(r"(?<=[\w,:])[ \t*_]*\n\s*(?=\\\[|\$|\\boxed)")
-_SENTENCE_END = re.compile(r"\n+|(?<=[.!?])[*_)]*\s+")
+_SENTENCE_END = re.compile(r"\n+|(?<=[.!?])(?<![\d)}]!)(?:\\\)|[*_)$])*\s+")
 
 
 def _sentences(text: str) -> list[str]:
@@ -129,6 +130,7 @@ def _sentences(text: str) -> list[str]:
     return [part.strip(" \t*_") for part in _SENTENCE_END.split(text) if part.strip(_MARKS)]
 
 
+_DISPLAY_END = re.compile(r"\.\s*(?:\\\]|\$\$|\\end\{\w+\*?\})")
 _BEHIND = 1_500
 _WORDED = 300
 """Characters of an answer that say whether it is a word."""
@@ -199,6 +201,7 @@ def boxed_answer(text: str) -> str | None:
     end = _line_end(text, last.end + 1)
     content, rest = last.of(text), text[last.end + 1 : end]
     lead = _lead(before[: len(before) - len(formula)])
+    formula = formula.replace("{}", "") if formula.strip("{} ") else ""
     signs = _WORD.sub("", lead) + rest
     if formula or not lexicon.CONCLUDING.issuperset(words(lead)) or signs.strip(" \t.$\\)]"):
         opened = "$" * (before.count("$") % 2)
@@ -213,7 +216,7 @@ def _before(text: str) -> str:
     if opening < 0 or any(closing in text[opening:] for closing in (r"\]", r"\end{")):
         opening = len(text)
     above, display = text[:opening], re.sub(r"\A\$\$", r"\\[", text[opening:]).replace("\n", " ")
-    own = _SENTENCE_END.split(above)[-1] + display
+    own = _DISPLAY_END.split(_SENTENCE_END.split(above)[-1] + display)[-1]
     led_to = above[:-400] + _OPENS.sub("", above[-400:])
     if "\n" in above[len(led_to) :] and led_to and led_to[-1] not in ".!?":
         sentence = _SENTENCE_END.split(led_to)[-1]
@@ -224,24 +227,60 @@ def _before(text: str) -> str:
 
 
 def _lead(before: str) -> str:
-    """The words that lead to a box, behind the last formula or comma of its sentence; all of it where something is not
-    known to be harmless.
+    """The words that lead to a box, behind the last formula or comma of its clause: none where they only say what the value
+    is of, and all of the sentence where they are not known to be harmless, or another value stands beside the box. What
+    leads to the clause (`since ...,`, `..., so`) may neither doubt nor suppose.
     """
-    before = before.removesuffix("$$")
+    related = before.rstrip("{ $").endswith("=")
+    before = _ENVIRONMENT.sub(" ", before).removesuffix("$$")
     if before.count("$") % 2:
         before = before[: before.rindex("$")]
     before = re.sub(r"(?:\\[(\[]|\\begin)(?!.*(?:\\[)\]]|\\end)).*|</?\w{1,10}>", "", before, flags=re.DOTALL)
-    before = _NAME.sub("", before)
-    said = _FORMULA.sub(" ", _TEXT.sub(r"\1", before))
-    signs = _WORD.sub("", said).strip(f"{_MARKS}&→⇒")
-    adjacent = re.search(r"(?:\$|\\\))\s*$", before)
-    if signs or adjacent or not _LEADING_TO_A_BOX.issuperset(words(before)) or _LABEL.search(before):
+    said = _FORMULA.sub(" # ", _TEXT.sub(r"\1", before))
+    start = max((match.end() for match in _CLAUSE.finditer(said)), default=0)
+    premise, clause = words(said[:start]), said[start:]
+    another = _VALUE_BESIDE.search(said) if not related else None
+    if not (lexicon.SPOILING - lexicon.REASONING).isdisjoint(premise):
         return f"{before} ? "
-    return re.split(r"\\[)\]]?|[$\d,;:}]", before)[-1]
+    if _says_of_what(_PIECE.findall(clause), related):
+        return ""
+    known = _LEADING_TO_A_BOX.issuperset(words(clause)) and not _LABEL.search(before)
+    if another or not known or _STATED_BEFORE.search(clause):
+        return f"{before} ? "
+    return re.split(r"\\[)\]]?|[$\d,;:}#]", clause)[-1]
 
 
+def _says_of_what(pieces: list[str], related: bool) -> bool:
+    """Whether the words, formulas (#) and commas before a box are `the energy stored is` or `Maria sold`: a subject of any
+    words that do not deny, doubt or bound what follows, and a word that states it (`related`: an equals sign does).
+    """
+    said = [piece.lower() for piece in pieces]
+    if any(word in lexicon.SPOILING or word.endswith("n't") for word in said):
+        return False
+    start = len(said)
+    while start and (said[start - 1] in _STATING or (related and not said[start - 1].isalpha())):
+        start -= 1
+    subject = said[: next((i for i in range(start, len(said)) if said[i] in _STATES), 0)]
+    if len(subject) < 2:
+        return bool(subject) and (subject[0] in lexicon.PRONOUNS or pieces[0].istitle())
+    main = itertools.takewhile(lambda word: word not in lexicon.RELATIVES, subject)
+    return subject[0] in lexicon.DETERMINERS and _STATES.isdisjoint(main)
+
+
+_STATES = lexicon.COPULAS - {"be", "being", "was", "were"}
+_STATING = (lexicon.LEADING | lexicon.COPULAS | {"of", "us"}) - {"both", "either"}
+_PIECE = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*|[\d,;#]")
+_ENVIRONMENT = re.compile(r"\\begin\{(\w+\*?)\}.*?\\end\{\1\}", re.DOTALL)
+_CLAUSE = re.compile(
+    rf"(?:^|[,;:.#])\s*(?:and\s+)?(?:{'|'.join(lexicon.CONCLUDING)}|then)\b,?"
+    r"|^\W*(?:since|because|as|by|from|using|\w+ing)\b.*,(?:\s+and\b)?"
+    r"|\b(?:means|find|see|know|follows|implies|shows) that\b",
+    re.IGNORECASE | re.DOTALL,
+)
+"""What stands before a clause of its own."""
+_VALUE_BESIDE = re.compile(r"[#\d][\s,;]*\Z")
+_STATED_BEFORE = re.compile(r"\b(?:is|are) +[#\d]")
 _LEADING_TO_A_BOX = (lexicon.SUBJECT | lexicon.EXPLAINING | lexicon.REASONS | {"when", "over"}) - {"for"}
-_NAME = re.compile(r"(?<=[a-z,] )[A-Z][a-z]+(?:['’]s)?(?= )")
 _LABEL = re.compile(r"\d\s*:\s*$|\bclaim\s*:")
 _TEXT = re.compile(r"\\(?:text\w*|mathrm|mbox)\s*\{([^{}]*)\}")
 _COMMAND = re.compile(r"\\(?:(?:neq?|[lg]eq?|lt|gt)(?![a-z])|[A-Za-z]+(?=\s))")

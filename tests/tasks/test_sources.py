@@ -52,10 +52,10 @@ def test_csv_and_parquet_and_json_lines_hold_the_same(tmp_path):
     rows = [{"prompt": 'say "a", b', "answer": "1"}, {"prompt": "two\nlines", "answer": "2"}]
     (tmp_path / "a.csv").write_text('prompt,answer\n"say ""a"", b",1\n"two\nlines",2\n')
     (tmp_path / "a.tsv").write_text('prompt\tanswer\n"say ""a"", b"\t1\n"two\nlines"\t2\n')
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.data")  # known by its content
     jsonl(tmp_path / "a.jsonl", rows)
     expected = [(row["prompt"], row["answer"]) for row in rows]
-    for ending in ("csv", "tsv", "parquet", "jsonl"):
+    for ending in ("csv", "tsv", "data", "jsonl"):
         found = load_problems(task(tmp_path, tmp_path / f"a.{ending}")).train
         assert [(one.text, one.answer) for one in found] == expected, ending
 
