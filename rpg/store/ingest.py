@@ -209,7 +209,8 @@ def _mark_superseded(db: duckdb.DuckDBPyConnection, layout: Layout) -> None:
         )
         parts = ("spec", "identity", OUTDATED)
         manifests = {
-            run: {"variant": variant, "seed": seed, **dict(zip(parts, map(_json, texts), strict=True))}
+            run: {"variant": variant, "seed": seed}
+            | {name: json.loads(text or "null") or {} for name, text in zip(parts, texts, strict=True)}
             for run, variant, seed, *texts in rows.fetchall()
         }
         old = {run: manifest for run, manifest in manifests.items() if run not in current}
@@ -223,10 +224,6 @@ def _mark_superseded(db: duckdb.DuckDBPyConnection, layout: Layout) -> None:
             """UPDATE runs SET superseded = m.superseded, variant = m.variant FROM replaced m
                WHERE (runs.sweep, runs.run) = (m.sweep, m.run)"""
         )
-
-
-def _json(text: str | None) -> Any:
-    return json.loads(text or "null") or {}
 
 
 def _text(value: Any) -> str | None:

@@ -165,8 +165,10 @@ def _problem(
     task: FileTask, columns: FileColumns, name: str, group: str, row: Mapping[str, Any], where: str
 ) -> Problem:
     asked = columns.prompt or ("messages" if "messages" in row and "prompt" not in row else "prompt")
-    messages = _messages(row, asked, where)
-    shown = None
+    form, _, place = parsed_column(asked)
+    value, shown = value_at(row, place), None
+    textual = form or value is None or isinstance(value, str | int | float)
+    messages = [] if textual else conversation(value, asked, where)
     if messages and messages[-1]["role"] == "assistant":
         shown = messages.pop()["content"]
     text = messages[-1]["content"] if messages else _text(row, columns.prompt, "prompt", where)
@@ -184,15 +186,6 @@ def _problem(
     others = {key: value for key, value in row.items() if value is not None}
     problem = Problem(name, whole, prompt, answer, group, shown, others, tuple(messages), chat=bool(messages))
     return with_chat(problem, task.chat)
-
-
-def _messages(row: Mapping[str, Any], column: str, where: str) -> list[dict[str, str]]:
-    """The conversation in a column; empty where it holds text."""
-    form, _, name = parsed_column(column)
-    value = value_at(row, name)
-    if form or value is None or isinstance(value, str | int | float):
-        return []
-    return conversation(value, column, where)
 
 
 def _text(row: Mapping[str, Any], column: str | None, field: str, where: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -57,9 +58,9 @@ def read(task: MathTask) -> Splits:
     reasons = dict(Counter(reason for _, reason in dict.fromkeys((d.problem, d.reason) for d in dropped)))
     counts = train.rows, train.distinct, reasons, len(kept)
     summaries = [DatasetSummary("train", train.source, *counts, digest(kept))]
-    for loaded in benchmarks:
-        counts = loaded.rows, len(loaded.problems), {}, len(loaded.problems)
-        summaries.append(DatasetSummary(loaded.benchmark.name, loaded.source, *counts, loaded.digest))
+    for b in benchmarks:
+        size = len(b.problems)
+        summaries.append(DatasetSummary(b.benchmark.name, b.source, b.rows, size, {}, size, b.digest))
     gold = check_gold(kept, task.verifier, train.source)
     notes = (*train.notes, *gold, *(note for loaded in benchmarks for note in loaded.notes), *_listed(listed))
     pairs = tuple((name, *pair) for name, problems in held_out.items() for pair in near_duplicates(problems))
@@ -102,7 +103,9 @@ def _load(text: str, _stamps: Stamps) -> tuple[LoadedTraining, list[LoadedBenchm
         tests = [benchmark(name).model_copy(update={"prompt": prompt}) for name in task.benchmarks]
     except ConfigError as error:
         raise DataError(str(error)) from error
-    return load_training(train, task.data), [load_benchmark(b, folder=task.data) for b in tests]
+    # Which copy it is, the digest of a run's data says: within a sweep, benchmarks have the names that its file gives them.
+    loaded = [replace(load_benchmark(each, task.data), benchmark=each) for each in tests]
+    return load_training(train, task.data), loaded
 
 
 KIND = TaskKind(

@@ -79,7 +79,7 @@ def load_training(chosen: TrainingSet, folder: str | Path | None = None) -> Load
     Raises:
         DataError: no source is there, a row lacks a text or an answer, or nothing is left. It names file, row, field.
     """
-    source, rows = read_pairs(chosen, folder=folder)
+    source, rows = read_pairs(chosen, folder)
     texts: dict[tuple[str, str], None] = {}
     count = 0
     for _, text, answer in rows:
@@ -96,7 +96,7 @@ def load_training(chosen: TrainingSet, folder: str | Path | None = None) -> Load
             dropped.append(Dropped(problem.id, "language", detail, text))
         elif key not in kept:
             kept[key] = problem
-        elif _plain(kept[key].answer) != _plain(answer):
+        elif squeeze(normalise(kept[key].answer)) != squeeze(normalise(answer)):
             torn.setdefault(key, kept[key])
             detail = f"answer {answer!r}, but {kept[key].answer!r} in an earlier row"
             dropped.append(Dropped(problem.id, "two answers", detail, text))
@@ -113,10 +113,6 @@ def load_training(chosen: TrainingSet, folder: str | Path | None = None) -> Load
     distinct = len({problem.id for problem in problems} | {drop.problem for drop in dropped})
     notes = tuple(chosen.digest_notes(source, problems_digest))
     return LoadedTraining(problems, problems_digest, source, count, distinct, dropped, notes)
-
-
-def _plain(answer: str) -> str:
-    return squeeze(normalise(answer))
 
 
 def foreign(text: str) -> float:
