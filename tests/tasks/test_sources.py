@@ -167,11 +167,11 @@ def test_template_options_and_prefix_are_part_of_the_tokenizer(tmp_path):
     section = task(tmp_path, chats(tmp_path), chat=CHAT).model_dump(mode="json")
     spec = resolve({"task": section, "model": model, "rollout": rollout}, "x")
     expected = "[system:Be good.][user:0][assistant:zero][user:hi]so!so!>Well, "
-    preview = preview_prompts(spec, tmp_path / "home")  # no model is made for it
+    [(problem, *seen), *others] = preview_prompts(spec, tmp_path / "home")  # no model is made for it
     assert not (tmp_path / "home/cache/warm").exists()
-    assert (preview.shown[0].text, preview.shown[0].tokens, preview.total) == (expected, len(expected), 3)
+    assert seen == [expected, len(expected)] and len(others) == 2
     tokenizer = initial_policy(spec, tmp_path / "home", say=lambda line: None).tokenizer
-    messages = [dict(m) for m in preview.shown[0].problem.given()]
+    messages = [dict(m) for m in problem.given()]
     assert tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True) == expected
     tokenizer.save_pretrained(tmp_path / "saved")
     from transformers import AutoTokenizer
