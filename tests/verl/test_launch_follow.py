@@ -13,7 +13,7 @@ from rpg.backends.verl import driver_process, launch, readiness
 from rpg.config.errors import ConfigError
 from rpg.config.run_spec import RunSpec
 from rpg.store import Layout
-from rpg.store.checkpoints import damaged, damaged_training, model_digest
+from rpg.store.checkpoints import damaged, model_digest
 from rpg.store.run_writer import write_manifest
 from tests.forked_commands import Child
 from tests.tiny import make_run, make_spec
@@ -183,7 +183,7 @@ def test_a_training_in_bfloat16_leaves_bfloat16_and_verls_copy_in_float32_goes(h
     before = load_file(start.checkpoint(1) / "model.safetensors")
     assert all(tensor.bfloat16().equal(weights[name]) for name, tensor in before.items())
     assert json.loads((last / "config.json").read_text())["dtype"] == "bfloat16"
-    assert damaged(last) is None and damaged_training(last) is None
+    assert damaged(last) is None and damaged(last / "training", "state.json") is None
     left = {path.name for path in (last / "training").rglob("*") if path.is_file()}
     assert "model.safetensors" not in left and "model_world_size_1_rank_0.pt" in left
 
