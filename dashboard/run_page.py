@@ -14,7 +14,7 @@ from rpg.metrics import shown as shown_metrics
 from rpg.report import curves
 from rpg.store.current import flat, how_it_came
 from rpg.store.run_folder import RunFolder
-from rpg.store.samples import GRADE_COLUMNS, SECOND, graded_by, gradings, read_grades, unread_form
+from rpg.store.samples import GRADE_COLUMNS, SECOND, gradings, metadata, read_grades, unread_form
 
 SHOWN = 20_000  # characters of a text; the file has the rest
 UNRECORDED = "unrecorded rules"
@@ -128,7 +128,7 @@ def _samples(folder: RunFolder) -> None:
     steps = [str(step) for step in folder.eval_steps(benchmark)]
     step = choose("Step", steps, "step", steps[-1], column=second)
     path = folder.eval_path(benchmark, int(step))
-    drawn, again = graded_by(path) or UNRECORDED, gradings(path)
+    drawn, again = metadata(path).get("rules", UNRECORDED), gradings(path)
     rules = choose("Graded by", list(dict.fromkeys([drawn, *again])), "rules", drawn, column=third)
     other = again.get(rules) if rules != drawn else None
     kinds = ["all", "right", "wrong", "unread", "truncated", *(["changed"] if other else [])]

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from rpg.auditing.moments import Moments, relative
+from rpg.auditing.moments import relative
 from rpg.auditing.objectives import DIVERGENCE_NAMES, LEVELS, Objective, gradient
 from rpg.auditing.subjects import Scene, Subject
 from rpg.auditing.worlds import World, world
@@ -108,21 +108,6 @@ def _exact(w: World, drift: float, third: bool, beta: float, rewarded: bool) -> 
     return {str(o): gradient(o, w, w.policy(drift), ref, beta, rewarded) for o in OBJECTIVES}
 
 
-def _measure(
-    subject: Subject, settings: Settings, seed: int, drift: float, clipped: bool, third: bool
-) -> tuple[Moments, dict[str, float], float]:
-    """(moments of the gradient, bias by objective, KL per response)."""
-    w = settings.world(seed)
-    scene = Scene.of(subject, w, drift, third)
-    loss = subject.clipped if clipped and subject.clipped is not None else subject.loss
-    moment, exact = (
-        scene.moments(loss, settings.batch),
-        _exact(w, drift, third, subject.beta, subject.rewarded),
-    )
-    kl = w.probabilities(w.old) @ (w.log_probs(w.old) - w.log_probs(scene.logits)).sum(-1)
-    return moment, {name: relative(moment.mean, g) for name, g in exact.items()}, kl.item()
-
-
 def _is_coupled(subject: Subject, settings: Settings) -> bool:
     """Whether the responses of a batch affect each other, with the loss's clip or without."""
     ends = replace(settings, seeds=settings.seeds[:1], drifts=(settings.drifts[0], settings.drifts[-1]))
@@ -131,19 +116,22 @@ def _is_coupled(subject: Subject, settings: Settings) -> bool:
 
 
 def _point(subject: Subject, settings: Settings, drift: float, clipped: bool, reference: str) -> Point:
-    third = reference == "third"
-    runs = [_measure(subject, settings, seed, drift, clipped, third) for seed in settings.seeds]
-    size = sum(run[0].mean.norm().item() ** 2 for run in runs)
-    variance = sum(run[0].variance for run in runs)
-    return Point(
-        drift=drift,
-        clipped=clipped,
-        reference=reference,
-        kl=sum(run[2] for run in runs) / len(runs),
-        bias={name: max(run[1][name] for run in runs) for name in runs[0][1]},
-        variance=variance / len(runs),
-        noise=(variance / size) ** 0.5 if size > 0 else inf,
-    )
+    third, loss = reference == "third", subject.loss
+    if clipped and subject.clipped is not None:
+        loss = subject.clipped
+    size = variance = kl = 0.0
+    biases: dict[str, list[float]] = {}
+    for place in map(settings.world, settings.seeds):
+        scene = Scene.of(subject, place, drift, third)
+        moments = scene.moments(loss, settings.batch)
+        size, variance = size + moments.mean.norm().item() ** 2, variance + moments.variance
+        away = (place.log_probs(place.old) - place.log_probs(scene.logits)).sum(-1)
+        kl += (place.probabilities(place.old) @ away).item()
+        for name, exact in _exact(place, drift, third, subject.beta, subject.rewarded).items():
+            biases.setdefault(name, []).append(relative(moments.mean, exact))
+    bias, worlds = {name: max(values) for name, values in biases.items()}, len(settings.seeds)
+    noise = (variance / size) ** 0.5 if size > 0 else inf
+    return Point(drift, clipped, reference, kl / worlds, bias, variance / worlds, noise)
 
 
 def measure(subject: Subject, settings: Settings = Settings()) -> Result:

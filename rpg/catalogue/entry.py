@@ -11,24 +11,8 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from rpg.catalogue.components import (
-    KL,
-    Advantage,
-    AggregationMode,
-    Clip,
-    ExactRatio,
-    Frozen,
-    Gate,
-    GroupAdvantage,
-    Mask,
-    NoKL,
-    ObjectiveKL,
-    OldReference,
-    Overlong,
-    RatioLevel,
-    Reference,
-    RolloutCorrection,
-)
+from rpg.catalogue import components
+from rpg.catalogue.components import Frozen, ObjectiveKL
 from rpg.catalogue.divergences import DIVERGENCES
 from rpg.errors import UserError
 
@@ -64,20 +48,20 @@ class Algorithm(Frozen):
     preset: Literal["paper", "released"] | None = None
 
     surrogate: Literal["rpg", "ppo_clip", "gspo", "gmpo", "cispo", "gated", "policy_gradient"]
-    kl: KL = NoKL()
+    kl: components.KL = components.NoKL()
     beta: float = Field(default=0.0, ge=0)
-    clip: Clip | None = None
-    gate: Gate | None = None
-    mask: Mask | None = None
+    clip: components.Clip | None = None
+    gate: components.Gate | None = None
+    mask: components.Mask | None = None
     drift_penalty: float = Field(default=0.0, ge=0)
     """Weight of log² w, which is added to the loss of each token."""
-    ratio: RatioLevel = "token"
-    loss_agg_mode: AggregationMode = "token-mean"
-    reference: Reference = OldReference()
-    advantage: Advantage = GroupAdvantage()
+    ratio: components.RatioLevel = "token"
+    loss_agg_mode: components.AggregationMode = "token-mean"
+    reference: components.Reference = components.OldReference()
+    advantage: components.Advantage = components.GroupAdvantage()
     dynamic_sampling: bool = False
-    overlong: Overlong | None = None
-    rollout_correction: RolloutCorrection = ExactRatio()
+    overlong: components.Overlong | None = None
+    rollout_correction: components.RolloutCorrection = components.ExactRatio()
     rewarded: bool = True
     """False: rewards are measured and not trained on, which leaves the KL (distillation)."""
     demonstrations: float = Field(default=0.0, ge=0, le=1)

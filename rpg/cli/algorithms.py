@@ -12,6 +12,7 @@ from rpg.cli.app import Home, Json, Preset, app, complain, console, error_consol
 
 if TYPE_CHECKING:
     from rich.status import Status
+    from rich.table import Table
 
     from rpg.backends.local.checkpoint_fidelity import Fidelity
 
@@ -28,12 +29,47 @@ def list_(
         name: Show all settings of this algorithm; with --tasks: part of the name of a data set.
         tasks: List the task types instead, each with an example.
     """
-    from rpg.catalogue.listing import algorithm_table, catalogue_table
+    from rpg.catalogue import algorithm, algorithms
 
     if tasks:
         _tasks(name)
         return
-    console.print(algorithm_table(name, preset) if name else catalogue_table(preset))
+    if name is None:
+        table = _titled(
+            f"Algorithms (preset {preset})",
+            "w = π/old, v = ref/old, d = log(π/ref), R and A: advantage, sg: held constant; "
+            "clipped: exact only where nothing is clipped",
+        )
+        table.add_column("name", no_wrap=True, style="bold")
+        for heading in ("loss per sample", "objective", "source"):
+            table.add_column(heading)
+        for key, entry in algorithms(preset).items():
+            table.add_row(key, entry.formula, entry.objective, entry.citation)
+    else:
+        algo = algorithm(name, preset)
+        table = _titled(f"{algo.display_name}: {algo.description}")
+        table.show_header = False
+        table.add_column(style="bold", no_wrap=True)
+        table.add_column()
+        for field in ("formula", "objective", "citation"):
+            table.add_row(field, getattr(algo, field))
+        if algo.paper_rows:
+            table.add_row("paper rows", "\n".join(algo.paper_rows))
+        for field, value in algo.settings().items():
+            several = isinstance(value, dict)
+            table.add_row(field, ", ".join(f"{k} {v}" for k, v in value.items()) if several else str(value))
+    console.print(table)
+
+
+def _titled(title: str, caption: str | None = None) -> Table:
+    """An empty table with a title and a caption, both on the left, and a line below its headings."""
+    from rich import box
+    from rich.table import Table
+
+    return Table(
+        title=title, caption=caption, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", caption_justify="left",
+        pad_edge=False,
+    )  # fmt: skip
 
 
 def _tasks(name: str | None) -> None:
@@ -209,19 +245,15 @@ def _on_checkpoint(
         )
 
 
-def _fidelity_table(measured: Fidelity) -> Any:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(
-        title=f"{measured.run}: policy of step {measured.policy_step}, samples of step {measured.sampler_step}, "
+def _fidelity_table(measured: Fidelity) -> Table:
+    table = _titled(
+        f"{measured.run}: policy of step {measured.policy_step}, samples of step {measured.sampler_step}, "
         f"KL(sampler‖policy) {measured.kl:.2g} nats per token",
-        caption=f"against the on-policy gradient of the same objective, β = {measured.beta:g}, reference: initial model; "
+        f"against the on-policy gradient of the same objective, β = {measured.beta:g}, reference: initial model; "
         f"{measured.responses} responses on either side in {measured.blocks} blocks, {measured.coordinates:,} of "
         f"{measured.parameters:,} coordinates; 95 % bootstrap intervals. With a clip: the algorithm's own. "
         "bias: |gradient − on-policy gradient| / |on-policy gradient|",
-        box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", caption_justify="left", pad_edge=False,
-    )  # fmt: skip
+    )
     table.add_column("loss", no_wrap=True)
     table.add_column("objective")
     for heading in ("cosine", "bias", "clip: cosine", "clip: bias"):

@@ -28,7 +28,7 @@ def data(
     """Prepare the problems of a run or sweep, and report what was left out and why: repeats, leaks into benchmarks.
 
     Args:
-        look: Preview five problems: prompts as the model sees them, their lengths, gold answers as they are read.
+        look: Preview five problems: prompts as the model sees them, their lengths, gold answers.
     """
     from rpg.config.load import parse_assignments
     from rpg.config.sweep_spec import load_file
@@ -36,7 +36,7 @@ def data(
 
     sweep = load_file(file, parse_assignments(set_), data_digest)
     if look:
-        _look(sweep.runs[0].spec, layout_at(home).home, as_json)
+        _look(sweep.runs[0].spec, layout_at(home).home)
         return
     prepared = {}
     for run in sweep.runs:
@@ -57,35 +57,28 @@ def data(
         _print(digest, report)
 
 
-def _look(spec: RunSpec, home: Path, as_json: bool) -> None:
-    from dataclasses import asdict
-
+def _look(spec: RunSpec, home: Path) -> None:
     from rpg.models.prompt_preview import preview_prompts
 
     with error_console.status("reading problems ..."):
         preview = preview_prompts(spec, home)
-    if as_json:
-        print(json.dumps(asdict(preview), indent=1, ensure_ascii=False, default=str))
-        return
-    for prompt in preview.shown:
-        console.rule(f"{prompt.problem.id}: {prompt.tokens} tokens", align="left", characters="-")
-        say(prompt.text)
+    for problem, text, tokens in preview[:5]:
+        console.rule(f"{problem.id}: {tokens} tokens", align="left", characters="-")
+        say(text)
         console.print("|- the response begins here", style="dim", markup=False)
-        if prompt.read is None:
-            gold = "no gold answer: the reward decides what is correct"
-        elif prompt.accepted:
-            gold = f"gold {prompt.problem.answer!r}, read as {prompt.read!r}"
-        else:
-            gold = f"! gold {prompt.problem.answer!r}, read as {prompt.read!r}, which the verifier would not accept"
-        say(gold, "yellow" if gold.startswith("!") else None)
-        if prompt.problem.columns:
-            say(f"columns for reward functions: {', '.join(prompt.problem.columns)}", "dim")
+        say(
+            f"gold {problem.answer!r}"
+            if problem.answer
+            else "no gold answer: the reward decides what is correct"
+        )
+        if problem.columns:
+            say(f"columns for reward functions: {', '.join(problem.columns)}", "dim")
     console.rule(align="left", characters="-")
-    fits = preview.longest <= preview.limit
+    limit, longest = spec.rollout.max_prompt_tokens, max(tokens for *_, tokens in preview)
     say(
-        f"{'' if fits else '! '}{preview.total:,} problem{'s' * (preview.total != 1)}; the longest prompt has "
-        f"{preview.longest} tokens, rollout.max_prompt_tokens is {preview.limit}",
-        None if fits else "yellow",
+        f"{'! ' * (longest > limit)}{len(preview):,} problem{'s' * (len(preview) != 1)}; the longest prompt has {longest} "
+        f"tokens, rollout.max_prompt_tokens is {limit}",
+        "yellow" if longest > limit else None,
     )
 
 

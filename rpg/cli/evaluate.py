@@ -61,7 +61,7 @@ def evaluate(
         checkpoint: Hugging Face model: a folder (any checkpoint of a run), a name that `rpg model` lists, or a hub
             id.
         benchmarks: Benchmarks: names or YAML files, separated by commas.
-        engine: Engine: local, huggingface or vllm.
+        engine: Engine: local or vllm.
         k: Samples per problem. Default: that of each benchmark.
         preset: Sampling as others evaluate: paper, sober, deepseek-r1, qwen3, quick, or a YAML file. Options given
             here take precedence.

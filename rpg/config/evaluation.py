@@ -28,7 +28,7 @@ class LocalEngineSpec(Section):
 
 
 class HuggingFaceEngineSpec(Section):
-    """Hugging Face `generate`."""
+    """As `local`: the name of an engine that drew the same samples, for files that have it."""
 
     type: Literal["huggingface"]
     rows: Annotated[Positive, OPERATES] = 64
@@ -64,7 +64,7 @@ class ThisMachine(Section):
     memory_gib: Annotated[float, Field(gt=0)] | None = None
     """Memory limit of the process (Linux; GPU memory not included). An evaluation that needs more fails."""
     gpu_memory: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Share of GPU memory for the engines `local` and `huggingface`; `vllm` has `gpu_memory_utilization`."""
+    """Share of GPU memory for the engine `local`; `vllm` has `gpu_memory_utilization`."""
 
 
 class OnRay(Section):

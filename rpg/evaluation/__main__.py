@@ -37,12 +37,9 @@ def main(arguments: list[str] | None = None) -> int:
         lock = ".evaluator" if options.share == (1, 1) else ".evaluator-{}-of-{}".format(*options.share)
         with only_one(sweep / lock, f"{sweep} is already being evaluated"):
             _evaluate(sweep, options.drain, options.share)
-    except Busy as busy:
-        print(busy, file=sys.stderr)
-        return BUSY
     except UserError as error:
         print(error, file=sys.stderr)
-        return 1
+        return BUSY if isinstance(error, Busy) else 1
     return 0
 
 

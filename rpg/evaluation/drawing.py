@@ -1,21 +1,27 @@
-"""How responses are drawn from a model: an engine when one is needed, and the responses that are stored."""
+"""How responses are drawn from a model: an engine when one is needed, in this process or on a Ray cluster, and the responses
+that are stored.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rpg.config.evaluation import EngineSpec, OnRay, Place
+from rpg.config import evaluation
+from rpg.config.evaluation import EngineSpec, OnRay, Place, VllmEngineSpec
 from rpg.config.identity import leaves
 from rpg.config.model import bfloat16
 from rpg.config.run_spec import RunSpec
-from rpg.config.section import EVALUATES
+from rpg.config.section import EVALUATES, registered
 from rpg.config.task import EnvironmentTask
-from rpg.evaluation.engines.factory import start_engine
-from rpg.evaluation.engines.protocol import Engine, Sampling
+from rpg.evaluation.engines.local import LocalEngine
+from rpg.evaluation.engines.protocol import Engine, EngineError, Sampling
+from rpg.evaluation.engines.ray import RayEngine
+from rpg.evaluation.engines.vllm import VllmEngine
+from rpg.models.device import missing
 from rpg.models.truncated_sampling import evaluation_restriction
 from rpg.store.checkpoints import model_files_digest
 from rpg.store.draws import Draws
@@ -46,9 +52,15 @@ class Drawing(NamedTuple):
         turns = spec.task.model_dump(mode="json", include=names) if talks else None
         return cls(e.engine, e.place, sampling, spec.seed, spec.backend.device, bfloat16(spec.model), turns)
 
-    def start(self, say: Say) -> Engine:
-        """An engine without a model, see start_engine."""
-        return start_engine(self.engine, self.sampling, self.device, self.bfloat16, self.place, say)
+    def start(self, say: Say = print) -> Engine:
+        """An engine where `place` says; its model comes with `load`. On a Ray cluster the place decides about the device;
+        `say` reports what the cluster does. Raises EngineError: the engine's package is not installed, there is no such
+        device, or the cluster cannot be used.
+        """
+        begin = partial(_in_process, self.engine, self.sampling, self.bfloat16)
+        if isinstance(self.place, OnRay):
+            return RayEngine(begin, self.sampling, self.place, say)
+        return begin(self.device)
 
     @contextmanager
     def when_needed(
@@ -88,3 +100,19 @@ class Drawing(NamedTuple):
         if self.environment is not None:
             settings["environment"] = self.environment
         return Draws(home, settings, folder if local else on_hub)
+
+
+def _in_process(spec: EngineSpec, sampling: Sampling, bfloat16: bool, device: str) -> Engine:
+    if isinstance(spec, VllmEngineSpec):
+        return VllmEngine(sampling, spec, bfloat16)  # it chooses the device itself
+    if reason := missing(device):
+        raise EngineError(f"device: {reason}")
+    return _ENGINES[type(spec)](sampling, device, bfloat16, spec.rows)
+
+
+_ENGINES: dict[type, Callable[..., Engine]] = {
+    evaluation.LocalEngineSpec: LocalEngine,
+    evaluation.HuggingFaceEngineSpec: LocalEngine,
+    VllmEngineSpec: VllmEngine,
+}
+registered("engine", evaluation.ENGINES.values(), _ENGINES, "rpg/evaluation/drawing.py")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 import zlib
 from collections.abc import Callable
@@ -59,7 +58,6 @@ class Evaluator:
     _scorers: dict[str, Scorer] = field(default_factory=dict)
     _environments: dict[str, Conversations] = field(default_factory=dict)
     _given_up: set[tuple[str, str, int]] = field(default_factory=set)
-    _drift: DriftMeter = field(init=False)
 
     def __post_init__(self) -> None:
         self._drift = DriftMeter(self.layout.home, self.say)
@@ -94,8 +92,12 @@ class Evaluator:
             if not folder.checkpoint(step).exists():
                 return False  # it was removed, to be made again
             self._given_up.add((folder.name, benchmark, step))
-            if isinstance(error, EngineError):
-                self._close_engines()  # the next evaluation starts a new one
+            if isinstance(error, EngineError):  # the next evaluation starts a new one
+                for engine in self._engines.values():
+                    with contextlib.suppress(Exception):  # the engine may be what failed
+                        engine.close()
+                self._engines.clear()
+                self._loaded.clear()
             line = f"{folder.checkpoint(step)} cannot be evaluated on {benchmark}: {explained(error, self.limits)}"
             self.say(f"warning: {line}")
             record = {"error": line, "kind": type(error).__name__, "time": time.time()}
@@ -159,18 +161,10 @@ class Evaluator:
             self._loaded[key] = loaded
         return self._engines[key]
 
-    def _close_engines(self) -> None:
-        for engine in self._engines.values():
-            with contextlib.suppress(Exception):  # the engine may be what failed
-                engine.close()
-        self._engines.clear()
-        self._loaded.clear()
-
     def _scorer(self, folder: RunFolder, spec: RunSpec) -> Scorer:
         """The scorer of a run; runs with the same verifier and reward share one."""
-        parts = [part.model_dump(mode="json") for part in spec.reward]
         limit = spec.rollout.max_response_tokens
-        key = json.dumps([verifier_of(spec.task).model_dump(mode="json"), parts, limit])
+        key = repr((verifier_of(spec.task), spec.reward, limit))
         if key not in self._scorers:
             self._scorers[key] = scorer_of(spec, folder.read_manifest().get("rewards") or {})
         return self._scorers[key]
@@ -179,8 +173,7 @@ class Evaluator:
         """The environments of a run, if its task has any; runs with the same task share them."""
         if not isinstance(spec.task, EnvironmentTask):
             return None
-        key = spec.task.model_dump_json()
-        if key not in self._environments:
+        if (key := repr(spec.task)) not in self._environments:
             kept = folder.read_manifest().get("rewards") or {}
             self._environments[key] = Conversations(spec.task, kept)
         return self._environments[key]
@@ -188,21 +181,20 @@ class Evaluator:
     def _report_progress(self, folder: RunFolder, step: int, benchmark: str) -> Callable[[Progress], None]:
         """Write progress to the run's folder when samples are finished, and to the log from time to time."""
         last, written = time.monotonic(), float("-inf")
-        what = f"{folder.name}: step {step} on {benchmark}"
 
         def say(progress: Progress) -> None:
             nonlocal last, written
-            record = {
-                "step": step, "phase": f"evaluation on {benchmark}", "done": progress.done, "of": progress.total,
-                "what": "samples", "tokens": progress.tokens, "tokens_per_second": progress.tokens_per_second,
-                "seconds": progress.seconds, "left": progress.seconds_left,
-            }  # fmt: skip
             if time.monotonic() - written > WRITE_SECONDS:
                 written = time.monotonic()
+                record = {
+                    "step": step, "phase": f"evaluation on {benchmark}", "done": progress.done, "of": progress.total,
+                    "what": "samples", "tokens": progress.tokens, "tokens_per_second": progress.tokens_per_second,
+                    "seconds": progress.seconds, "left": progress.seconds_left,
+                }  # fmt: skip
                 write_progress(folder.path / EVALUATION, record)
             if time.monotonic() - last > SAY_SECONDS:
                 last = time.monotonic()
-                self.say(f"{what}: {progress}")
+                self.say(f"{folder.name}: step {step} on {benchmark}: {progress}")
 
         return say
 

@@ -145,14 +145,19 @@ def request(problem: Problem, k: int, seed: int) -> Request:
 
 
 def _grade(samples: Sequence[tuple[Problem, int, Draw]], scorer: Scorer) -> list[dict[str, Any]]:
-    answered = []
-    for problem, _, draw in samples:
-        asked, last = (
-            (problem.answer, problem.asked(), problem.columns),
-            draw.turns[-1] if draw.turns else None,
-        )
-        answered.append(Answered(draw.response, draw.tokens, draw.truncated, *asked, last, draw.earned))
-    scores = scorer.score(answered)
+    scores = scorer.score(
+        [
+            Answered(
+                *draw[:3],
+                problem.answer,
+                problem.asked(),
+                problem.columns,
+                draw.turns[-1] if draw.turns else None,
+                draw.earned,
+            )
+            for problem, _, draw in samples
+        ]
+    )
     unread = {
         index: (samples[index][0].answer, scored.grade.extracted or "")
         for index, scored in enumerate(scores)

@@ -54,7 +54,7 @@ def join(
     if step > manifest["steps"]:
         updates = manifest["imported"].get("updates", 1)
         in_log = (
-            "" if updates == 1 else f" (step {updates * manifest['steps']} of its log: --updates {updates})"
+            f" (step {updates * manifest['steps']} of its log: --updates {updates})" if updates > 1 else ""
         )
         raise JoinError(
             f"--step {step}: {sweep}/{folder.name} ends at step {manifest['steps']}{in_log}. Import a longer log first, or "
@@ -105,19 +105,16 @@ def _imported(layout: Layout, sweep: str, run: str) -> RunFolder:
     named = [folder for folder in imported if run in (folder.name, folder.read_manifest()["variant"])]
     if len(named) == 1:
         return named[0]
-    names = ", ".join(f"{sweep}/{folder.name}" for folder in imported)
-    if not run:
-        reason = "name a run, SWEEP/RUN."
-    elif named:
-        reason = f"it has {len(named)} seeds; name a run."
+    names = [folder.name for folder in imported]
+    if not run or named:
+        reason = "name a run, SWEEP/RUN." if not run else f"it has {len(named)} seeds; name a run."
     elif run in (folder.name for folder in runs):
         reason = "this run was trained here; rpg sweep evaluates it."
     else:
-        close = difflib.get_close_matches(run, [folder.name for folder in imported], n=1, cutoff=0.4)
+        close = difflib.get_close_matches(run, names, n=1, cutoff=0.4)
         reason = f"no such imported run{f'; did you mean {close[0]!r}?' if close else '.'}"
-    raise JoinError(
-        f"--join {'/'.join(filter(None, (sweep, run)))}: {reason} Imported: {names or 'none (rpg import)'}"
-    )
+    there = ", ".join(f"{sweep}/{name}" for name in names) or "none (rpg import)"
+    raise JoinError(f"--join {sweep}{f'/{run}' if run else ''}: {reason} Imported: {there}")
 
 
 def _trained_here(layout: Layout, sweep: str) -> RunFolder:

@@ -6,23 +6,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
 from rpg.config.errors import ConfigError
 from rpg.config.task import MathVerifier, Task, Verifier
-from rpg.evaluation.benchmark_summary import summarise
-from rpg.evaluation.standalone import RECORD
+from rpg.evaluation.standalone import RECORD, as_section
 from rpg.rewards import Item, grader_for
 from rpg.rewards.graders import rules_name
-from rpg.store.atomic_files import atomic_write_json, read_json_object
-from rpg.store.locks import in_turn
+from rpg.store.atomic_files import read_json_object
 from rpg.store.run_folder import RunFolder
-from rpg.store.samples import TURNS, graded_by, grades_path, read_grades, read_samples, write_grades
+from rpg.store.samples import TURNS, grades_path, metadata, read_grades, read_samples, write_grades
 from rpg.tasks import verifier_of
 
 
@@ -52,13 +48,6 @@ class Regraded:
     grades: Path
 
 
-@dataclass(frozen=True)
-class _Stored:
-    what: str
-    path: Path
-    verifier: Verifier
-
-
 def regrade(
     folder: Path, rules: str | None = None, workers: int = 1, say: Callable[[str], None] = print
 ) -> list[Regraded]:
@@ -73,48 +62,39 @@ def regrade(
         raise ConfigError(
             f"{folder}: no graded samples; expected the folder of an evaluation, a run or a sweep"
         )
-    return [_regrade_file(samples, rules, workers, say) for samples in stored]
+    return [_regrade_file(*each, rules, workers, say) for each in stored]
 
 
-def _last_turn(row: Mapping[str, Any]) -> str:
-    return str(json.loads(row[TURNS])[-1] if TURNS in row else row["response"])
-
-
-def _regrade_file(stored: _Stored, rules: str | None, workers: int, say: Callable[[str], None]) -> Regraded:
-    if not isinstance(stored.verifier, MathVerifier):
+def _regrade_file(
+    what: str, samples: Path, graded_by: Verifier, rules: str | None, workers: int, say: Callable[[str], None]
+) -> Regraded:
+    if not isinstance(graded_by, MathVerifier):
         raise ConfigError(
-            f"{stored.path}: these answers follow a marker; only answers of type math have two sets of rules"
+            f"{samples}: these answers follow a marker; only answers of type math have two sets of rules"
         )
-    other = "default" if stored.verifier.rules == "recipe" else "recipe"
-    verifier = MathVerifier.model_validate({**stored.verifier.model_dump(), "rules": rules or other})
-    name, path = rules_name(verifier), grades_path(stored.path, rules_name(verifier))
-    rows = read_samples(stored.path).to_pylist()
-    origin = hashlib.sha256(stored.path.read_bytes()).hexdigest()
+    other = "default" if graded_by.rules == "recipe" else "recipe"
+    verifier = MathVerifier.model_validate({**graded_by.model_dump(), "rules": rules or other})
+    name, path = rules_name(verifier), grades_path(samples, rules_name(verifier))
+    rows = read_samples(samples).to_pylist()
+    origin = hashlib.sha256(samples.read_bytes()).hexdigest()
     grades = read_grades(path, origin) if path.exists() else None
     if grades is None:
+        last = [json.loads(row[TURNS])[-1] if TURNS in row else row["response"] for row in rows]
+        items = [Item(turn, row["answer"], row["truncated"]) for turn, row in zip(last, rows, strict=True)]
         with grader_for(verifier, workers) as grader:
-            graded = grader.grade([Item(_last_turn(row), row["answer"], row["truncated"]) for row in rows])
+            graded = grader.grade(items)
         grades = [
             {"problem_id": row["problem_id"], "sample": row["sample"], **asdict(grade)}
             for row, grade in zip(rows, graded, strict=True)
         ]
         write_grades(path, grades, name, origin)
-        say(f"{stored.what}: {len(rows)} samples graded by {name}")
+        say(f"{what}: {len(rows)} samples graded by {name}")
     else:
-        say(f"{stored.what}: already graded by {name}")
+        say(f"{what}: already graded by {name}")
+    before = metadata(samples).get("rules", "rules that were not recorded")
+    right, now_right = (sum(row["correct"] for row in graded) for graded in (rows, grades))
     changes = changed(rows, grades)
-    regraded = Regraded(
-        what=stored.what,
-        before=graded_by(stored.path) or "rules that were not recorded",
-        after=name,
-        samples=len(rows),
-        right_before=sum(row["correct"] for row in rows),
-        right_after=sum(row["correct"] for row in grades),
-        changes=changes,
-        grades=path,
-    )
-    _record(stored, regraded, rows, grades)
-    return regraded
+    return Regraded(what, before, name, len(rows), right, now_right, changes, path)
 
 
 def changed(rows: list[dict[str, Any]], grades: list[dict[str, Any]]) -> list[Change]:
@@ -129,47 +109,20 @@ def changed(rows: list[dict[str, Any]], grades: list[dict[str, Any]]) -> list[Ch
     return [Change(problem, *count[:3]) for problem, count in counts.items() if count[3]]
 
 
-def _record(
-    stored: _Stored, regraded: Regraded, rows: list[dict[str, Any]], grades: list[dict[str, Any]]
-) -> None:
-    """Add the numbers by the new rules to the record of an evaluation outside of a sweep."""
-    folder = stored.path.parent
-    if not (folder / RECORD).is_file():
-        return
-    with in_turn(folder / ".lock"):
-        record = read_json_object(folder / RECORD)
-        entry = record[stored.path.stem]
-        merged = [{**row, **grade} for row, grade in zip(rows, grades, strict=True)]
-        entry.setdefault("regraded", {})[regraded.after] = {
-            "summary": summarise(merged).as_json(),
-            "grades": regraded.grades.name,
-            "changes": [asdict(change) for change in regraded.changes],
-        }
-        atomic_write_json(folder / RECORD, record)
-
-
-def _stored(folder: Path) -> Iterator[_Stored]:
+def _stored(folder: Path) -> Iterator[tuple[str, Path, Verifier]]:
     if (folder / RECORD).is_file():
         for name, entry in read_json_object(folder / RECORD).items():
             if (folder / f"{name}.parquet").is_file():
-                verifier = _valid(Verifier, entry["identity"]["verifier"], folder / RECORD)
-                yield _Stored(name, folder / f"{name}.parquet", verifier)
+                verifier = as_section(Verifier, entry["identity"]["verifier"], str(folder / RECORD))
+                yield name, folder / f"{name}.parquet", verifier
         return
     run = next((path for path in (folder, *folder.parents[:2]) if (path / "manifest.json").is_file()), None)
     runs = [run] if run else sorted(path.parent for path in folder.glob("*/manifest.json"))
     for path in runs:
         run_folder = RunFolder(path)
         manifest = run_folder.read_manifest()
-        verifier = verifier_of(_valid(Task, manifest["spec"]["task"], run_folder.manifest_path))
+        verifier = verifier_of(as_section(Task, manifest["spec"]["task"], str(run_folder.manifest_path)))
         for benchmark in run_folder.benchmarks():
             for step in run_folder.eval_steps(benchmark):
                 what = f"{run_folder.name}, step {step} on {benchmark}"
-                yield _Stored(what, run_folder.eval_path(benchmark, step), verifier)
-
-
-def _valid(kind: Any, value: Any, where: Path) -> Any:
-    try:
-        return TypeAdapter(kind).validate_python(value)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise ConfigError(f"{where}: {first['msg']} (got {first['input']!r})") from None
+                yield what, run_folder.eval_path(benchmark, step), verifier

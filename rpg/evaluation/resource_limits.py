@@ -42,11 +42,8 @@ def confine(place: ThisMachine) -> None:
     torch.set_num_threads(place.threads)
     if place.gpu_memory is not None and torch.cuda.is_available():
         torch.cuda.set_per_process_memory_fraction(place.gpu_memory)
-    if place.memory_gib is not None:
-        _limit_memory(place.memory_gib)
-
-
-def _limit_memory(gib: float) -> None:
+    if (gib := place.memory_gib) is None:
+        return
     taken = _data_bytes()
     if taken and taken > gib * 2**30:
         raise LimitError(

@@ -27,20 +27,12 @@ from rpg.models.truncated_sampling import WHOLE, Restriction
 from rpg.models.warm_start_cache import local_files
 from rpg.rewards.graders import rules_name
 from rpg.rewards.scoring import Scorer
+from rpg.store import samples
 from rpg.store.atomic_files import atomic_write_json, read_json_object
 from rpg.store.checkpoints import model_digest
 from rpg.store.draws import digest
 from rpg.store.layout import Layout
 from rpg.store.locks import in_turn
-from rpg.store.samples import (
-    SECOND,
-    UNREAD_SHARE,
-    graded_by,
-    gradings,
-    read_samples,
-    unread_form,
-    write_samples,
-)
 from rpg.tasks.benchmarks import Benchmark, LoadedBenchmark, benchmark, check, load_benchmark
 from rpg.tasks.checks import Checks
 from rpg.tasks.training_sets import load_training, training_set
@@ -61,6 +53,12 @@ class Result:
     """The rules by which its samples were graded (rpg.rewards.graders); None for samples older than the names of rules."""
     without_leaks: Summary | None
     """The numbers over the problems that are not in the training data; None if none or all of them are."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Its part of evaluation.json."""
+        without = self.without_leaks and self.without_leaks.as_json()
+        shown = {"rules": self.rules, "notes": self.notes, "summary": self.summary.as_json()}
+        return {**shown, "checks": asdict(self.checks), "summary_without_leaks": without}
 
 
 def evaluate(
@@ -113,8 +111,8 @@ def evaluate(
     """
     layout = Layout.at(home)
     checkpoint = pretrained_folder(str(checkpoint), layout.home, say)
-    where = _section(OnRay, {"type": "ray", **place}, "place") if isinstance(place, dict) else place
-    spec, chosen = _section(EngineSpec, engine, "engine"), _distinct(benchmarks)
+    where = as_section(OnRay, {"type": "ray", **place}, "place") if isinstance(place, dict) else place
+    spec, chosen = as_section(EngineSpec, engine, "engine"), _distinct(benchmarks)
     named = [asked for each in chosen for asked in with_prompts(each, prompts)]
     if not Path(checkpoint).expanduser().is_dir():
         revision = hub_commit(str(checkpoint), revision)  # before the benchmarks: it may not be there
@@ -149,7 +147,7 @@ def evaluate(
             entry = _record(folder).get(name, {})
             done = entry.get("identity") == identity and path.exists()
             if done:
-                rows = read_samples(path).to_pylist()
+                rows = samples.read_samples(path).to_pylist()
                 say(f"{name}: already done")
             else:
                 with Scorer(verifier, workers=grading_workers) as scorer:
@@ -168,11 +166,10 @@ def evaluate(
                 record = _record(folder)
                 if not done:
                     _set_aside(folder, record, name, identity, draws.key)
-                    write_samples(path, rows, rules_name(verifier), draws.about)
+                    samples.write_samples(path, rows, rules_name(verifier), draws.about)
                 result = _result(loaded, rows, path, checks)
-                regraded = {"regraded": entry["regraded"]} if done and "regraded" in entry else {}
                 origin = {"identity": identity, "draws": draws.key, "source": loaded.source}
-                record[name] = {**origin, **_as_json(result), **regraded}
+                record[name] = {**origin, **result.as_json()}
                 atomic_write_json(folder / RECORD, record)
             results.append(result)
     if prompts > 1:
@@ -184,7 +181,7 @@ def evaluate(
 
 def _note_prompts(folder: Path, asked: Sequence[Result]) -> None:
     """Say how far the accuracy moves between prompts, and record it with the first."""
-    moved = spread_over_prompts([read_samples(result.samples).to_pylist() for result in asked])
+    moved = spread_over_prompts([samples.read_samples(result.samples).to_pylist() for result in asked])
     asked[0].notes.append(
         f"{asked[0].benchmark}: standard deviation of the accuracy {moved['prompt']:.3f} with another prompt, "
         f"{moved['problem']:.3f} with other problems, {moved['sampling']:.3f} with other samples ({len(asked)} prompts)"
@@ -205,7 +202,7 @@ def _older(folder: Path, name: str, identity: Mapping[str, Any], draws: str) -> 
     for record in (folder / RECORD, *folder.glob(f"*/{RECORD}")):
         entry, path = _record(record.parent).get(name, {}), record.with_name(f"{name}.parquet")
         if path.exists() and _alike(entry, identity, draws, "prompt", "problems"):
-            rows += read_samples(path).to_pylist()
+            rows += samples.read_samples(path).to_pylist()
     return rows
 
 
@@ -231,7 +228,7 @@ def _set_aside(
     if not more or not _alike(before, identity, draws, "prompt", "problems", "verifier"):
         aside = folder / digest(old)[:8]
         atomic_write_json(aside / RECORD, {**_record(aside), name: before})
-        for file in (*gradings(path).values(), path):
+        for file in (*samples.gradings(path).values(), path):
             file.rename(aside / file.name)
 
 
@@ -260,10 +257,10 @@ def _said(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     without = sum(row["extracted"] is None for row in rows)
     if without:
         notes.append(f"{without / len(rows):.1%} of the responses have no answer line (docs/grading.md)")
-    unread = Counter(form for row in rows if (form := unread_form(row["correct"], row["reason"])))
-    if unread.total() > UNREAD_SHARE * len(rows):
+    unread = Counter(form for row in rows if (form := samples.unread_form(row["correct"], row["reason"])))
+    if unread.total() > samples.UNREAD_SHARE * len(rows):
         forms = "; ".join(f"{form} ({count})" for form, count in unread.most_common(10))
-        seconds, count = Counter(row.get(SECOND) for row in rows), unread.total()
+        seconds, count = Counter(row.get(samples.SECOND) for row in rows), unread.total()
         second = f"a second reader found {seconds[True]} right and {seconds[False]} wrong of {count}"
         share = f"{count / len(rows):.1%} of the answers could not be read and count as wrong"
         notes.append(f"{share}; {second}: {forms}")
@@ -279,7 +276,7 @@ def _distinct(names: Sequence[str | Path]) -> list[Benchmark]:
     return chosen
 
 
-def _section(kind: Any, value: Any, field: str) -> Any:
+def as_section(kind: Any, value: Any, field: str) -> Any:
     """A section of a configuration from a mapping, or from its `type`."""
     value = {"type": value} if isinstance(value, str) else value
     try:
@@ -297,19 +294,8 @@ def _result(loaded: LoadedBenchmark, rows: list[dict[str, Any]], path: Path, che
     leaked = {leak.problem for leak in checks.leaks if leak.tier != "renamed"}  # these are only listed
     clean = [row for row in rows if row["problem_id"] not in leaked]
     without = summarise(clean) if leaked and clean else None
-    notes = [*loaded.notes, *_said(rows)]
-    return Result(loaded.benchmark.name, summarise(rows), path, notes, checks, graded_by(path), without)
-
-
-def _as_json(result: Result) -> dict[str, Any]:
-    without = result.without_leaks
-    return {
-        "rules": result.rules,
-        "notes": result.notes,
-        "summary": result.summary.as_json(),
-        "checks": asdict(result.checks),
-        "summary_without_leaks": None if without is None else without.as_json(),
-    }
+    notes, rules = [*loaded.notes, *_said(rows)], samples.metadata(path).get("rules")
+    return Result(loaded.benchmark.name, summarise(rows), path, notes, checks, rules, without)
 
 
 def _benchmark_identity(loaded: LoadedBenchmark) -> dict[str, Any]:

@@ -161,8 +161,8 @@ def _cispo(x: TokenInputs, clip: Clip | None) -> TokenLoss:
     w = bounded_exp(x.log_w)
     weight, ratio = w, Ratio(w)
     if clip is not None:
-        low, high = 1 - clip.low, 1 + clip.high
-        weight, ratio = w.clamp(low, high), Ratio(w, w > high, w < low)
+        low, high = clip.low, clip.high
+        weight, ratio = w.clamp(1 - low, 1 + high), Ratio(w, w > 1 + high, w < 1 - low)
     slope = -weight * x.advantages
     return slope * x.log_prob, slope, ratio
 
@@ -200,26 +200,21 @@ class _Level:
 
 def _level(algo: Algorithm, x: TokenInputs) -> _Level:
     """Ratios and KL term where a sample is a token given its prefix (token) or a whole response (prefix, sequence)."""
-    kl = algo.kl if algo.beta and isinstance(algo.kl, ObjectiveKL) else None
-    log_v = torch.zeros_like(x.log_w) if x.log_v is None else x.log_v
-    if algo.ratio == "token":
-        w, v = bounded_exp(x.log_w), bounded_exp(log_v)
-        if kl is None:
-            return _Level(w, v, x.d, 0.0, 0.0, 1.0)
-        value, slope = mathematics(kl.divergence).term(x.log_prob, w, v, x.d)
-        return _Level(w, v, x.d, value, slope, 1.0)
-    w, v = (bounded_exp(log.sum(-1, keepdim=True)) for log in (x.log_w, log_v))
-    spread = 1 / x.mask.sum(-1, keepdim=True).clamp(min=1).to(w.dtype)
-    log_prob, d = x.log_prob.sum(-1, keepdim=True), x.d.sum(-1, keepdim=True)
-    if kl is None:
+    whole, log_v = algo.ratio != "token", torch.zeros_like(x.log_w) if x.log_v is None else x.log_v
+    log_w, log_v_sample, log_prob, d = (
+        log.sum(-1, keepdim=True) if whole else log for log in (x.log_w, log_v, x.log_prob, x.d)
+    )
+    w, v = bounded_exp(log_w), bounded_exp(log_v_sample)
+    spread = 1 / x.mask.sum(-1, keepdim=True).clamp(min=1).to(w.dtype) if whole else 1.0
+    if not algo.beta or not isinstance(algo.kl, ObjectiveKL):
         return _Level(w, v, d, 0.0, 0.0, spread)
+    formulas = mathematics(algo.kl.divergence)
     if algo.ratio == "prefix":
+        assert formulas.prefix is not None
         w_prefix, v_prefix = (bounded_exp(log.cumsum(-1)) for log in (x.log_w, log_v))
-        term = mathematics(kl.divergence).prefix
-        assert term is not None
-        value, slope = term(x.log_prob, w_prefix, v_prefix, x.d)
+        value, slope = formulas.prefix(x.log_prob, w_prefix, v_prefix, x.d)
         return _Level(w, v, d, value, slope, spread)
-    value, slope = mathematics(kl.divergence).term(log_prob, w, v, d)
+    value, slope = formulas.term(log_prob, w, v, d)
     return _Level(w, v, d, value * spread, slope, spread)
 
 

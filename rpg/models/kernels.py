@@ -40,27 +40,6 @@ class RMSNorm(torch.autograd.Function):
         return x_grad, weight_grad, None
 
 
-class SwiGLU(torch.autograd.Function):
-    """silu(gate) * up of (M, 2 * width)."""
-
-    @staticmethod
-    def forward(ctx: Any, gate_up: Tensor) -> Tensor:
-        gate, up = gate_up.chunk(2, -1)
-        activated = F.silu(gate)
-        ctx.save_for_backward(gate_up, activated)
-        return activated * up
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        gate_up, activated = ctx.saved_tensors
-        gate, up = gate_up.chunk(2, -1)
-        result = torch.empty_like(gate_up)
-        gate_grad, up_grad = result.chunk(2, -1)
-        torch.mul(grad, activated, out=up_grad)
-        torch.ops.aten.silu_backward.grad_input(grad * up, gate, grad_input=gate_grad)
-        return result
-
-
 class GatedProduct(torch.autograd.Function):
     """silu(gate) * up of two tensors (M, width); saves nothing but its inputs."""
 

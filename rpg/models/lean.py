@@ -29,7 +29,7 @@ from transformers import (
 
 from rpg.models.chunked_log_prob import Closed, chosen_and_entropy, chosen_log_prob
 from rpg.models.decoding import Batch, Scored
-from rpg.models.kernels import GatedProduct, RMSNorm, Rotate, SwiGLU, Taken
+from rpg.models.kernels import GatedProduct, RMSNorm, Rotate, Taken
 from rpg.models.lora import weight_and_bias
 from rpg.models.packing import Packing
 from rpg.models.truncated_sampling import among
@@ -152,10 +152,7 @@ def _layer(layer: Any, sizes: Sizes, pack: Packing, cos: Tensor, sin: Tensor, x:
     q, k, v = Rotate.apply(q, cos, sin), Rotate.apply(k, cos, sin), v.reshape(-1, kv_heads, size)
     x = _added(x, _attend(q, k, v.to(k.dtype), pack), attention.o_proj)
     h = RMSNorm.apply(x, layer.post_attention_layernorm.weight, eps)
-    if sizes.small:
-        h = SwiGLU.apply(F.linear(h, *concatenated((mlp.gate_proj, mlp.up_proj))))
-    else:
-        h = GatedProduct.apply(mlp.gate_proj(h), mlp.up_proj(h))
+    h = GatedProduct.apply(*_projected(h, (mlp.gate_proj, mlp.up_proj), sizes.small))
     return _added(x, h, mlp.down_proj)
 
 

@@ -69,7 +69,7 @@ class Pool:
                 return worker
             worker.end()
         for _ in range(_STARTS):
-            # The hash seed: some data sets of Reasoning Gym depend on it (rpg.tasks.gym_generator).
+            # The hash seed: some data sets of Reasoning Gym depend on it (rpg.tasks.gym_problems).
             environment = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
             worker = JsonProcess(self.module, environment, subprocess.DEVNULL)
             try:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import math
 import os
 import shutil
@@ -74,7 +75,10 @@ class CheckpointFolder:
     def superfluous(self, newest: int = 1) -> tuple[list[int], list[int]]:
         """(steps whose checkpoint is no longer needed, steps whose training state is no longer needed)."""
         steps = self.folder.checkpoint_steps()
-        pending = self._pending()
+        try:
+            pending = {step for _, step in pending_evaluations(self.folder)}
+        except StoreError:  # without a manifest it is unknown what has been evaluated
+            pending = self.eval_steps
         stay = self.eval_steps & (pending | self._kept([step for step in steps if step not in pending]))
         old = steps[:-newest]
         idle = [s for s in old if s in stay and (self.folder.checkpoint(s) / "training").exists()]
@@ -90,15 +94,7 @@ class CheckpointFolder:
         for step in gone:
             discard(self.folder.checkpoint(step))
         for step in idle:
-            training = self.folder.checkpoint(step) / "training"
-            (training / "state.json").unlink(missing_ok=True)
-            shutil.rmtree(training, ignore_errors=True)
-
-    def _pending(self) -> set[int]:
-        try:
-            return {step for _, step in pending_evaluations(self.folder)}
-        except StoreError:  # without a manifest it is unknown what has been evaluated
-            return self.eval_steps
+            discard_training(self.folder.checkpoint(step) / "training")
 
     def _kept(self, evaluated: list[int]) -> set[int]:
         """The evaluated steps to keep, besides the last, which is always kept."""
@@ -134,7 +130,8 @@ class CheckpointFolder:
         for step in self.folder.checkpoint_steps():
             path = self.folder.checkpoint(step)
             begun = (path / "training" / "state.json").exists()
-            damage = damaged(path) or (damaged_training(path) if begun else None)
+            state = path / "training"
+            damage = damaged(path) or (damaged(state, "state.json") if begun else None)
             if damage:
                 aside = _set_aside(path)
                 warn(f"warning: {path}: {damage}; set aside as {aside.name}, continuing without it")
@@ -165,16 +162,6 @@ def _accuracy(folder: RunFolder, benchmark: str, step: int) -> float:
     return float(sum(shares) / max(1, len(shares)))
 
 
-def damaged(checkpoint: Path) -> str | None:
-    """What is wrong with a checkpoint's model files, in a few words; None if they are complete."""
-    return _damage(checkpoint, checkpoint / "checkpoint.json")
-
-
-def damaged_training(checkpoint: Path) -> str | None:
-    """The same for its training state."""
-    return _damage(checkpoint / "training", checkpoint / "training" / "state.json")
-
-
 def model_digest(checkpoint: Path) -> str:
     """Digest of a checkpoint's weights, as recorded."""
     files = read_json_object(checkpoint / "checkpoint.json")["files"]
@@ -197,9 +184,12 @@ def model_files_digest(folder: Path, home: Path) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
-def _damage(folder: Path, record: Path) -> str | None:
+def damaged(folder: Path, record: str = "checkpoint.json") -> str | None:
+    """What is wrong with the files of a checkpoint, or of its training state, whose `record` lists them, in a few words;
+    None if they are complete.
+    """
     try:
-        files = read_json_object(record)["files"]
+        files = read_json_object(folder / record)["files"]
         for name, expected in files.items():
             path = folder / name
             if not path.is_file():
@@ -209,7 +199,7 @@ def _damage(folder: Path, record: Path) -> str | None:
             if "sha256" in expected and digest(path) != expected:
                 return f"{name} is corrupt (its digest differs)"
     except (StoreError, OSError, KeyError, TypeError, AttributeError) as error:
-        return f"{record.name} is unreadable ({error})"
+        return f"{record} is unreadable ({error})"
     return None
 
 
@@ -240,10 +230,12 @@ def discard(path: Path) -> None:
     shutil.rmtree(trash, ignore_errors=True)
 
 
+def discard_training(state: Path) -> None:
+    """Remove a training state so that no reader takes what is left of it for a whole one."""
+    (state / "state.json").unlink(missing_ok=True)
+    shutil.rmtree(state, ignore_errors=True)
+
+
 def _set_aside(path: Path) -> Path:
-    for number in range(1, 1000):
-        aside = path.with_name(f"{path.name}.corrupt" if number == 1 else f"{path.name}.corrupt-{number}")
-        if not aside.exists():
-            path.replace(aside)
-            return aside
-    raise StoreError(f"cannot set {path} aside: 999 damaged copies of it exist already")
+    names = (f"{path.name}.corrupt{f'-{number}' if number > 1 else ''}" for number in itertools.count(1))
+    return path.replace(next(aside for aside in map(path.with_name, names) if not aside.exists()))

@@ -65,9 +65,12 @@ class Draws:
         sampled from, which is no part of the key."""
         self.key = digest(settings)
         self.folder = home / "samples" / self.key
-        self._settings = {**settings, "of": _relative(model, home)}
+        path = Path(model).expanduser().absolute()
+        inside = path.is_dir() and path.is_relative_to(home)
+        of = str(path.relative_to(home) if inside else path if path.is_dir() else model)
+        self._settings = {**settings, "of": of}
         engine = settings.get("engine", {}).get("type", "")
-        self.about = {"model": self._settings["of"], "engine": engine, "draws": self.key}
+        self.about = {"model": of, "engine": engine, "draws": self.key}
         """For the metadata of files that are made from these samples."""
         self._own = self.folder / f"{time.time_ns()}-{os.getpid()}.jsonl.gz"
         self._rows: dict[Key, Draw] = {}
@@ -122,13 +125,6 @@ class Draws:
     def _begin(self) -> None:
         if not (self.folder / SETTINGS).exists():
             atomic_write_json(self.folder / SETTINGS, self._settings)
-
-
-def _relative(model: str | Path, home: Path) -> str:
-    path = Path(model).expanduser().absolute()
-    if not path.is_dir():
-        return str(model)
-    return str(path.relative_to(home) if path.is_relative_to(home) else path)
 
 
 def _unpacked(data: bytes) -> tuple[bytes, bytes] | None:

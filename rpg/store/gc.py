@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import time
@@ -15,9 +16,10 @@ from pathlib import Path
 
 from rpg.store import locks
 from rpg.store.atomic_files import StoreError, read_json_object, readable
-from rpg.store.checkpoints import checkpoints_of, discard, model_files_digest
+from rpg.store.checkpoints import checkpoints_of, discard, discard_training, model_files_digest
 from rpg.store.draws import SETTINGS
 from rpg.store.layout import Layout
+from rpg.store.notes import place
 from rpg.store.run_folder import RunFolder, folders
 from rpg.store.run_writer import note_removed
 
@@ -75,8 +77,7 @@ def collect(items: list[Item]) -> None:
                 if item.path.exists():
                     discard(item.path)
             elif item.path.name == "training":
-                (item.path / "state.json").unlink(missing_ok=True)
-                shutil.rmtree(item.path, ignore_errors=True)
+                discard_training(item.path)
             elif item.path.is_dir():
                 shutil.rmtree(item.path, ignore_errors=True)
             else:
@@ -92,9 +93,8 @@ def _of_run(folder: RunFolder) -> Iterator[Item]:
     try:
         if folder.state() == "done":
             gone, idle = checkpoints_of(folder).superfluous()
-            for step in gone:
-                unkept = "evaluated checkpoint that keep_checkpoints does not keep"
-                yield _item(folder.checkpoint(step), unkept)
+            unkept = "evaluated checkpoint that keep_checkpoints does not keep"
+            yield from (_item(folder.checkpoint(step), unkept) for step in gone)
             for step in idle:
                 yield _item(folder.checkpoint(step) / "training", "training state of an older checkpoint")
     except (StoreError, KeyError):
@@ -104,13 +104,9 @@ def _of_run(folder: RunFolder) -> Iterator[Item]:
 def remove(layout: Layout, name: str) -> Path:
     """Move a sweep (`quickstart`) or a run (`quickstart/grpo-s0-12345678`) to the trash; returns its new path. Raises
     StoreError: it does not exist, or is running."""
-    sweep, _, run = name.strip("/").partition("/")
-    path = layout.run(sweep, run).path if run else layout.sweep_folder(sweep)
-    if not path.is_dir():
-        runs = [f"{sweep}/{each}" for each in folders(layout.sweep_folder(sweep))]
-        there = runs if run else layout.sweeps()
-        kind = "run" if run else "sweep"
-        raise StoreError(f"no {kind} {name!r} in {layout.home}. There are: {', '.join(there)}")
+    name = name.strip("/")
+    sweep, _, run = name.partition("/")
+    path = place(layout, name)
     conductor = layout.sweep_folder(sweep) / ".conductor"
     members = [layout.run(sweep, run)] if run else [layout.run(sweep, member) for member in folders(path)]
     busy = [member.name for member in members if member.state() == "running"]
@@ -147,5 +143,5 @@ def _entries(path: Path) -> list[Path]:
 
 
 def _free(path: Path) -> Path:
-    tries = (path if number == 0 else path.with_name(f"{path.name}-{number}") for number in range(10_000))
-    return next(candidate for candidate in tries if not candidate.exists())
+    tries = (path.with_name(f"{path.name}-{number}") for number in itertools.count(1))
+    return next(candidate for candidate in itertools.chain([path], tries) if not candidate.exists())

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rpg.store.atomic_files import StoreError, atomic_write_json, read_json_object
-from rpg.store.run_folder import FORMAT, RunFolder, folder_name, folders, read_checked
+from rpg.store.run_folder import FORMAT, Inside, RunFolder, folder_name, folders, read_checked
 
 
 def home(path: str | os.PathLike[str] | None = None) -> Path:
@@ -49,33 +49,16 @@ class Layout:
 
     home: Path
 
+    runs, samples, evaluations = (
+        Inside("runs", "home"),
+        Inside("samples", "home"),
+        Inside("evaluations", "home"),
+    )
+    analytics, audits, cache = Inside("analytics", "home"), Inside("audits", "home"), Inside("cache", "home")
+
     @classmethod
     def at(cls, path: str | os.PathLike[str] | None = None) -> "Layout":
         return cls(home(path))
-
-    @property
-    def runs(self) -> Path:
-        return self.home / "runs"
-
-    @property
-    def analytics(self) -> Path:
-        return self.home / "analytics"
-
-    @property
-    def audits(self) -> Path:
-        return self.home / "audits"
-
-    @property
-    def cache(self) -> Path:
-        return self.home / "cache"
-
-    @property
-    def samples(self) -> Path:
-        return self.home / "samples"
-
-    @property
-    def evaluations(self) -> Path:
-        return self.home / "evaluations"
 
     def study_folder(self, study: str) -> Path:
         return self.home / "studies" / folder_name(study, "study")
@@ -112,11 +95,10 @@ class Layout:
 
     def flow_run_url(self, sweep: str) -> str | None:
         """The URL of the last flow run that worked on a sweep, if there is one."""
-        try:
+        with contextlib.suppress(StoreError):
             url = read_json_object(self.sweep_folder(sweep) / "flow-run.json").get("url")
-        except StoreError:
-            return None
-        return url if isinstance(url, str) and url.startswith(("http://", "https://")) else None
+            return url if isinstance(url, str) and url.startswith(("http://", "https://")) else None
+        return None
 
     def read_sweep(self, sweep: str) -> dict[str, Any]:
         path = self.sweep_folder(sweep) / "sweep.json"

@@ -36,11 +36,11 @@ def write_progress(path: Path, record: dict[str, Any]) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def read_progress(path: Path, now: float | None = None, any_age: bool = False) -> dict[str, Any] | None:
+def read_progress(path: Path, any_age: bool = False) -> dict[str, Any] | None:
     """The record in the file; None if there is none, it is old (unless `any_age`), or it is not a progress record."""
     try:
         record = json.loads(path.read_bytes())
-        old = not any_age and (time.time() if now is None else now) - float(record["time"]) > PROGRESS_SECONDS
+        old = time.time() - float(record["time"]) > PROGRESS_SECONDS and not any_age
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return None if old or not isinstance(record.get("phase"), str) else record
@@ -85,22 +85,19 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
+HEALTH = "serve/health.json"
 HEALTH_SECONDS = 300.0
 """An older file is ignored: a server that has not renewed it has ended or hangs."""
 
 
-def path_of(home: Path) -> Path:
-    return home / "serve" / "health.json"
-
-
 def write_problems(home: Path, problems: Sequence[str]) -> None:
-    atomic_write_json(path_of(home), {"time": time.time(), "problems": list(problems)})
+    atomic_write_json(home / HEALTH, {"time": time.time(), "problems": list(problems)})
 
 
 def read_problems(home: Path) -> list[str]:
     """The problems, a line each; [] if there are none or no server uses this data folder."""
     try:
-        note = read_json_object(path_of(home))
+        note = read_json_object(home / HEALTH)
         fresh = abs(time.time() - float(note["time"])) < HEALTH_SECONDS
         return [str(line) for line in note["problems"]] if fresh else []
     except (StoreError, KeyError, TypeError, ValueError):

@@ -264,13 +264,12 @@ def scores(db: Database, sweep: str, superseded: bool = False) -> pandas.DataFra
 
 def rules(db: Database, sweep: str) -> list[str]:
     """Names of the rules by which answers of the sweep's current runs were graded, as far as the files record them."""
-    found = frame(
-        db,
+    rows = db.execute(
         """SELECT DISTINCT e.rules FROM evals e JOIN runs r USING (sweep, run)
            WHERE e.sweep = ? AND e.rules IS NOT NULL AND r.superseded IS NULL ORDER BY 1""",
         [sweep],
     )
-    return [str(name) for name in found["rules"]]
+    return [name for (name,) in rows.fetchall()]
 
 
 def problem_scores(db: Database, sweep: str, checkpoints: Sequence[tuple[str, int]]) -> pandas.DataFrame:

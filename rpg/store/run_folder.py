@@ -44,6 +44,16 @@ def step_name(step: int) -> str:
     return f"step-{step:06d}"
 
 
+class Inside:
+    """An attribute: the file or folder of this name in the folder that another attribute (`of`) names."""
+
+    def __init__(self, name: str, of: str = "path"):
+        self.name, self.of = name, of
+
+    def __get__(self, owner: object, _kind: type) -> Path:
+        return Path(getattr(owner, self.of), self.name)
+
+
 class Metrics(NamedTuple):
     """`rows`: one dict per step, of the highest attempt, ascending; `warnings`: a line per corrupt file."""
 
@@ -57,6 +67,10 @@ class RunFolder:
 
     path: Path
 
+    manifest_path, lease_path = Inside("manifest.json"), Inside("lease.json")
+    done_path, failed_path = Inside("DONE.json"), Inside("FAILED.json")
+    log_path, checkpoints = Inside("log.txt"), Inside("checkpoints")
+
     @property
     def name(self) -> str:
         return self.path.name
@@ -64,30 +78,6 @@ class RunFolder:
     @property
     def sweep(self) -> str:
         return self.path.parent.name
-
-    @property
-    def manifest_path(self) -> Path:
-        return self.path / "manifest.json"
-
-    @property
-    def lease_path(self) -> Path:
-        return self.path / "lease.json"
-
-    @property
-    def done_path(self) -> Path:
-        return self.path / "DONE.json"
-
-    @property
-    def failed_path(self) -> Path:
-        return self.path / "FAILED.json"
-
-    @property
-    def log_path(self) -> Path:
-        return self.path / "log.txt"
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.path / "checkpoints"
 
     def metrics_path(self, attempt: int) -> Path:
         return self.path / f"metrics-{attempt}.jsonl"
@@ -145,8 +135,9 @@ class RunFolder:
                 warnings.append(f"{self.sweep}/{self.name}/{path.name}: {lines_out} left out")
         return Metrics([steps[step] for step in sorted(steps)], warnings)
 
-    def last_metrics(self, most: int = 16_384) -> list[dict[str, Any]]:
-        """The last readable steps of the newest attempt that has any, from the last `most` bytes, oldest first."""
+    def last_metrics(self) -> list[dict[str, Any]]:
+        """The last readable steps of the newest attempt that has any, from its last bytes, oldest first."""
+        most = 16_384
         for attempt in reversed(self.attempts()):
             path = self.metrics_path(attempt)
             with readable("read", path), open(path, "rb") as handle:
@@ -198,10 +189,10 @@ class RunFolder:
         return "; ".join(progress_line(record) for record in records if record) or None
 
     def read_done(self) -> dict[str, Any] | None:
-        return _optional(self.done_path)
+        return read_json_object(self.done_path) if self.done_path.exists() else None
 
     def read_failed(self) -> dict[str, Any] | None:
-        return _optional(self.failed_path)
+        return read_json_object(self.failed_path) if self.failed_path.exists() else None
 
     def state(self) -> State:
         """The state by the files: DONE, else a live lease, else FAILED, else whether anything was begun."""
@@ -237,10 +228,6 @@ def read_checked(path: Path, fields: Iterable[str]) -> dict[str, Any]:
     if missing:
         raise StoreError(f"cannot read {path}: missing {', '.join(missing)}")
     return value
-
-
-def _optional(path: Path) -> dict[str, Any] | None:
-    return read_json_object(path) if path.exists() else None
 
 
 def folders(path: Path) -> list[str]:

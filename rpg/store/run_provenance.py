@@ -6,7 +6,8 @@ resumed after an upgrade has two of these files.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from rpg import provenance
@@ -117,15 +118,16 @@ def differences(runs: Mapping[str, Sequence[Record]]) -> list[str]:
     if not recorded:
         return []
     lines = []
-    unrecorded = [run for run in runs if runs[run] and not all(runs[run])]
-    if unrecorded:
+    if unrecorded := [run for run in runs if runs[run] and not all(runs[run])]:
         lines.append(
             f"no record of the code that trained {_some(unrecorded, 'runs')} (by an earlier version)"
         )
     files = _differing([record["sources"] for attempts in recorded.values() for record in attempts])
     if files:
         groups = _groups(
-            recorded, lambda record: tuple(record["sources"].get(name) for name in files), _version
+            recorded,
+            lambda record: tuple(record["sources"].get(name) for name in files),
+            lambda record: f"{record['code']} ({_revision(record)})",
         )
         lines.append(
             f"trained by different code: {_listed(groups)}; {_some(files)} "
@@ -137,16 +139,12 @@ def differences(runs: Mapping[str, Sequence[Record]]) -> list[str]:
             lines.append(
                 f"trained at different git revisions: {_listed(groups)}; the code that training imports is the same"
             )
-    for name in provenance.PINS:
-        groups = _versions(recorded, name)
-        if len(groups) > 1:
-            lines.append(f"trained with different versions of {name}: {_listed(groups)}")
-    groups = _groups(recorded, _processor, _processor)
-    if len(groups) > 1:
-        lines.append(
-            f"trained on different machines, whose numbers may differ in the last digits: {_listed(groups)}"
-        )
-    return lines
+    labels: dict[str, Callable[[Record], str | None]] = {
+        f"with different versions of {name}": partial(_version, name) for name in provenance.PINS
+    }
+    labels["on different machines, whose numbers may differ in the last digits"] = _processor
+    alike = {how: _groups(recorded, label, label) for how, label in labels.items()}
+    return lines + [f"trained {how}: {_listed(groups)}" for how, groups in alike.items() if len(groups) > 1]
 
 
 def _differing(attempts: Iterable[Mapping[str, str]]) -> list[str]:
@@ -170,16 +168,9 @@ def _groups(runs: Mapping[str, Sequence[Record]], key: Any, label: Any) -> dict[
     return groups
 
 
-def _versions(runs: Mapping[str, Sequence[Record]], package: str) -> dict[str, list[str]]:
-    def label(record: Record) -> str | None:
-        version = record.get("versions", {}).get(package)
-        return version and f"{package} {version}"
-
-    return _groups(runs, label, label)
-
-
-def _version(record: Record) -> str:
-    return f"{record['code']} ({_revision(record)})"
+def _version(package: str, record: Record) -> str | None:
+    version = record.get("versions", {}).get(package)
+    return version and f"{package} {version}"
 
 
 def _revision(record: Record) -> str:

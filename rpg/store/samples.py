@@ -69,16 +69,20 @@ def write_samples(
             raise StoreError(
                 f"cannot write {path}: row {index} lacks {sorted(missing)}, has unknown {sorted(extra)}"
             )
+    _write(path, rows, columns, {**about, **({} if rules is None else {"rules": rules})})
+
+
+def _write(
+    path: Path, rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str], about: Mapping[str, str]
+) -> None:
     schema = pyarrow.schema([(name, pyarrow.type_for_alias(kind)) for name, kind in columns.items()])
     try:
-        table = pyarrow.Table.from_pylist([dict(row) for row in rows], schema)
+        table = pyarrow.Table.from_pylist([{name: row[name] for name in columns} for row in rows], schema)
     except (pyarrow.ArrowException, UnicodeError) as error:
         raise StoreError(f"cannot write {path}: {error}") from error
-    known = {**about, **({} if rules is None else {"rules": rules})}
-    if known:
-        table = table.replace_schema_metadata(known)
     with atomic_path(path) as temporary:
-        pyarrow.parquet.write_table(table, temporary, compression="zstd")
+        marked = table.replace_schema_metadata(about) if about else table
+        pyarrow.parquet.write_table(marked, temporary, compression="zstd")
 
 
 def read_samples(path: Path) -> pyarrow.Table:
@@ -123,18 +127,9 @@ def gradings(samples: Path) -> dict[str, Path]:
     return {path.name.removeprefix(samples.stem + MARK).removesuffix(".parquet"): path for path in paths}
 
 
-def graded_by(path: Path) -> str | None:
-    """The rules that a file of samples or grades names; None in old files, which name none."""
-    return metadata(path).get("rules")
-
-
 def write_grades(path: Path, rows: Iterable[Mapping[str, Any]], rules: str, samples: str) -> None:
     """Write grades, atomically; `samples` is the digest of the file of samples to which they belong."""
-    schema = pyarrow.schema([(name, pyarrow.type_for_alias(kind)) for name, kind in GRADE_COLUMNS.items()])
-    table = pyarrow.Table.from_pylist([{name: row[name] for name in GRADE_COLUMNS} for row in rows], schema)
-    with atomic_path(path) as temporary:
-        marked = table.replace_schema_metadata({"rules": rules, "samples": samples})
-        pyarrow.parquet.write_table(marked, temporary, compression="zstd")
+    _write(path, rows, GRADE_COLUMNS, {"rules": rules, "samples": samples})
 
 
 def read_grades(path: Path, samples: str | None = None) -> list[dict[str, Any]] | None:
@@ -147,7 +142,8 @@ def read_grades(path: Path, samples: str | None = None) -> list[dict[str, Any]] 
 
 
 def metadata(path: Path) -> dict[str, str]:
-    """What a file of samples or grades says about all of them: `rules`, `model`, `engine`, `draws`, as far as it does."""
+    """What a file of samples or grades says about all of them: `rules`, `model`, `engine`, `draws`, as far as it does (old
+    files name no rules)."""
     with _reading(path) as file:
         return {key.decode(): value.decode() for key, value in (file.schema_arrow.metadata or {}).items()}
 

@@ -48,10 +48,6 @@ def create_views(measurements: bool) -> str:
     return "".join(views.values())
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
-
-
 def documentation() -> str:
     """The tables and views as Markdown, as docs/database.md holds them."""
     lines = []
@@ -59,7 +55,8 @@ def documentation() -> str:
         lines += [f"### `{table}`", "", "| column | type | meaning |", "|---|---|---|"]
         lines += [f"| `{name}` | {kind} | {meaning} |" for name, (kind, meaning) in columns.items()]
         if table == "metrics":
-            lines += [f"| `{name}` | DOUBLE | {_cell(m.meaning)} |" for name, m in METRICS.items()]
+            meanings = {name: metric.meaning.replace("|", "\\|") for name, metric in METRICS.items()}
+            lines += [f"| `{name}` | DOUBLE | {meaning} |" for name, meaning in meanings.items()]
         lines.append("")
     lines += ["### Views", "", "| view | rows |", "|---|---|"]
     lines += [f"| `{name}` | {meaning} |" for name, (meaning, _) in VIEWS.items()]

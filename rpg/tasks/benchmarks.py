@@ -89,7 +89,8 @@ class ProblemSet(Section):
     source: Source
     columns: Columns = Columns()
     problems: Positive | tuple[Positive, ...] | None = None
-    """How many distinct problems there must be (several numbers where copies differ); any other number is an error."""
+    """How many distinct problems there must be; any other number is an error. Several where copies differ: what is loaded
+    from a copy with another number than the first is a benchmark of its own name (olympiadbench-675)."""
     digest: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")] | None = None
     """Digest of the problems and answers that were checked; a different one is reported, not refused."""
     corrections: dict[str, str] = Field(default_factory=dict)
@@ -98,12 +99,15 @@ class ProblemSet(Section):
 
     def digest_notes(self, source: str, digest: str) -> list[str]:
         """A note where the problems read from `source` are not those that were checked."""
-        if self.digest in (None, digest):
-            return []
-        return [
-            f"{self.name}: the problems in {source} have digest {digest}, not {self.digest} as the copy that was checked: "
-            "wording or answers differ somewhere"
-        ]
+        note = f"{self.name}: the problems in {source} have digest {digest}, not {self.digest} as the copy that was checked"
+        return [] if self.digest in (None, digest) else [f"{note}: wording or answers differ somewhere"]
+
+    def problem(self, text: str, answer: str) -> Problem:
+        """A problem with the set's prompt around it."""
+        # The name comes from the text, so it is the same in every copy and order of a data set.
+        name = hashlib.sha256(" ".join(text.split()).encode("utf-8", "surrogatepass")).hexdigest()[:10]
+        prompt = self.prompt.template.replace("{prompt}", text)
+        return Problem(f"{self.name}-{name}", text, prompt, answer, self.name)
 
 
 class Benchmark(ProblemSet):
@@ -183,17 +187,14 @@ class LoadedBenchmark:
         return notes
 
 
-def load_benchmark(
-    benchmark: Benchmark, path: str | Path | None = None, folder: str | Path | None = None
-) -> LoadedBenchmark:
-    """Problems of a benchmark from `path`, else its own file, else a local copy in `folder` (default: the folder
-    that the environment variable RPG_DATA names), else the Hugging Face hub.
+def load_benchmark(benchmark: Benchmark, folder: str | Path | None = None) -> LoadedBenchmark:
+    """Problems of a benchmark from its own file, else a local copy in `folder` (default: the folder that the environment
+    variable RPG_DATA names), else the Hugging Face hub.
 
     Rows that repeat a problem with the same answer are collapsed (the recipe's files hold each problem 32 times).
 
-    Raises:
-        DataError: no source is there, a row cannot be used, a problem has two different answers, or the number of
-            distinct problems is not the one expected. The message names file, row and field.
+    Raises DataError: no source is there, a row cannot be used, a problem has two different answers, or the number of
+    distinct problems is not the one expected. The message names file, row and field.
     """
     if benchmark.source.chain is not None:
         # The same problems, under the same names, as a run of the chain task is evaluated on.
@@ -203,14 +204,14 @@ def load_benchmark(
                 f"{benchmark.name}: source.chain makes {', '.join(held_out)}; one of these has to be its name"
             )
         return LoadedBenchmark(benchmark, made, digest(made), "made by code", len(made))
-    source, rows = read_pairs(benchmark, path, folder)
+    source, rows = read_pairs(benchmark, folder)
     problems: dict[str, Problem] = {}
     count = 0
     for where, text, answer in rows:
         count += 1
         key = " ".join(text.split())
         if key not in problems:
-            problems[key] = as_problem(benchmark, text, answer)
+            problems[key] = benchmark.problem(text, answer)
         elif problems[key].answer != answer:
             raise DataError(
                 f"{where}: answer {answer!r}, but the same problem has the answer {problems[key].answer!r} in an "
@@ -224,6 +225,10 @@ def load_benchmark(
             f"{source}: {len(problems)} distinct problems in {count} rows; {benchmark.name} has "
             f"{' or '.join(map(str, expected))}"
         )
+    if (
+        isinstance(benchmark.problems, tuple) and len(problems) != expected[0]
+    ):  # another copy is another benchmark
+        benchmark = benchmark.model_copy(update={"name": f"{benchmark.name}-{len(problems)}"})
     return LoadedBenchmark(benchmark, list(problems.values()), digest(problems.values()), source, count)
 
 
@@ -239,22 +244,13 @@ def digest(problems: Any) -> str:
     return hashlib.sha256(json.dumps(pairs, ensure_ascii=True).encode()).hexdigest()[:16]
 
 
-def as_problem(benchmark: ProblemSet, text: str, answer: str) -> Problem:
-    """A problem with the set's prompt around it."""
-    # The name comes from the text, so it is the same in every copy and order of a data set.
-    name = hashlib.sha256(" ".join(text.split()).encode("utf-8", "surrogatepass")).hexdigest()[:10]
-    prompt = benchmark.prompt.template.replace("{prompt}", text)
-    return Problem(f"{benchmark.name}-{name}", text, prompt, answer, benchmark.name)
-
-
 def read_pairs(
-    benchmark: ProblemSet, path: str | Path | None = None, folder: str | Path | None = None
+    benchmark: ProblemSet, folder: str | Path | None = None
 ) -> tuple[str, Iterator[tuple[str, str, str]]]:
     """Where a set's problems are read from, and (place for messages, problem, answer) for every row there. Raises
     DataError: no source is there, or (while iterating) a row cannot be used.
     """
-
-    source, rows = _rows(benchmark, path, folder)
+    source, rows = _rows(benchmark, folder)
     columns, meant = benchmark.columns, benchmark.corrections
     texts = (
         (where, _text(row, columns.problem, "problem", where), _text(row, columns.answer, "answer", where))
@@ -264,23 +260,21 @@ def read_pairs(
 
 
 def _rows(
-    benchmark: ProblemSet, path: str | Path | None, folder: str | Path | None
+    benchmark: ProblemSet, folder: str | Path | None
 ) -> tuple[str, Iterator[tuple[str, dict[str, Any]]]]:
     source = benchmark.source
-    path = source.path if path is None else path
-    if path is not None:
-        return str(path), read_rows(Path(path))
+    if source.path is not None:
+        return str(source.path), read_rows(source.path)
     local = os.environ.get(LOCAL_DATA) if folder is None else folder
     for copy in [Path(local) / name for name in source.files] if local else ():
         if copy.is_file():
             return str(copy), read_rows(copy)
     if source.hub is None:
-        raise DataError(
-            f"{benchmark.name}: none of {', '.join(source.files)} in {local or f'a folder (${LOCAL_DATA} is not set)'}"
-        )
+        place = local or f"a folder (${LOCAL_DATA} is not set)"
+        raise DataError(f"{benchmark.name}: none of {', '.join(source.files)} in {place}")
     searched = f" (not in {local} either)" if local else ""
-    advice = f", or put one of {', '.join(source.files)} into a folder and name it in ${LOCAL_DATA}"
-    advice = advice if source.files else ""
+    files = ", ".join(source.files)
+    advice = f", or put one of {files} into a folder and name it in ${LOCAL_DATA}" if files else ""
     subsets = source.subset if isinstance(source.subset, tuple) else (source.subset,)
     rows = hub_rows(benchmark.name, source.hub, subsets, source.split, source.revision, searched, advice)
     return f"{source.hub}@{source.revision or 'newest'}", rows

@@ -10,6 +10,7 @@ seeds. Problems of n operations are numbered 0 .. 10 * 27**n - 1, so distinct on
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import dataclass
 
 from rpg.config.model import SupervisedStart, WarmStart
@@ -88,7 +89,12 @@ def make(task: ChainTask) -> Splits:
     """
     base, extra = divmod(task.train_problems, len(task.tiers))
     shares = {tier: base + (i < extra) for i, tier in enumerate(task.tiers)}
-    hands = {length: _shuffled(task, length, sum(shares.values())) for length in set(task.tiers.values())}
+    hands = {}  # enough distinct problem numbers for all tiers of a length, in random order
+    for length, tiers in Counter(task.tiers.values()).items():
+        needed = min(tiers * task.benchmark_problems + task.train_problems, distinct(length))
+        hands[length] = random.Random(f"chain {task.data_seed} {length}").sample(
+            range(distinct(length)), needed
+        )
 
     def deal(tier: str, count: int, kind: str) -> list[Problem]:
         length = task.tiers[tier]
@@ -108,14 +114,6 @@ def make(task: ChainTask) -> Splits:
             )
         train += problems
     return Splits(train, benchmarks)
-
-
-def _shuffled(task: ChainTask, length: int, train_problems: int) -> list[int]:
-    """Enough distinct problem numbers for all tiers of a length, in random order."""
-    tiers = sum(n == length for n in task.tiers.values())
-    needed = tiers * task.benchmark_problems + train_problems
-    rng = random.Random(f"chain {task.data_seed} {length}")
-    return rng.sample(range(distinct(length)), min(needed, distinct(length)))
 
 
 def _problem(chain: Chain, tier: str, name: str) -> Problem:

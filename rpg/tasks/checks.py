@@ -159,11 +159,9 @@ def leaks(
     )
 
 
-def near_duplicates(
-    problems: Sequence[Problem], threshold: float = THRESHOLD
-) -> list[tuple[str, str, float]]:
+def near_duplicates(problems: Sequence[Problem]) -> list[tuple[str, str, float]]:
     """Pairs of problems that are nearly the same, each once, the most alike first."""
-    pairs = leaks(problems, {"": problems}, threshold, ("similar",))
+    pairs = leaks(problems, {"": problems}, THRESHOLD, ("similar",))
     return [(leak.problem, leak.training, leak.similarity) for leak in pairs if leak.problem < leak.training]
 
 
@@ -179,30 +177,25 @@ def check_gold(problems: Sequence[Problem], verifier: Verifier, where: str) -> l
     whole solution, or something that this verifier can find in no response.
     """
     for problem in problems:
-        why = unanswerable(problem.answer, verifier)
-        if why:
+        if why := _unanswerable(problem.answer, verifier):
             raise DataError(f"{where}: {problem.id}: field answer: {shortened(problem.answer)} {why}")
-    return _sentences(problems, where)
+    long = [problem for problem in problems if len(_ENGLISH.findall(problem.answer)) > MOST_WORDS]
+    return [
+        f"{where}: {len(long)} gold answers are whole sentences, which hardly any response will match, e.g. "
+        f"{first.id}: {shortened(first.answer)}"
+        for first in long[:1]
+    ]
 
 
-def unanswerable(answer: str, verifier: Verifier) -> str | None:
+def _unanswerable(answer: str, verifier: Verifier) -> str | None:
     """Why no response can be right by this gold answer; None if one can."""
     if WORKED in answer:
         last = answer.rpartition(WORKED)[2].strip()
         return f"contains a whole solution: only what follows {WORKED} is the answer; write {last!r}"
-    if isinstance(verifier, MarkerVerifier):
-        if "\n" in answer.strip():
-            return "has several lines, and an answer ends with its line; write the answer alone"
-        if verifier.marker in answer:
-            return f"contains the verifier's own marker {verifier.marker!r}; write what follows it"
+    if not isinstance(verifier, MarkerVerifier):
+        return None
+    if "\n" in answer.strip():
+        return "has several lines, and an answer ends with its line; write the answer alone"
+    if verifier.marker in answer:
+        return f"contains the verifier's own marker {verifier.marker!r}; write what follows it"
     return None
-
-
-def _sentences(problems: Iterable[Problem], where: str) -> list[str]:
-    long = [problem for problem in problems if len(_ENGLISH.findall(problem.answer)) > MOST_WORDS]
-    if not long:
-        return []
-    return [
-        f"{where}: {len(long)} gold answers are whole sentences, which hardly any response will match, e.g. "
-        f"{long[0].id}: {shortened(long[0].answer)}"
-    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -11,15 +12,7 @@ from rpg.config.errors import ConfigError
 from rpg.config.task import MathTask
 from rpg.tasks.benchmarks import LOCAL_DATA, LoadedBenchmark, Prompt, benchmark, digest, load_benchmark
 from rpg.tasks.checks import Leak, check_gold, leaks, near_duplicates
-from rpg.tasks.problems import (
-    DataError,
-    DatasetSummary,
-    Dropped,
-    ProblemDemonstrations,
-    Splits,
-    TaskKind,
-    with_chat,
-)
+from rpg.tasks.problems import DataError, DatasetSummary, Dropped, ProblemDemonstrations, Splits, TaskKind
 from rpg.tasks.training_sets import LoadedTraining, load_training, training_set
 
 Stamps = tuple[tuple[str, int, int], ...]
@@ -46,8 +39,8 @@ def read(task: MathTask) -> Splits:
         Dropped(name, "leaked", f"{leak.similarity:.0%} {_AS[leak.tier]} {leak.problem}", texts[name])
         for name, leak in leaked.items()
     ]
-    kept = [with_chat(problem, task.chat) for problem in train.problems if problem.id not in leaked]
-    held_out = {name: [with_chat(p, task.chat) for p in problems] for name, problems in held_out.items()}
+    kept = [problem.with_chat(task.chat) for problem in train.problems if problem.id not in leaked]
+    held_out = {name: [p.with_chat(task.chat) for p in problems] for name, problems in held_out.items()}
     if not kept:
         near = Counter(leak.benchmark for leak in leaked.values())
         raise DataError(
@@ -57,9 +50,9 @@ def read(task: MathTask) -> Splits:
     reasons = dict(Counter(reason for _, reason in dict.fromkeys((d.problem, d.reason) for d in dropped)))
     counts = train.rows, train.distinct, reasons, len(kept)
     summaries = [DatasetSummary("train", train.source, *counts, digest(kept))]
-    for loaded in benchmarks:
-        counts = loaded.rows, len(loaded.problems), {}, len(loaded.problems)
-        summaries.append(DatasetSummary(loaded.benchmark.name, loaded.source, *counts, loaded.digest))
+    for b in benchmarks:
+        size = len(b.problems)
+        summaries.append(DatasetSummary(b.benchmark.name, b.source, b.rows, size, {}, size, b.digest))
     gold = check_gold(kept, task.verifier, train.source)
     notes = (*train.notes, *gold, *(note for loaded in benchmarks for note in loaded.notes), *_listed(listed))
     pairs = tuple((name, *pair) for name, problems in held_out.items() for pair in near_duplicates(problems))
@@ -102,7 +95,9 @@ def _load(text: str, _stamps: Stamps) -> tuple[LoadedTraining, list[LoadedBenchm
         tests = [benchmark(name).model_copy(update={"prompt": prompt}) for name in task.benchmarks]
     except ConfigError as error:
         raise DataError(str(error)) from error
-    return load_training(train, task.data), [load_benchmark(b, folder=task.data) for b in tests]
+    # Which copy it is, the digest of a run's data says: within a sweep, benchmarks have the names that its file gives them.
+    loaded = [replace(load_benchmark(each, task.data), benchmark=each) for each in tests]
+    return load_training(train, task.data), loaded
 
 
 KIND = TaskKind(

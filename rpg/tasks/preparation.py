@@ -21,16 +21,7 @@ from typing import Any
 from rpg.config.identity import frozen_dump
 from rpg.config.reward import PythonReward
 from rpg.config.run_spec import RunSpec
-from rpg.store import locks
-from rpg.store.atomic_files import (
-    atomic_write_json,
-    atomic_write_text,
-    folder_aside,
-    fsync_folder,
-    fsync_tree,
-    read_json_object,
-    readable,
-)
+from rpg.store import atomic_files, locks
 from rpg.tasks import DataError, Problem, Splits, kind_of, load_problems
 
 SCHEMA_VERSION = 1
@@ -86,13 +77,13 @@ def data_files(spec: RunSpec, home: Path, digest: str | None = None) -> Prepared
 
 def data_notes(prepared: PreparedData) -> list[str]:
     """Notes on these problems for whoever reads results; data.json has the details."""
-    record = read_json_object(prepared.train.parent / "data.json")
+    record = atomic_files.read_json_object(prepared.train.parent / "data.json")
     notes = [str(note) for note in record.get("notes", [])]
-    for part in record.get("sources", []):
-        if leaked := part["dropped"].get("leaked"):
-            notes.append(
-                f"{leaked:,} training problems are also in a benchmark and were left out of training"
-            )
+    notes += [
+        f"{leaked:,} training problems are also in a benchmark and were left out of training"
+        for part in record.get("sources", [])
+        if (leaked := part["dropped"].get("leaked"))
+    ]
     pairs = Counter(pair["benchmark"] for pair in record.get("near_duplicates", []))
     return notes + [f"{name}: {count} pairs of problems are nearly the same" for name, count in pairs.items()]
 
@@ -104,42 +95,41 @@ def once(folder: Path) -> Iterator[Path | None]:
     What was built is flushed and renamed into place; an exception or a kill leaves nothing behind that counts. Other
     processes that want the same folder wait for the one that builds it.
     """
-    if folder.is_dir():
-        yield None
-        return
-    with locks.in_turn(folder.parent / f".{folder.name}.lock"):
+    waits = (
+        contextlib.nullcontext() if folder.is_dir() else locks.in_turn(folder.parent / f".{folder.name}.lock")
+    )
+    with waits:
         if folder.is_dir():
             yield None
             return
         # Of a process that was killed: we hold the lock.
         for stale in folder.parent.glob(f".{folder.name}.*.tmp"):
             shutil.rmtree(stale, ignore_errors=True)
-        with readable("write", folder):
-            build = folder_aside(folder)
+        with atomic_files.readable("write", folder):
+            build = atomic_files.folder_aside(folder)
             try:
                 yield build
-                fsync_tree(build)
+                atomic_files.fsync_tree(build)
                 build.replace(folder)
             finally:
                 shutil.rmtree(build, ignore_errors=True)
-        fsync_folder(folder.parent)
+        atomic_files.fsync_folder(folder.parent)
 
 
 def _write_report(folder: Path, spec: RunSpec, splits: Splits, counts: dict[str, int]) -> None:
     """What the files hold (data.json), and every training problem that was left out with its reason (dropped.jsonl)."""
     keys = ("benchmark", "problem", "other", "similarity")
-    pairs = [dict(zip(keys, pair, strict=True)) for pair in splits.near_duplicates]
     report = {
         "files": spec.task.files(),
         "problems": counts,
         "sources": [asdict(summary) for summary in splits.summaries],
-        "near_duplicates": pairs,
+        "near_duplicates": [dict(zip(keys, pair, strict=True)) for pair in splits.near_duplicates],
         "notes": splits.notes,
     }
-    atomic_write_json(folder / "data.json", report)
+    atomic_files.atomic_write_json(folder / "data.json", report)
     if splits.summaries:
         lines = "".join(json.dumps(asdict(problem), ensure_ascii=False) + "\n" for problem in splits.dropped)
-        atomic_write_text(folder / "dropped.jsonl", lines)
+        atomic_files.atomic_write_text(folder / "dropped.jsonl", lines)
 
 
 def _write(path: Path, name: str, problems: list[Problem], split: str) -> None:
@@ -188,9 +178,8 @@ def read_problems(path: Path) -> list[Problem]:
             rows = file.read().to_pylist()
         return [problem_of(row) for row in rows]
     except (OSError, pyarrow.ArrowException, KeyError, TypeError, IndexError) as error:
-        raise DataError(
-            f"{path}: not a data file of this project ({error}); delete its folder to rebuild it"
-        ) from error
+        advice = "delete its folder to rebuild it"
+        raise DataError(f"{path}: not a data file of this project ({error}); {advice}") from error
 
 
 def problem_of(row: Mapping[str, Any]) -> Problem:

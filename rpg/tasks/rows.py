@@ -34,30 +34,31 @@ _parsed = lru_cache(maxsize=256)(parsed_column)
 _BEFORE, _AFTER = RECIPE_TEMPLATE.split("{prompt}")
 
 
-def read_rows(
-    path: Path, columns: dict[str, bool] | None = None, bad: list[DataError] | None = None
-) -> Iterator[tuple[str, dict[str, Any]]]:
+def read_rows(path: Path, bad: list[DataError] | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
     """(where, row) for each row of a JSON-lines, Parquet or CSV file (by its ending); `where` is `file: line 3` for people.
 
-    Of a Parquet file only `columns` (name -> whether it must be there) are read; all where it is None. With a list
-    `bad`, a line that is no row is added to it instead of ending the reading.
-
-    Raises:
-        DataError: the file cannot be read or parsed.
+    With a list `bad`, a line that is no row is added to it instead of ending the reading. Raises DataError: the file cannot
+    be read or parsed.
     """
     try:
         with open(path, "rb") as handle:
             magic = handle.read(4)
         if magic == b"PAR1":
-            yield from _parquet_rows(path, columns)
-        else:
-            read = _csv_rows if path.suffix.lower() in (".csv", ".tsv") else _json_rows
-            yield from read(path, bad)
+            yield from _parquet_rows(path)
+            return
+        read = _csv_rows if path.suffix.lower() in (".csv", ".tsv") else _json_rows
+        for where, row in read(path):
+            if isinstance(row, dict):
+                yield where, row
+            elif bad is None:
+                raise row
+            else:
+                bad.append(row)
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-def _json_rows(path: Path, bad: list[DataError] | None) -> Iterator[tuple[str, dict[str, Any]]]:
+def _json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any] | DataError]]:
     with open(path, "rb") as handle:
         read = iter(lambda: handle.readline(MAX_LINE_MIB * 2**20 + 1), b"")
         # A carriage return ends a line, too: within a text, JSON escapes it.
@@ -66,46 +67,34 @@ def _json_rows(path: Path, bad: list[DataError] | None) -> Iterator[tuple[str, d
             where = f"{path}: line {number}"
             if len(raw) > MAX_LINE_MIB * 2**20:
                 raise DataError(f"{where}: longer than {MAX_LINE_MIB} MiB; expected one JSON object per line")
-            if not raw.strip():
-                continue
-            try:
+            if raw.strip():
                 yield where, _json_row(raw, where, "utf-8-sig" if number == 1 else "utf-8")
-            except DataError as error:
-                if bad is None:
-                    raise
-                bad.append(error)
 
 
-def _json_row(raw: bytes, where: str, encoding: str) -> dict[str, Any]:
+def _json_row(raw: bytes, where: str, encoding: str) -> dict[str, Any] | DataError:
     try:
         row = json.loads(raw.decode(encoding))
     except UnicodeDecodeError as error:
-        raise DataError(f"{where}: not UTF-8 text ({error.reason} at byte {error.start})") from error
+        return DataError(f"{where}: not UTF-8 text ({error.reason} at byte {error.start})")
     except (ValueError, RecursionError) as error:
-        raise DataError(
+        return DataError(
             f'{where}: not JSON ({error}); expected one object per line, e.g. {{"prompt": "1+1", "answer": "2"}}'
-        ) from error
-    if not isinstance(row, dict):
-        raise DataError(f"{where}: expected a JSON object, found a {type(row).__name__}")
-    return row
+        )
+    found = type(row).__name__
+    return row if isinstance(row, dict) else DataError(f"{where}: expected a JSON object, found a {found}")
 
 
-def _csv_rows(path: Path, bad: list[DataError] | None) -> Iterator[tuple[str, dict[str, Any]]]:
+def _csv_rows(path: Path) -> Iterator[tuple[str, dict[str, Any] | DataError]]:
     """All values are text; the first line names the columns."""
     try:
         with open(path, encoding="utf-8-sig", newline="") as handle:
             separator = "\t" if path.suffix.lower() == ".tsv" else ","
             reader = csv.DictReader(handle, delimiter=separator, strict=True)
             for row in reader:
-                where = f"{path}: line {reader.line_num}"
-                if None not in row and None not in row.values():
-                    yield where, row
-                    continue
-                count = len(reader.fieldnames or ())
-                error = DataError(f"{where}: {count} columns are named, but the row has a different number")
-                if bad is None:
-                    raise error
-                bad.append(error)
+                where, count = f"{path}: line {reader.line_num}", len(reader.fieldnames or ())
+                torn = None in row or None in row.values()
+                why = f"{where}: {count} columns are named, but the row has a different number"
+                yield where, DataError(why) if torn else row
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from error
     except csv.Error as error:
@@ -157,12 +146,10 @@ def hub_rows(
     searched: str = "",
     otherwise: str = "",
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(where, row) of a data set on the Hugging Face hub, its `configs` one after another.
+    """(where, row) of a data set on the Hugging Face hub, its `configs` one after another. A message begins with `name`;
+    `searched` and `otherwise` say where else was searched and what else could be done.
 
-    `name` is what a message begins with, `searched` and `otherwise` say where else was searched and what else could be done.
-
-    Raises:
-        DataError: the package is missing, or the data set cannot be had.
+    Raises DataError: the package is missing, or the data set cannot be had.
     """
     try:
         import datasets
@@ -175,36 +162,25 @@ def hub_rows(
             parts = [datasets.load_dataset(hub, config, split=split, revision=revision) for config in configs]
     # The library raises a dozen kinds: no network, no such data set, no such split.
     except Exception as error:
-        if not answers:
-            raise DataError(
-                f"{name}: the hub cannot be reached{searched}, and {hub} is not in its cache here. "
-                f"Check the network{otherwise}"
-            ) from None
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise DataError(
-            f"{name}: cannot read {hub}{searched}: {first}. Check the network{otherwise}"
-        ) from error
+        why = f"the hub cannot be reached{searched}, and {hub} is not in its cache here"
+        if answers:
+            why = (
+                f"cannot read {hub}{searched}: {(str(error).strip() or type(error).__name__).splitlines()[0]}"
+            )
+        raise DataError(f"{name}: {why}. Check the network{otherwise}") from error
     # As Arrow, because row by row the library is several times slower.
     batches = (batch for part in parts for batch in part.with_format("arrow").iter(10_000))
     for number, row in enumerate(itertools.chain.from_iterable(b.to_pylist() for b in batches), 1):
         yield f"{hub}: row {number}", row
 
 
-def _parquet_rows(path: Path, chosen: dict[str, bool] | None) -> Iterator[tuple[str, dict[str, Any]]]:
+def _parquet_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     import pyarrow.parquet  # noqa: PLC0415 - a fifth of a second, which planning a run does not need
 
     try:
-        file = pyarrow.parquet.ParquetFile(path)
-        present = file.schema_arrow.names
-        for name, required in (chosen or {}).items():
-            if required and name not in present:
-                raise DataError(f"{path}: {missing(name, present)}")
-        columns = None if chosen is None else [name for name in chosen if name in present]
-        number = 0
-        for batch in file.iter_batches(columns=columns):
-            for row in batch.to_pylist():
-                number += 1
-                yield f"{path}: row {number}", row
+        batches = (batch.to_pylist() for batch in pyarrow.parquet.ParquetFile(path).iter_batches())
+        for number, row in enumerate(itertools.chain.from_iterable(batches), 1):
+            yield f"{path}: row {number}", row
     except pyarrow.ArrowException as error:
         raise DataError(f"{path}: not a readable Parquet file ({str(error).splitlines()[0]})") from error
 
@@ -219,9 +195,8 @@ def missing(field: str, present: Iterable[object]) -> str:
         how = " (the columns of a CSV file are separated by commas)"
     elif names and field in ("prompt", "answer"):
         how = f"; say which column it is, e.g. task.columns: {{{field}: {names[0]}}}"
-    return (
-        f"field {field} is missing{nearest(field, names) or '.'} Found: {', '.join(names) or 'nothing'}{how}"
-    )
+    there = ", ".join(names) or "nothing"
+    return f"field {field} is missing{nearest(field, names) or '.'} Found: {there}{how}"
 
 
 def value_at(row: Any, path: str) -> Any:
@@ -240,13 +215,10 @@ def text_of(row: Mapping[str, Any], column: str, where: str) -> str | None:
     form that is asked for. The message names row and column.
     """
     form, argument, name = _parsed(column)
-    value = value_at(row, name)
-    if value is None:
+    if (value := value_at(row, name)) is None:
         return None
-    if form == "asked":
-        value = asked(value, f"{where}: column {name}")
-    text = plain(value, column, where)
     at = f"{where}: column {name}"
+    text = plain(asked(value, at) if form == "asked" else value, column, where)
     if form == "boxed":
         if (boxed := last_box(text)) is None:
             raise DataError(f"{at}: contains no \\boxed{{...}} answer")
@@ -292,10 +264,9 @@ def asked(conversation: Any, where: str) -> str:
             f"{where}: expected a conversation, e.g. [{{'role': 'user', 'content': 'problem'}}], got "
             f"{reprlib.repr(conversation)}"
         )
-    text = asked_for[-1].strip()
-    if text.startswith(_BEFORE) and text.endswith(_AFTER.rstrip()):
-        text = text[len(_BEFORE) : -len(_AFTER.rstrip())]
-    return text
+    text, after = asked_for[-1].strip(), _AFTER.rstrip()
+    whole = text.startswith(_BEFORE) and text.endswith(after)
+    return text[len(_BEFORE) : -len(after)] if whole else text
 
 
 def conversation(value: Any, column: str, where: str) -> list[dict[str, str]]:

@@ -14,16 +14,7 @@ from typing import Literal
 
 from rpg.answers.extraction import normalise, squeeze
 from rpg.config.task import is_name
-from rpg.tasks.benchmarks import (
-    Columns,
-    ProblemSet,
-    Source,
-    as_problem,
-    digest,
-    read_pairs,
-    read_set,
-    shipped,
-)
+from rpg.tasks.benchmarks import Columns, ProblemSet, Source, digest, read_pairs, read_set, shipped
 from rpg.tasks.checks import words
 from rpg.tasks.problems import DataError, Dropped, Problem
 
@@ -79,7 +70,7 @@ def load_training(chosen: TrainingSet, folder: str | Path | None = None) -> Load
     Raises:
         DataError: no source is there, a row lacks a text or an answer, or nothing is left. It names file, row, field.
     """
-    source, rows = read_pairs(chosen, folder=folder)
+    source, rows = read_pairs(chosen, folder)
     texts: dict[tuple[str, str], None] = {}
     count = 0
     for _, text, answer in rows:
@@ -89,14 +80,14 @@ def load_training(chosen: TrainingSet, folder: str | Path | None = None) -> Load
     dropped: list[Dropped] = []
     torn: dict[str, Problem] = {}
     for text, answer in texts:
-        problem = as_problem(chosen, text, answer)
+        problem = chosen.problem(text, answer)
         key = " ".join(words(text)) or text
         if chosen.language == "english" and (share := foreign(text)) > FOREIGN:
             detail = f"{share:.0%} of its letters are of other scripts"
             dropped.append(Dropped(problem.id, "language", detail, text))
         elif key not in kept:
             kept[key] = problem
-        elif _plain(kept[key].answer) != _plain(answer):
+        elif squeeze(normalise(kept[key].answer)) != squeeze(normalise(answer)):
             torn.setdefault(key, kept[key])
             detail = f"answer {answer!r}, but {kept[key].answer!r} in an earlier row"
             dropped.append(Dropped(problem.id, "two answers", detail, text))
@@ -113,10 +104,6 @@ def load_training(chosen: TrainingSet, folder: str | Path | None = None) -> Load
     distinct = len({problem.id for problem in problems} | {drop.problem for drop in dropped})
     notes = tuple(chosen.digest_notes(source, problems_digest))
     return LoadedTraining(problems, problems_digest, source, count, distinct, dropped, notes)
-
-
-def _plain(answer: str) -> str:
-    return squeeze(normalise(answer))
 
 
 def foreign(text: str) -> float:

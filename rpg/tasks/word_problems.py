@@ -14,6 +14,7 @@ the others too, in other words.
 
 from __future__ import annotations
 
+import operator
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ _VERIFIER = MarkerVerifier(marker="Answer:", match="number")
 _SMALLEST, _FACTOR, _LARGEST_RESULT = 2, 9, 4
 """Smallest number; largest factor; largest result as a multiple of the largest number."""
 _TRIES = 100
+_OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 
 
 @dataclass(frozen=True)
@@ -89,27 +91,23 @@ def _tell(story: Story, largest: int, rng: random.Random) -> tuple[str, str, str
         numbers = {letter: rng.randint(_SMALLEST, largest) for letter in "abc"}
         if steps[0][0] == "-":
             numbers[first] = rng.randint(_SMALLEST, 2 * largest)
-        for (before, _), (operator, letter) in zip([("", first), *steps], steps, strict=False):
-            if operator == "*":
+        for (before, _), (sign, letter) in zip([("", first), *steps], steps, strict=False):
+            if sign == "*":
                 numbers[letter] = rng.randint(_SMALLEST, _FACTOR)
                 if before == "":  # groups of equal size: both are factors
                     numbers[first] = rng.randint(_SMALLEST, _FACTOR)
         results = [numbers[first]]
-        for operator, letter in steps:
-            results.append(_apply(results[-1], operator, numbers[letter]))
+        for sign, letter in steps:
+            results.append(_OPERATIONS[sign](results[-1], numbers[letter]))
         if all(0 < value <= _LARGEST_RESULT * largest for value in results):
             break
     lines = [
-        f"{before}{operator}{numbers[letter]}={result}"
-        for (operator, letter), before, result in zip(steps, results, results[1:], strict=False)
+        f"{before}{sign}{numbers[letter]}={result}"
+        for (sign, letter), before, result in zip(steps, results, results[1:], strict=False)
     ]
     name, friend = rng.sample(NAMES, 2)
     words = {"n": name, "m": friend, "t": rng.choice(THINGS), **numbers}
     return story.text.format(**words), str(results[-1]), "\n".join(lines)
-
-
-def _apply(value: int, operator: str, number: int) -> int:
-    return value + number if operator == "+" else value - number if operator == "-" else value * number
 
 
 KIND = TaskKind(

@@ -1,4 +1,3 @@
-import io
 import subprocess
 import sys
 
@@ -110,16 +109,10 @@ def test_released_presets_say_what_the_released_scripts_run():
     assert rpg.algorithm("gspo", "released") == rpg.algorithm("gspo")
 
 
-def test_tables():
-    from rich.console import Console
-
-    from rpg.catalogue.listing import algorithm_table, catalogue_table
-
-    console = Console(width=140, record=True, file=io.StringIO())
-    console.print(catalogue_table())
-    console.print(algorithm_table("rpg-ufkl"))
-    text = console.export_text()
+def test_tables(command_line):
+    _, text, _ = command_line("list")
     assert all(name in text for name in NAMES) and "arXiv 2503.14476" in text
+    _, text, _ = command_line("list", "rpg-ufkl")
     assert "Table 8: RPG-UFKL" in text and "low 0.2, high 0.28, c 10.0" in text
-    with pytest.raises(AlgorithmError):
-        algorithm_table("rpg-ukl")
+    code, _, errors = command_line("list", "rpg-ukl")
+    assert code == 2 and "did you mean 'rpg-" in errors

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from safetensors.torch import load_file, save_file
 
 from rpg.config.evaluation import EngineSpec
-from rpg.evaluation.engines.factory import start_engine
+from rpg.evaluation.drawing import Drawing
 from rpg.evaluation.engines.protocol import EngineError, Sampling
 from rpg.models.model_loading import ModelError
 from rpg.models.truncated_sampling import WHOLE, Restriction
@@ -21,7 +21,7 @@ from tests.evaluation.small_model import VLLM, WITHOUT_VLLM, requests_for
 
 def start(kind, temperature, restriction=WHOLE, **settings):
     spec = TypeAdapter(EngineSpec).validate_python({"type": kind, **settings})
-    return start_engine(spec, Sampling(temperature, 64, 32, restriction))
+    return Drawing(spec, None, Sampling(temperature, 64, 32, restriction), 0, "cpu", False).start()
 
 
 def complete(engine, requests):
@@ -30,7 +30,7 @@ def complete(engine, requests):
     return [found[i] for i in range(len(requests))]
 
 
-@pytest.mark.parametrize("kind", ["huggingface", VLLM])
+@pytest.mark.parametrize("kind", [VLLM])
 def test_greedy_tokens_are_the_same_for_every_checkpoint_in_one_engine(kind, checkpoints, problems):
     """The second checkpoint goes into the engine that is running (vLLM: its weights are put into it)."""
     local, other = start("local", 0.0), start(kind, 0.0)
@@ -49,7 +49,7 @@ def test_greedy_tokens_are_the_same_for_every_checkpoint_in_one_engine(kind, che
     "restriction",
     [Restriction(top_k=3, top_p=0.9, min_tokens=4), Restriction(min_p=0.2, stop=("3", "#"), min_tokens=2)],
 )
-@pytest.mark.parametrize("kind", ["huggingface", VLLM])
+@pytest.mark.parametrize("kind", [VLLM])
 def test_what_can_be_drawn_and_what_ends_a_response_is_the_same(kind, restriction, checkpoints, problems):
     temperature = 0.0 if kind == "vllm" else 1.0  # it draws from random numbers of its own
     local, other = (start(k, temperature, restriction) for k in ("local", kind))
@@ -64,11 +64,8 @@ def test_what_can_be_drawn_and_what_ends_a_response_is_the_same(kind, restrictio
     other.close()
 
 
-@pytest.mark.parametrize("kind", ["local", "huggingface"])
-def test_the_next_checkpoints_weights_go_into_the_model_that_is_there(
-    kind, checkpoints, problems, monkeypatch
-):
-    engine, fresh = start(kind, 0.0), start(kind, 0.0)
+def test_the_next_checkpoints_weights_go_into_the_model_that_is_there(checkpoints, problems, monkeypatch):
+    engine, fresh = start("local", 0.0), start("local", 0.0)
     module = sys.modules[type(engine).__module__]
     loads, real = [], module.load_pretrained
     monkeypatch.setattr(module, "load_pretrained", lambda *a: loads.append(a) or real(*a))
@@ -79,9 +76,8 @@ def test_the_next_checkpoints_weights_go_into_the_model_that_is_there(
     assert complete(engine, requests_for(problems, 1)) == complete(fresh, requests_for(problems, 1))
 
 
-@pytest.mark.parametrize("kind", ["local", "huggingface"])
 @pytest.mark.parametrize("damage", ["cut", "names", "shape"])
-def test_weights_that_do_not_fit_are_loaded_anew_or_refused(kind, damage, checkpoints, problems, tmp_path):
+def test_weights_that_do_not_fit_are_loaded_anew_or_refused(damage, checkpoints, problems, tmp_path):
     """Half of them never get into the model that is there."""
     copy = tmp_path / "model"
     shutil.copytree(checkpoints[1], copy)
@@ -96,7 +92,7 @@ def test_weights_that_do_not_fit_are_loaded_anew_or_refused(kind, damage, checkp
     save_file(weights, file, {"format": "pt"})
     if damage == "cut":
         file.write_bytes(file.read_bytes()[:-100])
-    engine, fresh = start(kind, 0.0), start(kind, 0.0)
+    engine, fresh = start("local", 0.0), start("local", 0.0)
     engine.load(checkpoints[0])
     expected = complete(engine, requests_for(problems, 1))
     error = ""
@@ -113,7 +109,7 @@ def test_weights_that_do_not_fit_are_loaded_anew_or_refused(kind, damage, checkp
     assert complete(engine, requests_for(problems, 1)) == complete(fresh, requests_for(problems, 1))
 
 
-@pytest.mark.parametrize("kind", ["local", "huggingface", VLLM])
+@pytest.mark.parametrize("kind", ["local", VLLM])
 def test_an_evaluation_that_was_left_leaves_nothing_behind(kind, checkpoints, problems):
     engine = start(kind, 1.0)
     engine.load(checkpoints[0])
@@ -126,7 +122,7 @@ def test_an_evaluation_that_was_left_leaves_nothing_behind(kind, checkpoints, pr
     engine.close()
 
 
-@pytest.mark.parametrize("kind", ["local", "huggingface", VLLM])
+@pytest.mark.parametrize("kind", ["local", VLLM])
 def test_a_rerun_gives_the_same_samples_whatever_is_beside_them(kind, checkpoints, problems):
     engine = start(kind, 1.0)
     engine.load(checkpoints[0])
@@ -136,15 +132,6 @@ def test_a_rerun_gives_the_same_samples_whatever_is_beside_them(kind, checkpoint
     assert complete(engine, [requests[i] for i in some]) == [first[i] for i in some]
     assert len({c.ids for c in first[:4]}) > 1 or len({c.ids for c in first}) > len(problems)
     engine.close()
-
-
-def test_hugging_face_and_the_local_decoder_draw_the_same_samples(checkpoints, problems):
-    texts = []
-    for kind, rows in (("local", 512), ("huggingface", 7)):
-        engine = start(kind, 0.8, rows=rows)
-        engine.load(checkpoints[0])
-        texts.append(complete(engine, requests_for(problems, 3)))
-    assert texts[0] == texts[1]
 
 
 @pytest.mark.parametrize("kind", [VLLM])
@@ -174,7 +161,7 @@ def test_a_models_own_sampling_settings_are_not_taken_over(checkpoints, problems
     config.write_text(
         json.dumps({**settings, "repetition_penalty": 1.5, "top_k": 1, "do_sample": True, "top_p": 0.1})
     )
-    engine = start("huggingface", 0.0)
+    engine = start("local", 0.0)
     engine.load(checkpoints[0])
     expected = complete(engine, requests_for(problems, 1))
     engine.load(copy)
@@ -183,7 +170,7 @@ def test_a_models_own_sampling_settings_are_not_taken_over(checkpoints, problems
 
 @pytest.mark.skipif(not WITHOUT_VLLM, reason="vllm is installed")
 def test_an_engine_that_is_not_installed_is_a_clear_error():
-    with pytest.raises(EngineError, match=r"vllm cannot be imported.*rpg-lab\[vllm\].*huggingface"):
+    with pytest.raises(EngineError, match=r"vllm cannot be imported.*rpg-lab\[vllm\].*local"):
         start("vllm", 1.0)
 
 

@@ -1,4 +1,4 @@
-"""The evaluator of a sweep: the same samples from any engine, one engine for all checkpoints, nothing lost."""
+"""The evaluator of a sweep: one engine for all checkpoints, nothing lost."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def layout(tmp_path):
     return Layout.at(tmp_path)
 
 
-def test_every_engine_fills_the_same_files(layout, checkpoints):
+def test_one_engine_serves_all_checkpoints_and_an_old_name_means_the_same(layout, checkpoints):
     one = register(layout, "one", checkpoints, "local")
     other = register(layout, "other", checkpoints, "huggingface")
     assert len(pending_evaluations(one)) == 2

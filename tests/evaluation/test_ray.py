@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from flows.machine.children import Children
 from flows.machine.programs import EVALUATOR, FORKED
 from rpg.config.evaluation import EngineSpec, OnRay
-from rpg.evaluation.engines.factory import start_engine
+from rpg.evaluation.drawing import Drawing
 from rpg.evaluation.engines.protocol import EngineError, Sampling
 from rpg.evaluation.engines.ray import deal
 from rpg.evaluation.evaluator import Evaluator
@@ -51,7 +51,7 @@ def address(others_imported_ray):
 def engine(address, temperature=1.0, rows=16, **place):
     spec = TypeAdapter(EngineSpec).validate_python({"type": "local", "rows": rows})
     where = OnRay(type="ray", address=address, **place) if address else None
-    return start_engine(spec, Sampling(temperature, 64, 32), place=where, say=lambda line: said.append(line))
+    return Drawing(spec, where, Sampling(temperature, 64, 32), 0, "cpu", False).start(said.append)
 
 
 said = []

@@ -89,7 +89,7 @@ def test_a_limit_takes_the_first_problems_and_is_not_taken_for_the_whole(
     assert some.notes == whole.notes == [] and samples(whole)[:12] == first
 
 
-@pytest.mark.parametrize("kind", ["huggingface", VLLM])
+@pytest.mark.parametrize("kind", [VLLM])
 def test_greedy_results_do_not_depend_on_the_engine(kind, checkpoints, own_benchmark, tmp_path):
     found = []
     for name in ("local", kind):

@@ -17,7 +17,7 @@ from rpg.backends.local.training_loop import train
 from rpg.config.run_spec import RunSpec
 from rpg.planning.space import disk
 from rpg.store import RunFolder, StoreError
-from rpg.store.checkpoints import damaged, damaged_training
+from rpg.store.checkpoints import damaged
 from rpg.store.gc import size
 from tests.tiny import make_run, make_spec, merged, numbers, whole_and_resumed
 
@@ -212,7 +212,7 @@ def test_records_hold_no_pickle_and_are_readable(folder, policy):
     assert {name.rpartition(".")[2] for name in names} <= {"json", "safetensors", "jinja"}
     record = json.loads((folder.checkpoint(1) / "checkpoint.json").read_text())
     assert record["step"] == 1 and record["optimizer_step"] == 2
-    assert damaged_training(folder.checkpoint(1)) is None
+    assert damaged(folder.checkpoint(1) / "training", "state.json") is None
 
 
 @pytest.mark.parametrize("masters", [False, True], ids=["autocast", "masters"])
@@ -232,7 +232,7 @@ def test_a_training_in_bfloat16_exports_bfloat16_and_goes_on_bit_for_bit_from_fl
     spec = RunSpec.model_validate(spec)
     whole, _ = whole_and_resumed(home, f"half-{masters}", spec, 2)
     last = whole.checkpoint(3)
-    assert damaged(last) is None and damaged_training(last) is None
+    assert damaged(last) is None and damaged(last / "training", "state.json") is None
     exported = load_file(last / "model.safetensors")
     trained = load_file(last / "training" / "weights.safetensors")
     assert {t.dtype for t in exported.values()} == {torch.bfloat16} and exported.keys() == trained.keys()

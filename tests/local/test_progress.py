@@ -107,8 +107,8 @@ def test_an_old_or_broken_file_says_nothing(tmp_path):
     path = tmp_path / TRAINING
     write_progress(path, {"phase": "update", "step": 1})
     assert read_progress(path)["phase"] == "update" and [p.name for p in tmp_path.iterdir()] == [TRAINING]
-    assert read_progress(path, now=time.time() + 3600) is None
-    unfit = [json.dumps(record) for record in ({"time": "x", "phase": "y"}, {"time": time.time()})]
+    records = ({"time": "x", "phase": "y"}, {"time": time.time()}, {"time": time.time() - 61, "phase": "y"})
+    unfit = [json.dumps(record) for record in records]
     for broken in ("", "{", "[]", "{}", *unfit):
         path.write_text(broken)
         assert read_progress(path) is None

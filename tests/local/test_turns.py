@@ -6,7 +6,7 @@ import pytest
 
 from rpg.backends.local.training_loop import train
 from rpg.config.code import kept_sources
-from rpg.rewards.environment_process import Environments
+from rpg.environments.process import Environments
 from rpg.store.run_writer import write_manifest
 from tests.specs import load_run
 from tests.tiny import Killed, make_run, numbers

@@ -12,6 +12,7 @@ from transformers import LlamaConfig, PreTrainedTokenizerFast, Qwen3Config
 
 from rpg.catalogue import algorithms, override
 from rpg.config.task import EnvironmentTask
+from rpg.environments.process import EnvironmentFault
 from rpg.losses.advantages import advantages
 from rpg.losses.aggregation import Counts
 from rpg.losses.policy_loss import policy_loss, rollout_weights
@@ -20,7 +21,6 @@ from rpg.models.decoding import Batch
 from rpg.models.policy import Policy
 from rpg.models.seeds import uniforms
 from rpg.models.tokenizer import build_tokenizer
-from rpg.rewards.environment_process import EnvironmentFault
 from tests.models.expected import expected_log_probs, gpt2
 from tests.models.test_lean import model
 

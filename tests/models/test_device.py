@@ -5,7 +5,7 @@ import torch
 
 from rpg.config.errors import ConfigError
 from rpg.config.run_spec import RunSpec
-from rpg.evaluation.engines.factory import start_engine
+from rpg.evaluation.drawing import Drawing
 from rpg.evaluation.engines.protocol import EngineError, Sampling
 from rpg.models.device import configure_device
 
@@ -16,4 +16,4 @@ def test_a_device_that_is_not_there_is_said(monkeypatch):
     with pytest.raises(ConfigError, match=f"backend.device: {said}"):
         configure_device("cuda")
     with pytest.raises(EngineError, match=said):
-        start_engine(RunSpec().evaluation.engine, Sampling(), "cuda")
+        Drawing(RunSpec().evaluation.engine, None, Sampling(), 0, "cuda", False).start()

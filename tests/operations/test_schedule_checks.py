@@ -12,7 +12,7 @@ from dashboard.view import service_problems
 from flows.prefect.flow_runs import folder_tag
 from flows.prefect.server import quiet_environment
 from flows.serve.schedule_checks import ServerLog, look, schedule_problems
-from rpg.store.live_status import path_of, read_problems, write_problems
+from rpg.store.live_status import HEALTH, read_problems, write_problems
 from tests.real_sweep import rpg
 from tests.waiting import until
 
@@ -70,10 +70,10 @@ def test_status_and_dashboard_say_it_while_somebody_serves(tmp_path):
     said = rpg(tmp_path, "status")
     assert said.returncode == 0 and "the schedule of nightly creates no runs" in said.stdout + said.stderr
     assert service_problems(tmp_path / "data") == ["rpg serve: the schedule of nightly creates no runs"]
-    note = json.loads(path_of(tmp_path / "data").read_text())
-    path_of(tmp_path / "data").write_text(json.dumps(note | {"time": time.time() - 3600}))
+    note = json.loads((tmp_path / "data" / HEALTH).read_text())
+    (tmp_path / "data" / HEALTH).write_text(json.dumps(note | {"time": time.time() - 3600}))
     assert read_problems(tmp_path / "data") == []
-    path_of(tmp_path / "data").write_text("[")
+    (tmp_path / "data" / HEALTH).write_text("[")
     assert read_problems(tmp_path / "data") == []
 
 

@@ -12,7 +12,7 @@ from rpg.rewards import GradingError, Item, grader_for
 from rpg.rewards.gym_worker import EXPRESSIONS, LITERALS
 from rpg.rewards.scoring import SCORE, Answered, Scorer
 from rpg.store import Layout
-from rpg.store.samples import graded_by, read_eval
+from rpg.store.samples import metadata, read_eval
 from rpg.tasks import load_problems
 from rpg.tasks.preparation import read_problems
 from tests.real_sweep import rpg
@@ -153,7 +153,7 @@ def test_the_stored_score_is_score_answer_called_by_hand_on_the_stored_sample(tm
     for benchmark in ("chain_sum-level-0", "chain_sum-level-1"):
         [file] = (layout.home / "cache" / "data").glob(f"*/{benchmark}.parquet")
         columns = {p.id: p.columns for p in read_problems(file)}
-        assert graded_by(folder.eval_path(benchmark, 1)) == "reasoning-gym-0.1.25>=1"
+        assert metadata(folder.eval_path(benchmark, 1))["rules"] == "reasoning-gym-0.1.25>=1"
         for row in read_eval(folder, benchmark, 1).to_pylist():
             _, marker, tail = row["response"].rpartition("=")
             answer = tail.split("\n")[0].strip() if marker and not row["truncated"] else ""

@@ -57,16 +57,6 @@ def rounded(value):
     return round(value, 12) if isinstance(value, float) else value
 
 
-def test_counts(layout):
-    assert query(layout, "SELECT count(*) FROM runs WHERE state = 'done'") == [(4,)]
-    assert query(layout, "SELECT count(*) FROM metrics") == [(4 * 6,)]
-    assert query(layout, "SELECT count(*) FROM samples") == [(4 * 2 * 3 * 5 * 3,)]
-    assert query(layout, "SELECT count(*) FROM evals") == [(4 * 2 * 3,)]
-    assert query(layout, "SELECT count(*) FROM curves") == [(4 * 6 * 4,)]
-    assert query(layout, "SELECT count(*) FROM paired") == [(2 * 2 * 5,)]
-    assert query(layout, "SELECT count(*) FROM warnings") == [(0,)]
-
-
 def test_metrics_are_those_that_the_run_folder_reads(layout):
     run = layout.run("demo", "grpo-seed0")
     first = run.read_metrics().rows
@@ -246,25 +236,21 @@ def test_what_is_corrupt_is_a_warning_and_the_rest_is_there(layout):
     evaluation.write_bytes(evaluation.read_bytes()[:100])
     metrics = layout.run("demo", "rpg-urkl-seed0").metrics_path(2)
     metrics.mkdir()
+    columns = layout.run("demo", "rpg-urkl-seed1").eval_path("easy", 0)
+    pyarrow.parquet.write_table(pyarrow.table({"other": [1]}), columns)
     (layout.runs / "broken").mkdir()
     (layout.runs / "broken" / "sweep.json").write_text("[]")
     files = {
         ("broken", None): "broken/sweep.json", ("demo", "grpo-seed0"): "manifest.json",
         ("demo", "grpo-seed1"): "step-000003.parquet", ("demo", "rpg-urkl-seed0"): "metrics-2.jsonl",
+        ("demo", "rpg-urkl-seed1"): "step-000000.parquet",
     }  # fmt: skip
     warnings = query(layout, "SELECT sweep, run, message FROM warnings")
     found = {(sweep, run): line for sweep, run, line in warnings}
     assert found.keys() == files.keys()
     assert all(files[place] in line and "\n" not in line for place, line in found.items())
-    assert query(layout, "SELECT count(*) FROM evals") == [(4 * 2 * 3 - 1,)]
+    assert query(layout, "SELECT count(*) FROM evals") == [(4 * 2 * 3 - 2,)]
     assert query(layout, "SELECT count(*) FROM metrics") == [(4 * 6,)]
-
-
-def test_a_file_without_the_needed_columns_is_a_warning(layout):
-    path = layout.run("demo", "grpo-seed0").eval_path("easy", 0)
-    pyarrow.parquet.write_table(pyarrow.table({"other": [1]}), path)
-    assert query(layout, "SELECT count(*) FROM warnings") == [(1,)]
-    assert query(layout, "SELECT count(*) FROM evals") == [(4 * 2 * 3 - 1,)]
 
 
 HOSTILE = "Robert'); DROP TABLE runs;--\" <script>alert(1)</script> [x]*? 🙂 beta=0.1"

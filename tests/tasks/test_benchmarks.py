@@ -11,7 +11,7 @@ from rpg.config.run_spec import RunSpec
 from rpg.config.task import RECIPE_TEMPLATE, MathTask, MathVerifier
 from rpg.tasks import DataError, Problem, load_problems, verifier_of
 from rpg.tasks.benchmarks import benchmark, benchmarks, load_benchmark
-from rpg.tasks.checks import THRESHOLD, leaks, near_duplicates, shingles, words
+from rpg.tasks.checks import leaks, shingles, words
 from rpg.tasks.preparation import data_digest, data_notes, prepare_data, read_problems
 from tests.data_sets import DATA, needs_data
 from tests.tasks.fake_hub import ask_here, fake_hub, json_lines
@@ -68,7 +68,8 @@ def test_the_real_files(name):
     loaded = load_benchmark(benchmark(name), folder=DATA)
     assert (len(loaded.problems), loaded.rows) == COUNTS[name]
     assert loaded.digest == loaded.benchmark.digest
-    said = ["olympiadbench: 675 problems; copies have 674 or 675"] if name == "olympiadbench" else []
+    said = ["olympiadbench-675: 675 problems; copies have 674 or 675"] if name == "olympiadbench" else []
+    assert loaded.benchmark.name == (f"{name}-675" if said else name)
     assert [note.partition(",")[0] for note in loaded.notes] == said
     assert len({p.id for p in loaded.problems}) == len(loaded.problems)
     assert all(p.answer.strip() and p.text in p.prompt for p in loaded.problems)
@@ -118,6 +119,17 @@ def test_names_and_digest_do_not_depend_on_order_repeats_and_typesetting(tmp_pat
     assert {p.id for p in again.problems} == {p.id for p in first.problems}
     other = load_benchmark(benchmark(write(tmp_path, [{**rows[0], "answer": "3"}, rows[1]])))
     assert other.digest != first.digest
+
+
+def test_copies_with_different_numbers_of_problems_are_benchmarks_of_different_names(tmp_path):
+    rows = [{"problem": "one", "answer": "1"}, {"problem": "two", "answer": "2"}]
+    for count, name in ((1, "own"), (2, "own-2")):
+        path = write(tmp_path, rows[:count], "source: {path: own.jsonl}\nproblems: [1, 2]\n")
+        loaded = load_benchmark(benchmark(path))
+        assert loaded.benchmark.name == name and len(loaded.problems) == count
+        assert loaded.notes == [
+            f"{name}: {count} problems; copies have 1 or 2, and numbers over different copies are not comparable"
+        ]
 
 
 def test_a_copy_with_another_digest_is_reported(tmp_path):
@@ -221,21 +233,9 @@ def test_without_file_and_hub_the_way_out_is_said(tmp_path, monkeypatch):
 
 # ----------------------------------------------------------------------------------------------------- leaks
 
-TEXT = (
-    "Let $x$, $y$ and $z$ be positive real numbers that satisfy the following system of equations: the logarithm to the "
-    "base two of x over yz is one half, and so on. Then the value of the sum is $\\frac{m}{n}$. Find $m+n$."
-)
-
 
 def problem(name, text):
     return Problem(name, text, text, "1", "")
-
-
-def test_near_duplicates_within_a_benchmark_are_each_named_once():
-    texts = {"a": TEXT, "b": TEXT.replace("positive", "nonnegative"), "c": "1 + 1?"}
-    group = [problem(name, text) for name, text in texts.items()]
-    [(one, other, similarity)] = near_duplicates(group)
-    assert (one, other) == ("a", "b") and THRESHOLD <= similarity < 1
 
 
 def test_similarity_is_that_of_all_pairs():

@@ -38,14 +38,6 @@ def test_rows_become_problems(tmp_path):
     assert splits.benchmarks["held"][0].id == "held-00001"
 
 
-def test_parquet_is_read_by_content_not_by_name(tmp_path):
-    path = tmp_path / "train.data"
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([{**row, "answer": "2"} for row in GOOD]), path)
-    held = jsonl(tmp_path / "held.jsonl", [{"prompt": "x", "answer": "y"}])
-    splits = load_problems(FileTask(type="file", train=path, benchmarks={"held": held}))
-    assert [p.text for p in splits.train] == ["1+1", "2+2"]
-
-
 def test_a_byte_order_mark_and_empty_lines_are_no_problem(tmp_path):
     files = task(tmp_path)
     files.train[0].path.write_text("﻿" + json.dumps(GOOD[0]) + "\n\n" + json.dumps(GOOD[1]) + "\n")
@@ -173,9 +165,6 @@ def test_a_worked_solution_is_refused_and_the_answer_in_it_named(tmp_path, verif
     named = r"train.jsonl: train-00002: field answer: 'because #### 2' .* follows ####.*write '2'"
     with pytest.raises(DataError, match=named):
         load_problems(task(tmp_path, rows(("a", "1"), ("b", "because #### 2")), verifier=verifier))
-
-
-def test_so_is_one_in_a_benchmark(tmp_path):
     with pytest.raises(DataError, match=r"held\.jsonl: held-00001: field answer"):
         load_problems(task(tmp_path, rows(("a", "1")), rows(("b", "#### 2"))))
 

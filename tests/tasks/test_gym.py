@@ -12,7 +12,7 @@ import reasoning_gym
 from rpg.config.errors import ConfigError
 from rpg.config.load import resolve
 from rpg.config.task import GymTask
-from rpg.tasks import DataError, demonstrations_of, gym_generator, gym_problems, load_problems
+from rpg.tasks import DataError, demonstrations_of, gym_problems, load_problems
 from rpg.tasks.preparation import data_digest
 
 MIXED = {
@@ -54,7 +54,7 @@ def test_no_problem_stands_twice_across_splits_and_levels_and_few_different_ones
     overlapping = GymTask.model_validate(
         {**MIXED, "datasets": [{**small, "levels": [0, 1]}], "train_problems": 40, "benchmark_problems": 30}
     )
-    split = [[row["text"] for row in rows] for rows in gym_generator.problems(overlapping).values()]
+    split = [[row["text"] for row in rows] for rows in gym_problems.generated(overlapping).values()]
     assert sum(map(len, split)) == len({text for part in split for text in part}) == 100
     with pytest.raises(DataError, match=r"task.datasets.0: chain_sum with these settings gave \d+ new"):
         load_problems(overlapping.model_copy(update={"train_problems": 400}))
@@ -121,7 +121,7 @@ def test_demonstrations_leave_out_problems_without_an_answer_and_show_steps_wher
 )  # fmt: skip
 def test_a_mistake_names_the_field_and_what_is_accepted(dataset, words):
     with pytest.raises(DataError, match=words):
-        gym_generator.problems(GymTask.model_validate({**MIXED, "datasets": [dataset]}))
+        gym_problems.generated(GymTask.model_validate({**MIXED, "datasets": [dataset]}))
 
 
 def test_a_data_set_is_named_once():

@@ -52,10 +52,10 @@ def test_csv_and_parquet_and_json_lines_hold_the_same(tmp_path):
     rows = [{"prompt": 'say "a", b', "answer": "1"}, {"prompt": "two\nlines", "answer": "2"}]
     (tmp_path / "a.csv").write_text('prompt,answer\n"say ""a"", b",1\n"two\nlines",2\n')
     (tmp_path / "a.tsv").write_text('prompt\tanswer\n"say ""a"", b"\t1\n"two\nlines"\t2\n')
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.data")  # known by its content
     jsonl(tmp_path / "a.jsonl", rows)
     expected = [(row["prompt"], row["answer"]) for row in rows]
-    for ending in ("csv", "tsv", "parquet", "jsonl"):
+    for ending in ("csv", "tsv", "data", "jsonl"):
         found = load_problems(task(tmp_path, tmp_path / f"a.{ending}")).train
         assert [(one.text, one.answer) for one in found] == expected, ending
 
@@ -167,11 +167,11 @@ def test_template_options_and_prefix_are_part_of_the_tokenizer(tmp_path):
     section = task(tmp_path, chats(tmp_path), chat=CHAT).model_dump(mode="json")
     spec = resolve({"task": section, "model": model, "rollout": rollout}, "x")
     expected = "[system:Be good.][user:0][assistant:zero][user:hi]so!so!>Well, "
-    preview = preview_prompts(spec, tmp_path / "home")  # no model is made for it
+    [(problem, *seen), *others] = preview_prompts(spec, tmp_path / "home")  # no model is made for it
     assert not (tmp_path / "home/cache/warm").exists()
-    assert (preview.shown[0].text, preview.shown[0].tokens, preview.total) == (expected, len(expected), 3)
+    assert seen == [expected, len(expected)] and len(others) == 2
     tokenizer = initial_policy(spec, tmp_path / "home", say=lambda line: None).tokenizer
-    messages = [dict(m) for m in preview.shown[0].problem.given()]
+    messages = [dict(m) for m in problem.given()]
     assert tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True) == expected
     tokenizer.save_pretrained(tmp_path / "saved")
     from transformers import AutoTokenizer

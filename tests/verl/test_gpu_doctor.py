@@ -21,7 +21,7 @@ from tests.verl.test_launch_overrides import CHAIN
 RELEASED = {"torch": "2.11.0", "vllm": "0.24.0", "transformers": "5.9.0"}
 GOOD = Facts(
     versions={"verl": "0.9.1", "ray": "2.60.0", "TransferQueue": "0.1.11", "rpg-lab-verl-cpu": "0.1.0", **RELEASED},
-    released=RELEASED, flash_attn=True, torch_cuda="13.0", gpus=(Gpu("NVIDIA H100", 80 * 2**30, 2**20),) * 8,
+    flash_attn=True, torch_cuda="13.0", gpus=(Gpu("NVIDIA H100", 80 * 2**30, 2**20),) * 8,
     cores=64, shm=64 * 2**30, temporary=Path("/tmp"), temporary_free=0.5, open_files=65536,
 )  # fmt: skip
 EIGHT = {**VLLM, "backend.gpus_per_node": 8}
@@ -47,7 +47,6 @@ def test_a_good_machine_has_nothing_to_say_no_to():
         (EIGHT, {"gpus": GOOD.gpus[:2]}, "gpus_per_node 8: this machine shows 2 GPUs"),
         (EIGHT, {"shm": 64 * 2**20}, "/dev/shm holds 64 MiB"),
         (EIGHT, {"temporary_free": 0.01}, "/tmp is 99% full"),
-        (EIGHT, {"loopback": "Permission denied"}, "no port can be opened on 127.0.0.1 (Permission denied)"),
         ({**EIGHT, "backend.sequence_parallel": 2}, {"flash_attn": False}, "sequence_parallel needs the package flash_attn"),
         (
             {"backend.type": "verl"}, {"versions": {**GOOD.versions, "rpg-lab-verl-cpu": None}},
@@ -66,7 +65,6 @@ def test_what_would_make_a_run_fail(changes, differences, says):
         (VLLM, {"shm": 64 * 2**20}),  # one GPU shares with nobody
         (VLLM, {"flash_attn": False}),
         (VLLM, {"versions": {**GOOD.versions, "rpg-lab-verl-cpu": None}}),  # it is for CPUs
-        (VLLM, {"versions": {**GOOD.versions, "torch": "2.11.0+cu130"}}),
         (NODES, {"gpus": ()}),  # they are elsewhere
         (
             {"backend.type": "verl"},
@@ -78,13 +76,11 @@ def test_what_does_no_harm_is_no_error(changes, differences):
     assert wrong(changes, **differences) == []
 
 
-def test_another_release_and_a_gpu_in_use_are_worth_a_word():
+def test_a_gpu_in_use_is_worth_a_word():
     backend = load_run(CHAIN, EIGHT).backend
     used = (Gpu("NVIDIA H100", 80 * 2**30, 30 * 2**30), *GOOD.gpus[1:])
-    machine = replace(GOOD, gpus=used, versions={**GOOD.versions, "torch": "2.13.0"})
-    notes = [finding.text for finding in judge(backend, machine) if finding.good is None]
-    assert notes[0] == "torch 2.13.0 (verl 0.9.1 is released with 2.11.0: constraints-gpu.txt)"
-    assert "another process holds 30.0: vLLM may refuse to start" in notes[1]
+    [note] = [finding.text for finding in judge(backend, replace(GOOD, gpus=used)) if finding.good is None]
+    assert "another process holds 30.0: vLLM may refuse to start" in note
 
 
 def test_a_run_is_refused_before_anything_is_prepared():
@@ -108,7 +104,7 @@ def test_the_command(command_line, tmp_path):
     pytest.importorskip("verl")
     _, out, _ = command_line("doctor", "--backend", "verl", "--home", tmp_path)
     here = facts()
-    assert here.cores >= 1 and here.loopback is None and "torch" in here.versions
+    assert here.cores >= 1 and "torch" in here.versions
     for text in ("ok  verl 0.9.1", "Ray is given the number that verl reserves", "rpg-lab-verl-cpu"):
         assert text in out
     code, _, errors = command_line("doctor", "--backend", "slurm")

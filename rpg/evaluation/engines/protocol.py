@@ -1,8 +1,6 @@
-"""The protocol of the engines that generate responses: the local decoder, Hugging Face generate, vLLM.
+"""The protocol of the engines that generate responses: the local decoder, and vLLM.
 
-Every sample has a key that determines its randomness, so a rerun gives the same samples, whichever exist already. The
-local decoder and Hugging Face use the same random numbers in the same way: their samples are equal up to rounding. vLLM
-uses a seed per sample.
+Every sample has a key that determines its randomness, so a rerun gives the same samples, whichever exist already.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class VllmEngine:
         except ImportError as error:
             raise EngineError(
                 f"evaluation.engine: vllm cannot be imported ({error}); pip install 'rpg-lab[vllm]', or choose "
-                "{type: huggingface} or {type: local}"
+                "{type: local}"
             ) from error
         self._vllm = vllm
         self.sampling, self.spec = sampling, spec

@@ -1,4 +1,4 @@
-"""The process in which environments run: `python -m rpg.rewards.environment_worker`.
+"""The process in which environments run: `python -m rpg.environments.worker`.
 
 A line of JSON in: first the source of the class, then one event of one conversation each; a line of JSON out. Environments
 are classes as TRL's GRPOTrainer takes them (`environment_factory`, TRL 1.16): `reset(**columns)` before a conversation,

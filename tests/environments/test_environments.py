@@ -4,8 +4,8 @@ import pytest
 
 from rpg.config.code import kept_source
 from rpg.config.task import EnvironmentTask
-from rpg.rewards.environment_process import EnvironmentFault, Environments
-from rpg.rewards.environment_worker import tools_of
+from rpg.environments.process import EnvironmentFault, Environments
+from rpg.environments.worker import tools_of
 
 MODULE = '''
 import ctypes, os, random, socket

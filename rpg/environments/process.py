@@ -36,7 +36,7 @@ class Environments(AbstractContextManager["Environments"]):
             "function": task.factory, "sources": list(sources), "memory_gib": task.memory_gib, "form": task.call,
             "characters": task.reply_characters, "network": task.network,
         }  # fmt: skip
-        self._process = UserProcess("rpg.rewards.environment_worker", begin, "task")
+        self._process = UserProcess("rpg.environments.worker", begin, "task")
         self._events: dict[int, list[dict[str, Any]]] = {}
         self._there: set[int] = set()  # conversations that the process has been told
 

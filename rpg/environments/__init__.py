@@ -1,0 +1,1 @@
+"""Environments with which a policy takes turns: `Environments` (process) runs them in a bounded process (worker)."""
