@@ -202,8 +202,7 @@ def boxed_answer(text: str) -> str | None:
     content, rest = last.of(text), text[last.end + 1 : end]
     lead = _lead(before[: len(before) - len(formula)])
     formula = formula.replace("{}", "") if formula.strip("{} ") else ""
-    signs = _WORD.sub("", lead) + rest
-    if formula or not lexicon.CONCLUDING.issuperset(words(lead)) or signs.strip(" \t.$\\)]"):
+    if (lead + formula + rest).strip(" \t.$\\)]"):
         opened = "$" * (before.count("$") % 2)
         content = f"{lead}{opened}{formula}\\boxed{{{content}}}{rest}"
     return _finally(" or ".join([*dict.fromkeys(earlier), content]), text[end:])
@@ -251,29 +250,33 @@ def _lead(before: str) -> str:
 
 
 def _says_of_what(pieces: list[str], related: bool) -> bool:
-    """Whether the words, formulas (#) and commas before a box are `the energy stored is` or `Maria sold`: a subject of any
-    words that do not deny, doubt or bound what follows, and a word that states it (`related`: an equals sign does).
+    """Whether the words, formulas (#) and commas before a box are `the amount of flour is` or `Maria sold`: a subject whose
+    words, before the first preposition, are known, and of which none denies, doubts or bounds what follows; and a word that
+    states it (`related`: an equals sign does).
     """
     said = [piece.lower() for piece in pieces]
-    if any(word in lexicon.SPOILING or word.endswith("n't") for word in said):
-        return False
     start = len(said)
     while start and (said[start - 1] in _STATING or (related and not said[start - 1].isalpha())):
         start -= 1
     subject = said[: next((i for i in range(start, len(said)) if said[i] in _STATES), 0)]
+    main = {*itertools.takewhile(lambda word: word not in lexicon.RELATIVES, subject)}
+    spoilt = main & lexicon.SPOILING or {*said} & lexicon.SPOILING - {"no", "not", "or"}
+    if spoilt or any(word.endswith("n't") for word in said):
+        return False
     if len(subject) < 2:
         return bool(subject) and (subject[0] in lexicon.PRONOUNS or pieces[0].istitle())
-    main = itertools.takewhile(lambda word: word not in lexicon.RELATIVES, subject)
-    return subject[0] in lexicon.DETERMINERS and _STATES.isdisjoint(main)
+    head = itertools.takewhile(lambda piece: piece not in lexicon.PREPOSITIONS, pieces[1 : len(subject)])
+    known = all(piece.istitle() or piece in _LEADING_TO_A_BOX for piece in head)
+    return known and subject[0] in lexicon.DETERMINERS and lexicon.COPULAS.isdisjoint(main)
 
 
-_STATES = lexicon.COPULAS - {"be", "being", "was", "were"}
-_STATING = (lexicon.LEADING | lexicon.COPULAS | {"of", "us"}) - {"both", "either"}
+_STATES = lexicon.STATING - {"be", "being"}
+_STATING = (lexicon.LEADING | lexicon.STATING | {"of", "us"}) - {"both", "either"}
 _PIECE = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*|[\d,;#]")
 _ENVIRONMENT = re.compile(r"\\begin\{(\w+\*?)\}.*?\\end\{\1\}", re.DOTALL)
 _CLAUSE = re.compile(
     rf"(?:^|[,;:.#])\s*(?:and\s+)?(?:{'|'.join(lexicon.CONCLUDING)}|then)\b,?"
-    r"|^\W*(?:since|because|as|by|from|using|\w+ing)\b.*,(?:\s+and\b)?"
+    r"|^\W*(?:since|because|as|\w+ing)\b.*,(?:\s+and\b)?"
     r"|\b(?:means|find|see|know|follows|implies|shows) that\b",
     re.IGNORECASE | re.DOTALL,
 )

@@ -9,7 +9,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from rpg.answers.lexer import Token, closing
-from rpg.answers.lexicon import PREFIXES, SINGLE_UNITS, UNIT_VALUES, UNIT_WORDS, UNITS
+from rpg.answers.lexicon import ENGLISH_PAIRS, PREFIXES, SINGLE_UNITS, UNIT_VALUES, UNIT_WORDS, UNITS
 
 _LETTERS = SINGLE_UNITS | {"mu", "Omega", "AA", "odot", "ohm", "hbar", "F", "C", "H", "T", "B", "M"}
 _CONNECTING = {"*", "/", "^", "-", "_", "+"}
@@ -67,15 +67,21 @@ def is_unit(token: Token) -> bool:
     return token.kind == "word" and (token.text in UNITS or token.text.lower() in UNIT_WORDS)
 
 
+def _unit_at(tokens: Sequence[Token], i: int) -> bool:
+    """Whether a unit stands there: `in` is none before a word (`in total`)."""
+    followed = i + 1 < len(tokens) and tokens[i + 1].kind == "word" and not is_unit(tokens[i + 1])
+    return is_unit(tokens[i]) and not (followed and tokens[i].text in ENGLISH_PAIRS)
+
+
 def unit_length(tokens: Sequence[Token], i: int) -> int:
     """How many tokens from `i` are one unit, with its powers and quotients; 0 where none begins there."""
-    if not is_unit(tokens[i]):
+    if not _unit_at(tokens, i):
         return 0
     end = i + 1
     while end < len(tokens):
         token = tokens[end]
         follows = tokens[end + 1] if end + 1 < len(tokens) else None
-        if is_unit(token) or (token.kind == "symbol" and token.text in _LETTERS):
+        if _unit_at(tokens, end) or (token.kind == "symbol" and token.text in _LETTERS):
             end += 1
         elif token.text in ("/", "*", "^", "_") and token.kind == "op" and follows is not None:
             unit = is_unit(follows) or follows.text in _LETTERS or follows.kind in ("edge", "open")

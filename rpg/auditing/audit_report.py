@@ -100,13 +100,10 @@ class Report:
 
     def markdown(self, source: str = "rpg") -> str:
         """The table of one source's losses (`rpg`, `verl`, `trl`) as Markdown, for documentation."""
-        headings = ["loss", "exact for", "only on-policy", *(h.replace("\n", " ").strip() for h in _FIGURES)]
-        lines = ["| " + " | ".join(headings) + " |", "|---|---|---|" + "---:|" * len(_FIGURES)]
-        for result in (r for r in self.losses if r.source.split()[0] == source):
-            cells = self._row(result)
-            cells += [""] * (len(headings) - len(cells))
-            lines.append("| " + " | ".join([f"`{cells[0]}`", *cells[1:]]) + " |")
-        return "\n".join(lines)
+        figures = [heading.replace("\n", " ").strip() for heading in _FIGURES]
+        rows = (self._row(result) for result in self.losses if result.source.split()[0] == source)
+        rows = ([f"`{name}`", *cells, *[""] * (len(figures) + 2 - len(cells))] for name, *cells in rows)
+        return markdown_table(("loss", "exact for", "only on-policy"), figures, rows)
 
     def _row(self, result: Result) -> list[str]:
         if result.note:
@@ -159,6 +156,15 @@ _STUDIES = {
     "aggregation": "Aggregation of responses of different lengths, on-policy",
     "correction": "rollout_correction, sampler 0.7 and policy 0.2 standard deviations of a logit from old, E[R]",
 }
+
+
+def markdown_table(
+    words: Sequence[str], figures: Sequence[str], rows: Iterable[Sequence[str]], last: Sequence[str] = ()
+) -> str:
+    """A table with columns of words, of figures (on the right), and `last` of words again."""
+    rule = "|" + "---|" * len(words) + "---:|" * len(figures) + "---|" * len(last)
+    head, *lines = (f"| {' | '.join(cells)} |" for cells in [[*words, *figures, *last], *rows])
+    return "\n".join([head, rule, *lines])
 
 
 def _table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]], words: int = 0) -> Any:

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 
 from rpg.auditing import peers, pinned
+from rpg.auditing.audit_report import markdown_table
 from rpg.auditing.diagnosis import Projection, projected
 from rpg.auditing.measure import PEER_EXACT, Settings, measure
 from rpg.auditing.objectives import LEVELS, Objective
@@ -55,11 +56,7 @@ class Field:
 
     def markdown(self) -> str:
         """For documentation."""
-        lines = [
-            "| " + " | ".join(HEADINGS) + " |",
-            "|" + "---|" * len(WORDS) + "---:|" * len(FIGURES) + "---|",
-        ]
-        return "\n".join([*lines, *("| " + " | ".join(cells(row)) + " |" for row in self.rows)]) + "\n"
+        return markdown_table(WORDS, FIGURES, map(cells, self.rows), last=("origin",)) + "\n"
 
 
 def cells(row: Row) -> list[str]:

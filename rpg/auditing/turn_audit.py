@@ -16,6 +16,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
+from rpg.auditing.audit_report import markdown_table
 from rpg.auditing.measure import EXACT
 from rpg.auditing.moments import LossFunction, batch_slopes, batches_of, moments, relative
 from rpg.auditing.objectives import LEVELS, Objective, gradient
@@ -112,16 +113,12 @@ def audit_turns() -> list[TurnRow]:
 
 def as_markdown(rows: Sequence[TurnRow]) -> str:
     """A table of them."""
-    lines = [
-        "| loss | environment | masked: exact for | masked: bias | leaked: bias |",
-        "|---|---|---|---:|---:|",
-    ]
+    words, figures = ("loss", "environment", "masked: exact for"), ("masked: bias", "leaked: bias")
+    lines = []
     for row in rows:
-        biases = ["0" if bias <= EXACT else f"{bias:.0%}" for bias in (row.masked, row.leaked)]
-        lines.append(
-            f"| {row.loss} | {row.environment} | {', '.join(row.exact) or 'none'} | {' | '.join(biases)} |"
-        )
-    return "\n".join(lines)
+        biases = ("0" if bias <= EXACT else f"{bias:.0%}" for bias in (row.masked, row.leaked))
+        lines.append([row.loss, row.environment, ", ".join(row.exact) or "none", *biases])
+    return markdown_table(words, figures, lines)
 
 
 def as_json(rows: Sequence[TurnRow]) -> str:

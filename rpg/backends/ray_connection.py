@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,13 @@ def may_come_up(error: Exception) -> bool:
     """Whether an error of `ray.init` is of the moment: Ray has no class of its own for that.
 
     Processes that are slow or die, and connections that fail, are told by RuntimeError, ConnectionError, TimeoutError or a
-    plain Exception (2.60: ray/_private/node.py, services.py). Wrong arguments, missing packages and the file system (a path
-    that is too long for a socket, a folder that cannot be written) stay as they are.
+    plain Exception (2.60: ray/_private/node.py, services.py). Wrong arguments, missing packages, another version and the
+    file system (a path that is too long for a socket, a folder that cannot be written) stay as they are.
     """
-    lasting = not isinstance(error, ConnectionError | TimeoutError | BlockingIOError)
+    if isinstance(error, OSError):
+        return isinstance(error, ConnectionError | TimeoutError | BlockingIOError)
     wrong = isinstance(error, TypeError | ValueError | LookupError | AttributeError | ImportError)
-    return not wrong and not (isinstance(error, OSError) and lasting)
+    return not wrong and not re.search("Version mismatch|Unknown keyword argument", str(error))
 
 
 def use_token() -> None:

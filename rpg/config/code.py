@@ -20,6 +20,7 @@ from typing import Any
 from rpg.config.errors import ConfigError, nearest
 from rpg.config.reward import PythonReward
 from rpg.config.run_spec import RunSpec
+from rpg.config.section import Section
 from rpg.config.task import EnvironmentTask
 
 FIELD, FACTORY = "reward.function", "task.factory"  # how messages name the fields
@@ -79,28 +80,20 @@ def locate(data: dict[str, Any], file: Path) -> dict[str, Any]:
     return {**data, "task": {**beside, **task}} if isinstance(task, dict) and "factory" in task else data
 
 
-def _named(spec: RunSpec) -> dict[str, Coded]:
-    """The sections of a run that name code, by their keys in a manifest."""
-    named: dict[str, Coded] = {part.called(): part for part in spec.reward if isinstance(part, PythonReward)}
-    if isinstance(spec.task, EnvironmentTask):
-        named[FACTORY] = spec.task
-    return named
-
-
 def with_digests(spec: RunSpec, where: str) -> RunSpec:
     """The run with the digest of each function that it names. Raises ConfigError: a function cannot be found or read,
     or its digest differs from the one in the file."""
-    dated = {id(part): _with_digest(part, where) for part in _named(spec).values()}
-    if not dated:
+    if not any(isinstance(part, Coded) for part in (*spec.reward, spec.task)):
         return spec
-    parts = tuple(dated.get(id(part), part) for part in spec.reward)
-    return spec.model_copy(update={"reward": parts, "task": dated.get(id(spec.task), spec.task)})
+    parts, task = tuple(_with_digest(part, where) for part in spec.reward), _with_digest(spec.task, where)
+    return spec.model_copy(update={"reward": parts, "task": task})
 
 
 def kept_sources(spec: RunSpec) -> dict[str, list[dict[str, str]]]:
     """For a manifest: name of a part of the reward, or FACTORY -> the source that is executed. Raises
     ConfigError: it has changed since the run was planned."""
-    return {name: kept_source(part) for name, part in _named(spec).items()}
+    kept = {part.called(): kept_source(part) for part in spec.reward if isinstance(part, PythonReward)}
+    return kept | ({FACTORY: kept_source(spec.task)} if isinstance(spec.task, EnvironmentTask) else {})
 
 
 def kept_source(part: Coded) -> list[dict[str, str]]:
@@ -116,7 +109,10 @@ def _field(part: Coded) -> str:
     return FIELD if isinstance(part, PythonReward) else FACTORY
 
 
-def _with_digest(part: Coded, where: str) -> Coded:
+def _with_digest(part: Section, where: str) -> Section:
+    """The section itself if it names no code."""
+    if not isinstance(part, Coded):
+        return part
     modules = sources(part.function, part.beside or Path.cwd(), f"{where}: {_field(part)}")
     current = digest(modules)
     if part.digest is not None and part.digest != current:

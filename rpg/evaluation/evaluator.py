@@ -181,21 +181,20 @@ class Evaluator:
     def _report_progress(self, folder: RunFolder, step: int, benchmark: str) -> Callable[[Progress], None]:
         """Write progress to the run's folder when samples are finished, and to the log from time to time."""
         last, written = time.monotonic(), float("-inf")
-        what = f"{folder.name}: step {step} on {benchmark}"
 
         def say(progress: Progress) -> None:
             nonlocal last, written
-            record = {
-                "step": step, "phase": f"evaluation on {benchmark}", "done": progress.done, "of": progress.total,
-                "what": "samples", "tokens": progress.tokens, "tokens_per_second": progress.tokens_per_second,
-                "seconds": progress.seconds, "left": progress.seconds_left,
-            }  # fmt: skip
             if time.monotonic() - written > WRITE_SECONDS:
                 written = time.monotonic()
+                record = {
+                    "step": step, "phase": f"evaluation on {benchmark}", "done": progress.done, "of": progress.total,
+                    "what": "samples", "tokens": progress.tokens, "tokens_per_second": progress.tokens_per_second,
+                    "seconds": progress.seconds, "left": progress.seconds_left,
+                }  # fmt: skip
                 write_progress(folder.path / EVALUATION, record)
             if time.monotonic() - last > SAY_SECONDS:
                 last = time.monotonic()
-                self.say(f"{what}: {progress}")
+                self.say(f"{folder.name}: step {step} on {benchmark}: {progress}")
 
         return say
 

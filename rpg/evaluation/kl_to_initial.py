@@ -9,7 +9,6 @@ are over problems.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -61,12 +60,10 @@ class DriftMeter:
         model = spec.model_dump_json(include={"task", "model"})
         if model not in self._models:
             self._models[model] = self._initial(spec)
-        initial = self._models[model]
-        if initial is None:
+        if (initial := self._models[model]) is None:
             return None
         count = spec.evaluation.samples_per_problem
-        settings = (spec.evaluation.model_dump_json(), spec.rollout.model_dump_json())
-        key = json.dumps([model, benchmark, spec.seed, count, *settings])
+        key = repr((model, benchmark, spec.seed, spec.evaluation, spec.rollout))
         if key not in self._samples:
             complete = sum(len(part.batch) for part in samples) == count * len(problems)
             there = step == 0 and complete

@@ -161,8 +161,8 @@ def _cispo(x: TokenInputs, clip: Clip | None) -> TokenLoss:
     w = bounded_exp(x.log_w)
     weight, ratio = w, Ratio(w)
     if clip is not None:
-        low, high = 1 - clip.low, 1 + clip.high
-        weight, ratio = w.clamp(low, high), Ratio(w, w > high, w < low)
+        low, high = clip.low, clip.high
+        weight, ratio = w.clamp(1 - low, 1 + high), Ratio(w, w > 1 + high, w < 1 - low)
     slope = -weight * x.advantages
     return slope * x.log_prob, slope, ratio
 

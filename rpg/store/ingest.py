@@ -6,21 +6,10 @@ from typing import Any
 
 import duckdb
 
-from rpg.store import run_provenance
+from rpg.store import ingest_files, run_provenance
 from rpg.store.atomic_files import StoreError, read_json_object
 from rpg.store.current import OUTDATED, current_runs, superseded_runs, superseded_variant, why_superseded
-from rpg.store.ingest_files import (
-    Rows,
-    Source,
-    by_hand,
-    ingest_drift,
-    ingest_metrics,
-    ingest_samples,
-    insert_rows,
-    run_key,
-    summarise_evaluations,
-    temporary_table,
-)
+from rpg.store.ingest_files import Rows, Source, insert_rows, run_key, temporary_table
 from rpg.store.layout import Layout
 from rpg.store.notes import FILE as NOTES
 from rpg.store.notes import notes_and_tags
@@ -36,16 +25,16 @@ def ingest(db: duckdb.DuckDBPyConnection, layout: Layout, sources: list[Source],
     """
     for table in ("samples", "evals", "warnings"):
         db.execute(f"DELETE FROM {table} WHERE sweep = ''")
-    hand = by_hand(layout)
+    hand = ingest_files.by_hand(layout)
     runs = [(source.folder.sweep, source.folder.name) for source in sources]
     forget(db, [*runs, *{("", file["run"]): None for file in hand}])
     warnings: Rows = []
     _runs(db, sources, warnings)
-    ingest_metrics(db, sources, warnings)
+    ingest_files.ingest_metrics(db, sources, warnings)
     _attempts(db, sources, warnings)
-    ingest_samples(db, sources, hand, warnings)
-    summarise_evaluations(db)
-    ingest_drift(db, sources, warnings)
+    ingest_files.ingest_samples(db, sources, hand, warnings)
+    ingest_files.summarise_evaluations(db)
+    ingest_files.ingest_drift(db, sources, warnings)
     _scores(db, sources, warnings)
     _sweeps_and_audits(db, layout, warnings)
     _notes(db, layout, warnings)

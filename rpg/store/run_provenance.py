@@ -104,8 +104,7 @@ def differences(runs: Mapping[str, Sequence[Record]]) -> list[str]:
     if not recorded:
         return []
     lines = []
-    unrecorded = [run for run in runs if runs[run] and not all(runs[run])]
-    if unrecorded:
+    if unrecorded := [run for run in runs if runs[run] and not all(runs[run])]:
         lines.append(
             f"no record of the code that trained {_some(unrecorded, 'runs')} (by an earlier version)"
         )

@@ -102,6 +102,13 @@ class ProblemSet(Section):
         note = f"{self.name}: the problems in {source} have digest {digest}, not {self.digest} as the copy that was checked"
         return [] if self.digest in (None, digest) else [f"{note}: wording or answers differ somewhere"]
 
+    def problem(self, text: str, answer: str) -> Problem:
+        """A problem with the set's prompt around it."""
+        # The name comes from the text, so it is the same in every copy and order of a data set.
+        name = hashlib.sha256(" ".join(text.split()).encode("utf-8", "surrogatepass")).hexdigest()[:10]
+        prompt = self.prompt.template.replace("{prompt}", text)
+        return Problem(f"{self.name}-{name}", text, prompt, answer, self.name)
+
 
 class Benchmark(ProblemSet):
     """Held-out problems with their answers, and how to ask and grade them."""
@@ -204,7 +211,7 @@ def load_benchmark(benchmark: Benchmark, folder: str | Path | None = None) -> Lo
         count += 1
         key = " ".join(text.split())
         if key not in problems:
-            problems[key] = as_problem(benchmark, text, answer)
+            problems[key] = benchmark.problem(text, answer)
         elif problems[key].answer != answer:
             raise DataError(
                 f"{where}: answer {answer!r}, but the same problem has the answer {problems[key].answer!r} in an "
@@ -235,14 +242,6 @@ def digest(problems: Any) -> str:
     """Identity of a set of problems: texts and answers, in any order, without white space and typesetting."""
     pairs = sorted([" ".join(p.text.split()), squeeze(normalise(p.answer))] for p in problems)
     return hashlib.sha256(json.dumps(pairs, ensure_ascii=True).encode()).hexdigest()[:16]
-
-
-def as_problem(benchmark: ProblemSet, text: str, answer: str) -> Problem:
-    """A problem with the set's prompt around it."""
-    # The name comes from the text, so it is the same in every copy and order of a data set.
-    name = hashlib.sha256(" ".join(text.split()).encode("utf-8", "surrogatepass")).hexdigest()[:10]
-    prompt = benchmark.prompt.template.replace("{prompt}", text)
-    return Problem(f"{benchmark.name}-{name}", text, prompt, answer, benchmark.name)
 
 
 def read_pairs(

@@ -22,9 +22,7 @@ from rpg.tasks.problems import (
     ProblemDemonstrations,
     Splits,
     TaskKind,
-    file_digest,
     shortened,
-    with_chat,
 )
 from rpg.tasks.rows import conversation, hub_rows, missing, read_rows, text_of, value_at
 
@@ -185,7 +183,7 @@ def _problem(
     whole = text if len(messages) < 2 else "\n".join(f"{m['role']}: {m['content']}" for m in messages)
     others = {key: value for key, value in row.items() if value is not None}
     problem = Problem(name, whole, prompt, answer, group, shown, others, tuple(messages), chat=bool(messages))
-    return with_chat(problem, task.chat)
+    return problem.with_chat(task.chat)
 
 
 def _text(row: Mapping[str, Any], column: str | None, field: str, where: str) -> str:
@@ -223,7 +221,11 @@ def _data(task: FileTask) -> dict[str, Any]:
 def _digest(source: DataSource) -> Any:
     """What represents a source in the digest of the data: its contents, not its location."""
     if source.path is not None:
-        content = file_digest(str(source.path))
+        try:
+            with open(source.path, "rb") as handle:
+                content = hashlib.file_digest(handle, "sha256").hexdigest()
+        except OSError as error:
+            raise DataError(f"{source.path}: cannot be read: {error.strerror or error}") from error
     else:
         content = _hub_digest(source.model_copy(update={"columns": None, "weight": 1.0, "limit": None}))
     settings = source.model_dump(mode="json", exclude_defaults=True, include={"columns", "weight", "limit"})

@@ -168,25 +168,22 @@ def _rows(
         if text not in taken:
             taken.add(text)
             left -= 1
-            yield _row(dataset, config, index, entry)
+            example, metadata = entry["answer"], entry["metadata"]
+            example = metadata.get("example_answer") if example is None else example
+            yield {
+                "text": entry["question"],
+                "answer": "" if example is None else str(example),
+                "steps": str(metadata.get("answer_cot", "")).partition("####")[0].strip(),
+                "columns": {
+                    "dataset": dataset, "config": config, "index": index,
+                    "digest": hashlib.sha256(entry["question"].encode()).hexdigest()[:16],
+                },
+            }  # fmt: skip
     if left:
         raise DataError(
             f"{at}: {dataset} with these settings gave {count - left} new problems in {config['size']} draws, {count} "
             f"are wanted; accepted: smaller task.train_problems and task.benchmark_problems, or harder settings{why}"
         )
-
-
-def _row(dataset: str, config: dict[str, Any], index: int, entry: dict[str, Any]) -> dict[str, Any]:
-    example = entry["answer"] if entry["answer"] is not None else entry["metadata"].get("example_answer")
-    return {
-        "text": entry["question"],
-        "answer": "" if example is None else str(example),
-        "steps": str(entry["metadata"].get("answer_cot", "")).partition("####")[0].strip(),
-        "columns": {
-            "dataset": dataset, "config": config, "index": index,
-            "digest": hashlib.sha256(entry["question"].encode()).hexdigest()[:16],
-        },
-    }  # fmt: skip
 
 
 @contextmanager

@@ -12,15 +12,7 @@ from rpg.config.errors import ConfigError
 from rpg.config.task import MathTask
 from rpg.tasks.benchmarks import LOCAL_DATA, LoadedBenchmark, Prompt, benchmark, digest, load_benchmark
 from rpg.tasks.checks import Leak, check_gold, leaks, near_duplicates
-from rpg.tasks.problems import (
-    DataError,
-    DatasetSummary,
-    Dropped,
-    ProblemDemonstrations,
-    Splits,
-    TaskKind,
-    with_chat,
-)
+from rpg.tasks.problems import DataError, DatasetSummary, Dropped, ProblemDemonstrations, Splits, TaskKind
 from rpg.tasks.training_sets import LoadedTraining, load_training, training_set
 
 Stamps = tuple[tuple[str, int, int], ...]
@@ -47,8 +39,8 @@ def read(task: MathTask) -> Splits:
         Dropped(name, "leaked", f"{leak.similarity:.0%} {_AS[leak.tier]} {leak.problem}", texts[name])
         for name, leak in leaked.items()
     ]
-    kept = [with_chat(problem, task.chat) for problem in train.problems if problem.id not in leaked]
-    held_out = {name: [with_chat(p, task.chat) for p in problems] for name, problems in held_out.items()}
+    kept = [problem.with_chat(task.chat) for problem in train.problems if problem.id not in leaked]
+    held_out = {name: [p.with_chat(task.chat) for p in problems] for name, problems in held_out.items()}
     if not kept:
         near = Counter(leak.benchmark for leak in leaked.values())
         raise DataError(

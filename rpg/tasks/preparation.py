@@ -119,12 +119,11 @@ def once(folder: Path) -> Iterator[Path | None]:
 def _write_report(folder: Path, spec: RunSpec, splits: Splits, counts: dict[str, int]) -> None:
     """What the files hold (data.json), and every training problem that was left out with its reason (dropped.jsonl)."""
     keys = ("benchmark", "problem", "other", "similarity")
-    pairs = [dict(zip(keys, pair, strict=True)) for pair in splits.near_duplicates]
     report = {
         "files": spec.task.files(),
         "problems": counts,
         "sources": [asdict(summary) for summary in splits.summaries],
-        "near_duplicates": pairs,
+        "near_duplicates": [dict(zip(keys, pair, strict=True)) for pair in splits.near_duplicates],
         "notes": splits.notes,
     }
     atomic_files.atomic_write_json(folder / "data.json", report)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -59,22 +58,21 @@ class Problem:
         """The problem for reward functions: messages where the data hold messages, else its text."""
         return self.conversation() if self.chat else self.text
 
-
-def with_chat(problem: Problem, chat: Chat) -> Problem:
-    """The problem with the system message (unless it has one) and the examples before its last message."""
-    if chat.system is None and not chat.examples:
-        return problem
-    messages = [dict(message) for message in problem.conversation()]
-    system = messages[:1] if messages[0]["role"] == "system" else []
-    rest = messages[len(system) :]
-    if not system and chat.system is not None:
-        system = [{"role": "system", "content": chat.system}]
-    shown = [
-        {"role": role, "content": content}
-        for example in chat.examples
-        for role, content in (("user", example.prompt), ("assistant", example.response))
-    ]
-    return replace(problem, messages=(*system, *shown, *rest))
+    def with_chat(self, chat: Chat) -> Problem:
+        """With the system message (unless it has one) and the examples before its last message."""
+        if chat.system is None and not chat.examples:
+            return self
+        messages = [dict(message) for message in self.conversation()]
+        system = messages[:1] if messages[0]["role"] == "system" else []
+        rest = messages[len(system) :]
+        if not system and chat.system is not None:
+            system = [{"role": "system", "content": chat.system}]
+        shown = [
+            {"role": role, "content": content}
+            for example in chat.examples
+            for role, content in (("user", example.prompt), ("assistant", example.response))
+        ]
+        return replace(self, messages=(*system, *shown, *rest))
 
 
 @dataclass(frozen=True)
@@ -119,15 +117,6 @@ class Splits:
     dropped: tuple[Dropped, ...] = ()
     near_duplicates: tuple[tuple[str, str, str, float], ...] = ()
     """(benchmark, problem, problem, similarity): near duplicates within a benchmark, which are left as they are."""
-
-
-def file_digest(path: str) -> str:
-    """SHA-256 of a file's bytes; raises DataError when it cannot be read."""
-    try:
-        with open(path, "rb") as handle:
-            return hashlib.file_digest(handle, "sha256").hexdigest()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 def shortened(value: Any) -> str:

@@ -14,16 +14,7 @@ from typing import Literal
 
 from rpg.answers.extraction import normalise, squeeze
 from rpg.config.task import is_name
-from rpg.tasks.benchmarks import (
-    Columns,
-    ProblemSet,
-    Source,
-    as_problem,
-    digest,
-    read_pairs,
-    read_set,
-    shipped,
-)
+from rpg.tasks.benchmarks import Columns, ProblemSet, Source, digest, read_pairs, read_set, shipped
 from rpg.tasks.checks import words
 from rpg.tasks.problems import DataError, Dropped, Problem
 
@@ -89,7 +80,7 @@ def load_training(chosen: TrainingSet, folder: str | Path | None = None) -> Load
     dropped: list[Dropped] = []
     torn: dict[str, Problem] = {}
     for text, answer in texts:
-        problem = as_problem(chosen, text, answer)
+        problem = chosen.problem(text, answer)
         key = " ".join(words(text)) or text
         if chosen.language == "english" and (share := foreign(text)) > FOREIGN:
             detail = f"{share:.0%} of its letters are of other scripts"

@@ -129,6 +129,7 @@ def test_the_last_line_of_a_failed_job_says_why(cpu_verl, tmp_path, monkeypatch,
         (Exception("The current node timed out during startup.\nThe raylet failed to start."), True),
         (ConnectionError("no GCS"), True),
         (OSError("AF_UNIX path length cannot exceed 107 bytes: /a/long/path"), False),
+        (RuntimeError("Version mismatch: The cluster was started with:\n    Ray: 2.1.0"), False),
         (ValueError("address: nonsense"), False),
     ],
 )

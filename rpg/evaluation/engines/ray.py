@@ -73,14 +73,12 @@ class RayEngine:
 
     def _check_room(self) -> None:
         place, total = self.place, self._ray.cluster_resources()
-        needs = {"CPU": place.cpus, "GPU": place.gpus, "memory": (place.memory_gib or 0) * 2**30}
-        for kind, each in needs.items():
-            if each * place.workers > total.get(kind, 0):
-                field = {"CPU": "cpus", "GPU": "gpus", "memory": "memory_gib"}[kind]
-                unit = 2**30 if kind == "memory" else 1
+        for kind, field, unit in (("CPU", "cpus", 1), ("GPU", "gpus", 1), ("memory", "memory_gib", 2**30)):
+            each, there = getattr(place, field) or 0, total.get(kind, 0) / unit
+            if each * place.workers > there:
                 raise EngineError(
-                    f"evaluation.place: {place.workers} workers with {field} {each / unit:g} each, but the cluster at "
-                    f"{place.address} has {total.get(kind, 0) / unit:g} in all"
+                    f"evaluation.place: {place.workers} workers with {field} {each:g} each, but the cluster at "
+                    f"{place.address} has {there:g} in all"
                 )
 
     def _start(self) -> Any:
@@ -90,9 +88,7 @@ class RayEngine:
             num_gpus=place.gpus,
             memory=int(place.memory_gib * 2**30) if place.memory_gib else None,
         )
-        device = "cuda" if place.gpus else "cpu"
-        threads = max(1, int(place.cpus))
-        return worker.remote(self.start, device, threads)
+        return worker.remote(self.start, "cuda" if place.gpus else "cpu", max(1, int(place.cpus)))
 
     def load(self, model: str | Path, revision: str | None = None) -> None:
         local = Path(model).expanduser()
