@@ -76,12 +76,11 @@ def advantage_study(sizes: tuple[int, ...] = (2, 4, 8, 16)) -> list[StudyResult]
         algo = override(algorithm(algo_name), advantage=setting, kl="none")
         for n in sizes:
             group = torch.arange(len(p)).repeat_interleave(n)
+            mask = torch.ones(len(group), 1)
             mean, square = torch.zeros_like(p), 0.0
             for counts in product(range(n + 1), repeat=len(p)):
                 right = torch.cat([torch.arange(n) < k for k in counts])
-                a = advantages(
-                    algo, rewards=right.double(), group=group, response_mask=torch.ones(len(group), 1)
-                )[:, 0]
+                a = advantages(algo, rewards=right.double(), group=group, response_mask=mask)[:, 0]
                 score = torch.where(right, 1 - p[group], -p[group])  # d log pi / d logit
                 step = torch.zeros_like(p).index_add(0, group, a * score) / len(group)
                 binomial = zip(counts, SUCCESS, strict=True)
@@ -162,11 +161,8 @@ def correction_study(gap: float = 1.0) -> list[StudyResult]:
     return results
 
 
-def _loss(
-    algo: Algorithm, w: World, *, old_log_prob: Tensor, ref_log_prob: None, **inputs: Any
-) -> LossOutput:
+def _loss(algo: Algorithm, w: World, *, old_log_prob: Tensor, **inputs: Any) -> LossOutput:
     """The audit passes the sampler's log-probabilities as `old_log_prob`; the step starts at the world's old."""
-    del ref_log_prob  # there is no KL
     start = w.log_probs(w.old)
     weights = rollout_weights(
         algo.rollout_correction,
