@@ -20,7 +20,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from flows.machine import programs
-from flows.machine.children import Children, Stopped, last_line
+from flows.machine.children import Children, Stopped
 from flows.machine.slots import Held, Need
 from flows.sweep.context import Context, StageFailed
 from rpg.config.run_spec import RunSpec
@@ -100,7 +100,7 @@ def run_beside(
         child = children.start(programs.EVALUATOR, folder, log=log, stdin=subprocess.PIPE)
         assert child.stdin is not None
         while child.poll() is None and not trainings_over.wait(0.2):
-            note(last_line(log))
+            note(programs.last_line(log))
         child.stdin.close()
         [code] = children.watch([child], log, note)
         if code == 0:

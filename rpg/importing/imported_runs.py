@@ -34,12 +34,10 @@ def take_over(
 ) -> RunFolder:
     """Write (or overwrite) the run of a variant and seed in a new or existing sweep.
 
-    Raises:
-        LogError: a run that was trained here has this variant and seed.
-        StoreError: the folder cannot be written, or the sweep's record cannot be read (then nothing is written).
+    Raises LogError: a run that was trained here has this variant and seed. StoreError: the folder cannot be written, or the
+    sweep's record cannot be read (then nothing is written).
     """
-    if (layout.sweep_folder(sweep) / "sweep.json").exists():
-        layout.read_sweep(sweep)  # before anything is written
+    _record(layout, sweep)  # before anything is written
     folder = run_of(layout, kind, sweep, variant, seed)
     evaluated = [step for scores in log.scores.values() for step in scores]
     steps = max([row["step"] for row in log.steps] + evaluated, default=0)
@@ -96,7 +94,11 @@ def register(
         if not (folder.path / IMPORTED).exists():
             write_scores(folder, {})
         record["baseline"] = record.get("baseline") or baseline
-        _add_to_sweep(layout, record, folder.name, sorted(manifest.get("benchmarks", [])))
+        if not own_benchmarks(layout, folder.sweep):  # else those are the sweep's
+            evaluated = [*record.get("benchmarks", []), *sorted(manifest.get("benchmarks", []))]
+            record["benchmarks"] = list(dict.fromkeys(evaluated))
+        record["runs"] = [*(name for name in record["runs"] if name != folder.name), folder.name]
+        layout.write_sweep({name: value for name, value in record.items() if name != "format"})
 
 
 def scores_of(folder: RunFolder) -> dict[str, dict[str, float]]:
@@ -132,11 +134,3 @@ def _record(layout: Layout, sweep: str) -> dict[str, Any]:
         return layout.read_sweep(sweep)
     new: dict[str, Any] = {"name": sweep, "source": "", "path": "", "baseline": None, "created": time.time()}
     return new | {"runs": [], "benchmarks": [], "description": "imported runs"}
-
-
-def _add_to_sweep(layout: Layout, record: dict[str, Any], run: str, benchmarks: list[str]) -> None:
-    """Append the run to the sweep. Its benchmarks count only if no run of the sweep was trained here."""
-    if not own_benchmarks(layout, record["name"]):
-        record["benchmarks"] = list(dict.fromkeys([*record.get("benchmarks", []), *benchmarks]))
-    record["runs"] = [*(name for name in record["runs"] if name != run), run]
-    layout.write_sweep({name: value for name, value in record.items() if name != "format"})

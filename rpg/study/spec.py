@@ -60,6 +60,12 @@ class Range(Section):
         """The values that the schema has to accept for all others to be acceptable."""
         return self.choices if self.choices is not None else (self.low, self.high)
 
+    def number(self, value: Any) -> Any:
+        """The number of a choice; what is no choice as it is."""
+        if self.choices is None:
+            return value
+        return [canonical_json(choice) for choice in self.choices].index(canonical_json(value))
+
     def edge(self, value: Any) -> str | None:
         """`largest` or `smallest` if the value is within a twentieth of the interval from its end; None inside, and for
         choices."""
