@@ -140,13 +140,8 @@ def described(path: Path, times: Measured, layout: Layout) -> tuple[bool, float,
         return False, math.inf, "", "has a mistake"
     updates, time_taken = sum(cost(spec).optimizer_steps for spec in specs), _time(specs, times)
     runs = f"{len(specs)} run{'s' if len(specs) > 1 else ''}"
-    parts = [runs, f"{updates:,} optimizer steps", time_taken, finds(sweep, layout)]
-    return (
-        "GPU hours" in time_taken,
-        updates,
-        _question(sweep.spec.description),
-        ", ".join(filter(None, parts)),
-    )
+    parts = filter(None, [runs, f"{updates:,} optimizer steps", time_taken, finds(sweep, layout)])
+    return "GPU hours" in time_taken, updates, _question(sweep.spec.description), ", ".join(parts)
 
 
 def _time(specs: Sequence[RunSpec], times: Measured) -> str:

@@ -184,10 +184,9 @@ def register(running: Running, tunings: Sequence[Tuning]) -> None:
                 f"{name}: a search of {tuning.variant} has no finished trial, so it has no settings to compare"
             )
         winners[tuning.variant] = won
-    registration.register(layout, registration_plan(running.study, tunings, winners, data_digest), former)
-    written = registration.read_record(layout, name)
-    assert written
-    running.say(f"{name}: registered what will be compared, digest {written['digest']}")
+    plan = registration_plan(running.study, tunings, winners, data_digest)
+    digest = registration.register(layout, plan, former)
+    running.say(f"{name}: registered what will be compared, digest {digest}")
 
 
 def report(running: Running) -> str | None:

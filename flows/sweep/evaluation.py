@@ -53,12 +53,9 @@ def evaluate_checkpoints(context: Context, trainings_over: threading.Event) -> N
 def mark_done(folders: Sequence[RunFolder]) -> list[RunFolder]:
     """Write DONE.json for each run that is trained and evaluated; returns those that are done or failed."""
     for folder in folders:
-        if (
-            _over(folder)
-            or folder.state() == "running"
-            or not _trained(folder)
-            or pending_evaluations(folder)
-        ):
+        if _over(folder) or folder.state() == "running":
+            continue
+        if not _trained(folder) or pending_evaluations(folder):
             continue
         seconds = sum(row.get("seconds_step", 0.0) for row in folder.read_metrics().rows)
         with contextlib.suppress(StoreError, OSError):  # `rpg gc` does it another time

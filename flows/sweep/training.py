@@ -160,10 +160,8 @@ def backend_of(folder: RunFolder) -> BackendSection:
     try:
         return _BACKEND.validate_python(section)
     except ValidationError as error:
-        backends = ", ".join(BACKENDS)
-        line = (
-            f"{folder.manifest_path}: spec.backend: {error.errors()[0]['msg']} (back ends here: {backends})"
-        )
+        why = f"{error.errors()[0]['msg']} (back ends here: {', '.join(BACKENDS)})"
+        line = f"{folder.manifest_path}: spec.backend: {why}"
         write_failed(folder, line)
         raise RunFailed(f"{folder.name}: {line}") from None
 

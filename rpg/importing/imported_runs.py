@@ -63,7 +63,8 @@ def run_of(layout: Layout, kind: str, sweep: str, variant: str, seed: int) -> Ru
 
     Raises LogError: a run that was trained here, or came in another way, has this variant and seed.
     """
-    folder = layout.run(sweep, f"{_slug(variant)}-s{seed}-{_identity(kind, sweep, variant, seed)[:8]}")
+    slug = re.sub(r"[^a-z0-9.]+", "-", variant.lower()).strip("-.")[:60].strip("-.") or "run"
+    folder = layout.run(sweep, f"{slug}-s{seed}-{_identity(kind, sweep, variant, seed)[:8]}")
     for other in layout.run_folders(sweep) if sweep in layout.sweeps() else []:
         try:
             manifest = other.read_manifest()
@@ -115,10 +116,6 @@ def write_scores(folder: RunFolder, scores: Mapping[str, Mapping[Any, float]]) -
 def _identity(kind: str, sweep: str, variant: str, seed: int) -> str:
     key = {"kind": kind, "sweep": sweep, "variant": variant, "seed": seed}
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _slug(variant: str) -> str:
-    return re.sub(r"[^a-z0-9.]+", "-", variant.lower()).strip("-.")[:60].strip("-.") or "run"
 
 
 def own_benchmarks(layout: Layout, sweep: str) -> list[str]:

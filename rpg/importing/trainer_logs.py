@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import math
 import re
@@ -132,12 +133,10 @@ _SCORE = re.compile(r"eval[_/](?:.*rewards?/.+/mean|.*accuracy)|val-core/.+/mean
 
 def _timed(steps: list[Row]) -> list[Row]:
     """Rows of transformers, which counts optimizer steps and logs the mean duration of the steps since its last record."""
-    last, timed = 0, []
-    for row in steps:
-        timed.append({**row, "optimizer_step": row["step"]})
+    timed = [row | {"optimizer_step": row["step"]} for row in steps]
+    for last, row in itertools.pairwise([{"step": 0}, *timed]):
         if "seconds_step" in row:
-            timed[-1]["seconds_step"] *= row["step"] - last
-        last = row["step"]
+            row["seconds_step"] *= row["step"] - last["step"]
     return timed
 
 

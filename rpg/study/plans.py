@@ -89,8 +89,7 @@ def registration_plan(
         "runs": runs,
     }
     # As it will be read: the digest is that of the file's content.
-    as_read: dict[str, Any] = json.loads(json.dumps(plan))
-    return as_read
+    return dict(json.loads(json.dumps(plan)))
 
 
 def _of_searches(settings: Sequence[dict[str, Any]]) -> dict[str, Any]:

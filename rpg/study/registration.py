@@ -74,9 +74,9 @@ def reported_variant(variant: str, levels: Mapping[str, Any]) -> str:
     return " ".join([variant, *(f"{field}={value_text(level)}" for field, level in levels.items())])
 
 
-def register(layout: Layout, plan: Mapping[str, Any], former: Mapping[str, Any] | None = None) -> None:
+def register(layout: Layout, plan: Mapping[str, Any], former: Mapping[str, Any] | None = None) -> str:
     """Write the record of what will be compared (the keys of `_PLAN`), atomically. `former` is the record it replaces,
-    which is kept under its number."""
+    which is kept under its number. Returns the digest."""
     study = str(plan["study"])
     number = 1
     if former:
@@ -92,6 +92,7 @@ def register(layout: Layout, plan: Mapping[str, Any], former: Mapping[str, Any] 
         **plan,
     }
     atomic_write_json(record_path(layout, study), record)
+    return str(record["digest"])
 
 
 def read_record(layout: Layout, study: str, number: int | None = None) -> dict[str, Any] | None:
