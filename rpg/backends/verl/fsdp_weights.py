@@ -49,9 +49,7 @@ def shards(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 def written_by(folder: str | Path, pattern: str) -> int:
     """How many workers wrote the files `pattern` (with `{world}` and `{rank}`) in a folder; 0 if there are none.
-
-    Raises:
-        FileNotFoundError: some of them are missing.
+    Raises FileNotFoundError: some of them are missing.
     """
     name = re.compile(re.escape(pattern).replace(r"\{world\}", r"(\d+)").replace(r"\{rank\}", "0"))
     matches = (name.fullmatch(path.name) for path in Path(folder).glob("*"))
@@ -128,10 +126,8 @@ NAME = "default"
 
 
 def send_merged(engine: Any) -> None:
-    """Make verl's engine send merged weights to the rollout servers.
-
-    Raises:
-        UserError: a target of the adapters is not a linear layer.
+    """Make verl's engine send merged weights to the rollout servers. Raises UserError: a target of the adapters is not
+    a linear layer.
     """
     for name, layer in engine.module.named_modules():
         if isinstance(layer, LoraLayer) and not isinstance(layer, Linear):

@@ -97,10 +97,8 @@ class PolicyWorker(ActorRolloutRefWorker):
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def load_reference(self, folder: str) -> None:
-        """Restore what :meth:`save_reference` wrote, also on another number of workers.
-
-        Raises:
-            UserError: the folder holds no reference.
+        """Restore what :meth:`save_reference` wrote, also on another number of workers. Raises UserError: the folder
+        holds no reference.
         """
         workers = written_by(folder, SHARDS)
         if not workers:
