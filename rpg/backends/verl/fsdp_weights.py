@@ -28,11 +28,6 @@ from verl.utils.device import get_device_id
 from rpg.errors import UserError
 
 
-def copy_weights(source: nn.Module, target: nn.Module) -> None:
-    """Copy the weights of one FSDP module into another of the same model, whatever devices the shards are on."""
-    load_shards(target, dict(shards(source)))
-
-
 def load_shards(module: nn.Module, values: Mapping[str, Tensor]) -> None:
     """Load what :func:`shards` or :func:`adapters` gave on as many workers; the next forward pass uses it."""
     parts = dict(shards(module))

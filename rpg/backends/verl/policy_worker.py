@@ -85,7 +85,7 @@ class PolicyWorker(ActorRolloutRefWorker):
         if self.settings.lora_rank:
             self.kept = fsdp_weights.adapters(self.actor.engine.module)
         else:
-            fsdp_weights.copy_weights(self.actor.engine.module, self.ref.engine.module)
+            fsdp_weights.load_shards(self.ref.engine.module, dict(shards(self.actor.engine.module)))
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def save_reference(self, folder: str) -> None:
