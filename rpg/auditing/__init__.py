@@ -16,29 +16,16 @@ import torch
 
 from rpg.auditing import peers as _peers
 from rpg.auditing.audit_report import Report
-from rpg.auditing.corrections import correction_study
 from rpg.auditing.diagnosis import diagnose
-from rpg.auditing.measure import EXACT, Point, Result, Settings, measure
+from rpg.auditing.measure import EXACT, Result, Settings, measure
 from rpg.auditing.moments import LossFunction
 from rpg.auditing.objectives import named
-from rpg.auditing.shipped_losses import Field, field
-from rpg.auditing.studies import StudyResult, advantage_study, aggregation_study
+from rpg.auditing.shipped_losses import field
+from rpg.auditing.studies import advantage_study, aggregation_study, correction_study
 from rpg.auditing.subjects import Subject, catalogue, from_algorithm, ratio_levels
 from rpg.catalogue import Algorithm
 
-__all__ = [
-    "EXACT",
-    "Field",
-    "Point",
-    "Report",
-    "Result",
-    "Settings",
-    "StudyResult",
-    "Subject",
-    "audit",
-    "audit_catalogue",
-    "audit_field",
-]
+__all__ = ["EXACT", "Report", "Result", "Settings", "audit", "audit_catalogue", "audit_field"]
 
 
 @contextmanager

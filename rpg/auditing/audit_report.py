@@ -76,16 +76,15 @@ class Report:
         sources = list(dict.fromkeys(result.source for result in self.losses))
         for source in sources:
             title = {"rpg": "rpg-lab", "callable": "Your loss"}.get(source, f"{source}; 0: at most 1e-7")
-            parts.append(
-                self._loss_table(title, [r for r in self.losses if r.source == source], width >= WIDE)
-            )
+            results = [result for result in self.losses if result.source == source]
+            parts.append(self._loss_table(title, results, width >= WIDE))
         if len(self.losses) == 1:
             parts += [Text(self.losses[0].diagnosis + "\n"), self._drift_table(self.losses[0])]
         if self.levels:
             parts.append(self._level_table())
         for study, title in _STUDIES.items():
-            if results := [b for b in self.studies if b.study == study]:
-                parts.append(_study_table(title, results))
+            if studied := [result for result in self.studies if result.study == study]:
+                parts.append(_study_table(title, studied))
         for peer, reason in self.absent.items():
             parts.append(Text(f"Left out: {peer} ({reason})", style="yellow"))
         s = self.settings
@@ -137,9 +136,7 @@ class Report:
         return _table(title, ["divergence", "ratio", *(f"{drift:g}" for drift in drifts)], rows, words=2)
 
 
-_NAMES = "; ".join(
-    f"{name.upper()}: {DIVERGENCES[name].penalty}" for name in DIVERGENCE_NAMES if name != "none"
-)
+_NAMES = "; ".join(f"{kl.upper()}: {DIVERGENCES[kl].penalty}" for kl in DIVERGENCE_NAMES if kl != "none")
 _LEGEND = f"""\
 [bold]What each loss optimises.[/bold] All responses of a small language are enumerated: exact numbers.
 [bold]exact for[/bold]  the objective whose gradient the loss has on average, whatever the drift, unclipped

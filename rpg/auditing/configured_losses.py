@@ -212,7 +212,7 @@ def _prime(source: str, settings: dict[str, Any]) -> tuple[Subject, list[str]]:
         settings[f"trainer.loss.{key}"]
         for key in ("dppo_mask_high", "dppo_mask_low", "ipo_threshold", "adv_tau", "kl_tau")
     )
-    losses = pinned.trainer("prime-rl").losses
+    losses = pinned.trainers()["prime-rl"].losses
     if algo == "sft":
         raise ValueError(
             "orchestrator.algo.type sft is a cross-entropy of another model's samples, no objective of RL"
@@ -271,7 +271,7 @@ def _open(source: str, settings: dict[str, Any]) -> tuple[Subject, list[str]]:
     if settings["loss_denominator"] != "token":  # a constant
         parts["aggregation"] = "seq-mean-token-sum"
     name = "dapo, stale samples" if alone else f"{loss}, mini-batches"
-    formula = replace(pinned.trainer("open-instruct").losses[name], **parts)
+    formula = replace(pinned.trainers()["open-instruct"].losses[name], **parts)
     scaling = settings["advantage_normalization_type"]
     studied = {"centered": _CENTRED, "standard": "group mean and std (GRPO, DAPO)"}.get(scaling)
     remarks = [f"{source}: loss_fn {loss}.", _advantages(scaling, studied)]

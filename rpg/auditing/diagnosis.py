@@ -229,7 +229,8 @@ def _in_tokens(subject: Subject, scenes: list[Scene], on: Projection) -> Iterato
     Losses of one KL differ by a baseline, which changes no expectation: both forms are tried, with the coefficients found
     on-policy and with those that were asked for.
     """
-    mask = torch.cat([scene.world.mask.flatten() for scene in scenes])
+    masks = [scene.world.mask for scene in scenes]
+    mask = torch.cat([each.flatten() for each in masks])
 
     def tokens(values: Iterable[Tensor]) -> Tensor:
         return torch.cat([value.flatten() for value in values])[mask]
@@ -238,9 +239,7 @@ def _in_tokens(subject: Subject, scenes: list[Scene], on: Projection) -> Iterato
     facts = {
         "ratio": tokens(scene.ratio() for scene in scenes),
         "advantage": tokens(scene.advantages for scene in scenes),
-        "last": tokens(
-            m & (m.flip(-1).cumsum(-1).flip(-1) == 1) for m in (scene.world.mask for scene in scenes)
-        ),
+        "last": tokens(each & (each.flip(-1).cumsum(-1).flip(-1) == 1) for each in masks),
     }
     asked = {} if subject.divergence == "none" else {subject.divergence: subject.beta}
     remarks = []
@@ -278,15 +277,13 @@ def _difference(
     ):
         if (differs & among).any():
             low, high = ratio[differs & among].min(), ratio[differs & among].max()
-            classes[f"tokens with {words}w > {_threshold(ratio, low, below=True)}"] = among & (ratio >= low)
-            classes[f"tokens with {words}w < {_threshold(ratio, high, below=False)}"] = among & (
-                ratio <= high
-            )
+            least, most = _threshold(ratio, low, below=True), _threshold(ratio, high, below=False)
+            classes[f"tokens with {words}w > {least}"] = among & (ratio >= low)
+            classes[f"tokens with {words}w < {most}"] = among & (ratio <= high)
     names = list(classes)[3:]
     if len(names) == 4:  # as a clip cuts: at the top for positive advantages, at the bottom for negative ones
-        classes[f"{names[0]}, or {names[3].removeprefix('tokens with ')}"] = (
-            classes[names[0]] | classes[names[3]]
-        )
+        either = f"{names[0]}, or {names[3].removeprefix('tokens with ')}"
+        classes[either] = classes[names[0]] | classes[names[3]]
     size = {words: int(members.sum()) for words, members in classes.items() if not (differs & ~members).any()}
     words = min(size, key=size.__getitem__, default="")
     if not words or size[words] > 0.9 * len(differs) or int(differs.sum()) < 0.5 * size[words]:
@@ -304,9 +301,8 @@ def _threshold(ratios: Tensor, edge: Tensor, below: bool) -> str:
     others = ratios[ratios < edge - 1e-12] if below else ratios[ratios > edge + 1e-12]
     neighbour = (others.max() if below else others.min()) if len(others) else edge * (0.99 if below else 1.01)
     low, high = sorted((float(edge), float(neighbour)))
-    return next(
-        (f"{n:g}" for digits in range(6) if low <= (n := round((low + high) / 2, digits)) <= high), f"{low:g}"
-    )
+    rounded = (round((low + high) / 2, digits) for digits in range(6))
+    return next((f"{number:g}" for number in rounded if low <= number <= high), f"{low:g}")
 
 
 def _percent(share: float) -> str:

@@ -52,9 +52,8 @@ def read_settings(file: Path) -> ForeignSettings:
 
     Raises UserError where the file cannot be read or names no setting of these trainers.
     """
-    readers = {".sh": _shell, ".py": _script, ".toml": _toml} | dict.fromkeys(
-        (".json", ".yaml", ".yml"), _document
-    )
+    documents = dict.fromkeys((".json", ".yaml", ".yml"), _document)
+    readers = {".sh": _shell, ".py": _script, ".toml": _toml, **documents}
     if file.suffix not in readers:
         raise UserError(f"{file}: expected a file that ends in {', '.join(readers)}")
     try:

@@ -109,9 +109,8 @@ def _measured(subject: Subject) -> Iterator[str]:
         yield f"It could not be measured off-policy ({result.note})."
         return
     reached = (BY_NAME[name] for name in result.exact_on_policy)
-    target = next(
-        (o for o in reached if o.divergence == subject.divergence), Objective("token", subject.divergence)
-    )
+    default = Objective("token", subject.divergence)
+    target = next((o for o in reached if o.divergence == subject.divergence), default)
     asked = target.short if subject.rewarded else target.short.replace("R−", "−", 1)
     for drift in DRIFTS:
         bare, clipped = (result.point(drift, clipped) for clipped in (False, True))

@@ -99,11 +99,7 @@ def coupled_moments(
 
 
 def moments(
-    world: World,
-    logits: Tensor,
-    slope: Tensor,
-    beside: Tensor | float = 0.0,
-    weights: Tensor | None = None,
+    world: World, logits: Tensor, slope: Tensor, beside: Tensor | float = 0.0, weights: Tensor | None = None
 ) -> Moments:
     """Push slopes (N, T) through the scores of the tabular policy, add the steps `beside` (N, S * V), and average over
     responses of `old`, or with `weights` (N,).

@@ -98,9 +98,8 @@ def _verl(source: str, beta: float) -> list[Subject]:
         # not a loss, but a dispatcher to the others; and what rpg.integrations.verl registers where it was imported
         if name != "bypass_mode" and not name.startswith("rpg/")
     ]
-    return subjects + [
-        verl_subject(f"vanilla + kl_penalty {kind}", source, beta, kl=kind) for kind in VERL_KINDS
-    ]
+    with_kl = (verl_subject(f"vanilla + kl_penalty {kind}", source, beta, kl=kind) for kind in VERL_KINDS)
+    return [*subjects, *with_kl]
 
 
 def _verl_more(source: str, beta: float) -> list[Subject]:
@@ -154,9 +153,8 @@ def _verl_loss(
     from verl.trainer.ppo.core_algos import agg_loss, get_policy_loss_fn, kl_penalty  # noqa: PLC0415 (optional)
 
     mask = response_mask.to(inputs["log_prob"].dtype)
-    loss: Tensor = get_policy_loss_fn(name)(response_mask=mask, loss_agg_mode=mode, config=config, **inputs)[
-        0
-    ]
+    policy_loss = get_policy_loss_fn(name)
+    loss: Tensor = policy_loss(response_mask=mask, loss_agg_mode=mode, config=config, **inputs)[0]
     if kl is None:
         return loss
     ref = inputs["old_log_prob"] if ref_log_prob is None else ref_log_prob

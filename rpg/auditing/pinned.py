@@ -30,9 +30,8 @@ class Formula:
     level: str = "token"  # sequence: w is the geometric mean over a response
     clip: Sequence[float] = ()  # PPO's: low and high, as distances from 1
     bound: Sequence[float] = (0.0, float("inf"))  # what `score` clamps w to
-    keep: dict[str, float] = field(
-        default_factory=dict
-    )  # names of KEPT -> thresholds; other tokens are left out
+    keep: dict[str, float] = field(default_factory=dict)
+    """Names of KEPT -> thresholds; other tokens are left out."""
     drift: float = 0.0  # weight of log² w
     kl: str = ""  # estimator in the loss
     kl_weight: str = "none"  # ratio: w k; score: the gradient of k as of a reward is added
@@ -146,25 +145,15 @@ class Trainer:
     losses: dict[str, Formula]
 
 
-def trainers() -> list[Trainer]:
-    """Everything in pinned.toml."""
-    tables = tomllib.loads((files("rpg.auditing") / "pinned.toml").read_text(encoding="utf-8"))
-    return [
-        Trainer(
-            name,
-            table["repository"],
-            table["commit"],
-            {loss: Formula(**table["shared"] | parts) for loss, parts in table["losses"].items()},
-        )
-        for name, table in tables.items()
-    ]
-
-
-def trainer(name: str) -> Trainer:
-    """One of them by name."""
-    return next(each for each in trainers() if each.name == name)
+def trainers() -> dict[str, Trainer]:
+    """Everything in pinned.toml, by the trainer's name."""
+    pins = {}
+    for name, table in tomllib.loads((files("rpg.auditing") / "pinned.toml").read_text("utf-8")).items():
+        losses = {loss: Formula(**table["shared"] | parts) for loss, parts in table["losses"].items()}
+        pins[name] = Trainer(name, table["repository"], table["commit"], losses)
+    return pins
 
 
 def source(name: str) -> str:
     """A trainer and the commit at which its losses were read."""
-    return f"{name} at {trainer(name).commit[:8]}"
+    return f"{name} at {trainers()[name].commit[:8]}"

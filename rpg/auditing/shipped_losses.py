@@ -77,7 +77,7 @@ def field(beta: float = Settings.beta) -> Field:
             rows.append(row_of(subject, trainer, version, "called", beta))
         except ValueError as error:  # a peer whose code has moved; the audit of the others goes on
             absent[f"{subject.source}: {subject.name}"] = str(error)
-    for pins in pinned.trainers():
+    for pins in pinned.trainers().values():
         for name, formula in pins.losses.items():
             subject = pinned.subject(name, pins.name, formula, beta)
             origin = f"{pins.repository}/{formula.at}"

@@ -21,7 +21,7 @@ from rpg.auditing.moments import (
     normaliser_of,
 )
 from rpg.auditing.worlds import World
-from rpg.catalogue import DIVERGENCES, Algorithm, DistributionKL, RewardKL, algorithms, override
+from rpg.catalogue import DIVERGENCES, Algorithm, DistributionKL, RewardKL, algorithm, algorithms, override
 from rpg.catalogue.lookup import divergence_of
 from rpg.losses.advantages import advantages as estimate_advantages
 from rpg.losses.distribution_kl import distribution_kl
@@ -57,9 +57,8 @@ class Subject:
     advantages: Callable[[World, Tensor | None], Tensor] = field(default=spread)
     peer: bool = False  # code of another project
     rewarded: bool = True  # False: distillation, whose advantages have no reward
-    whole: DistributionKL | None = (
-        None  # a KL between whole distributions, beta times which is part of the loss
-    )
+    whole: DistributionKL | None = None
+    """A KL between whole distributions, beta times which is part of the loss."""
 
 
 @dataclass(frozen=True)
@@ -181,13 +180,11 @@ def catalogue(beta: float) -> list[Subject]:
 
 def ratio_levels(beta: float) -> list[Subject]:
     """Every divergence at the ratio levels it declares; unclipped, both styles have the same gradients."""
-    entries, order = algorithms(), list(DIVERGENCES)
+    order = list(DIVERGENCES)
     records = sorted(DIVERGENCES.values(), key=lambda record: order.index(record.normalised))
     return [
         from_algorithm(
-            override(
-                entries[f"rpg-reinforce-{record.name}"], ratio=level, loss_agg_mode="seq-mean-token-sum"
-            ),
+            algorithm(f"rpg-reinforce-{record.name}", ratio=level, loss_agg_mode="seq-mean-token-sum"),
             beta,
             f"{record.name} {level}",
         )

@@ -7,9 +7,8 @@ it has to be; `leaked` the same loss with that token taken for one of the policy
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 
@@ -119,8 +118,3 @@ def as_markdown(rows: Sequence[TurnRow]) -> str:
         biases = ("0" if bias <= EXACT else f"{bias:.0%}" for bias in (row.masked, row.leaked))
         lines.append([row.loss, row.environment, ", ".join(row.exact) or "none", *biases])
     return markdown_table(words, figures, lines)
-
-
-def as_json(rows: Sequence[TurnRow]) -> str:
-    """All rows."""
-    return json.dumps([asdict(row) for row in rows], ensure_ascii=False)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import typer
 
 # Modules of this package that register their commands when they are imported.
-_MODULES = """adopt algorithms bench data data_folder doctor evaluate execution export import_ init model render report serve
-    show study""".split()
+_MODULES = """adopt algorithms bench data data_folder doctor evaluate execution export import_ model render report serve show
+    study""".split()
 
 
 def load() -> typer.Typer:
@@ -28,9 +28,8 @@ def load() -> typer.Typer:
 
     for module in _MODULES:
         import_module(f"rpg.cli.{module}")
-    by_name = {
-        entry.name or getattr(entry.callback, "__name__", ""): entry for entry in app.registered_commands
-    }
+    commands = app.registered_commands
+    by_name = {entry.name or getattr(entry.callback, "__name__", ""): entry for entry in commands}
     listed = yaml.safe_load(Path(__file__).with_name("commands.yaml").read_text("utf-8"))
     app.registered_commands = []
     for title, commands in listed.items():

@@ -1,12 +1,41 @@
-"""The command `rpg adopt`: from somebody's data, TRL script or verl command to files that train."""
+"""The commands `rpg init` and `rpg adopt`: files that train, as an example, or from somebody's data, TRL script or verl
+command.
+"""
 
 from __future__ import annotations
 
+from importlib.resources import as_file, files
 from pathlib import Path
 
 from rpg.cli.app import Home, app, complain, layout_at, refuse, say
 
 _SHOWN = 8  # rows of a kind that are printed
+
+
+@app.command()
+def init(folder: Path) -> None:
+    """Create a folder with an example task, a run and a commented sweep, ready to run and edit.
+
+    Args:
+        folder: Folder to create.
+    """
+    from rpg.cli.lab import make_data
+
+    with as_file(files("rpg.cli.lab")) as lab:
+        shipped = {path.name: path for path in sorted(lab.glob("[!._]*.*"))}
+        for name in (*shipped, "train.jsonl", "test.jsonl"):
+            if (folder / name).exists():
+                refuse(f"{folder / name}: already exists and was not changed; choose another folder")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            refuse(f"{folder}: is a file; expected a folder")
+        for name, path in shipped.items():
+            (folder / name).write_bytes(path.read_bytes())
+    make_data.write(folder)
+    say(f"created {folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}")
+    say("data or a script of your own: rpg adopt FILE")
+    say(f"next: cd {folder} && rpg sweep sweep.yaml")
 
 
 @app.command()

@@ -172,6 +172,7 @@ def _auditing() -> Status:
 def _on_other_losses(config: Path | None, turns: bool, output: Path | None, as_json: bool) -> None:
     """Print, or write to `output`, what --config, --turns or --field finds."""
     import json
+    from dataclasses import asdict
 
     from rich.markdown import Markdown
 
@@ -184,13 +185,12 @@ def _on_other_losses(config: Path | None, turns: bool, output: Path | None, as_j
     with _auditing():
         if config is not None:
             sentences = lint(config)
-            data, text = (
-                json.dumps(sentences, ensure_ascii=False),
-                "\n".join(f"- {line}" for line in sentences),
-            )
+            data = json.dumps(sentences, ensure_ascii=False)
+            text = "\n".join(f"- {line}" for line in sentences)
         elif turns:
             rows = turn_audit.audit_turns()
-            data, text = turn_audit.as_json(rows), turn_audit.as_markdown(rows)
+            data = json.dumps([asdict(row) for row in rows], ensure_ascii=False)
+            text = turn_audit.as_markdown(rows)
         else:
             measured = audit_field()
             data, text = measured.to_json(), measured.markdown()

@@ -92,10 +92,7 @@ def stopped() -> int:
 
 
 def conducted(
-    planned: Sweep,
-    layout: Layout,
-    workers: int | None,
-    wanted: Collection[str] | None = None,
+    planned: Sweep, layout: Layout, workers: int | None, wanted: Collection[str] | None = None
 ) -> tuple[list[RunFolder], str | None]:
     """Register a sweep, and run what is not finished of it, or of the runs `wanted`. Returns its runs, and what failed in a
     line. Raises KeyboardInterrupt when every process has ended."""

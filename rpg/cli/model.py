@@ -48,9 +48,8 @@ def _list(layout: Layout) -> None:
     for model in KNOWN_MODELS.values():
         here = (kept_under(layout.home, model.name) / "config.json").is_file()
         count = f"{model.parameters / 1e6:.0f} M"
-        table.add_row(
-            model.name, model.about, count, model.licence, "yes" if here else f"rpg model {model.name}"
-        )
+        fetch = "yes" if here else f"rpg model {model.name}"
+        table.add_row(model.name, model.about, count, model.licence, fetch)
     for folder in sorted(models_folder(layout.home).glob("[!.]*/source.json")):
         name = folder.parent.name.replace("--", "/")
         if name not in KNOWN_MODELS:

@@ -79,9 +79,8 @@ def render(
         refuse("\n".join(f"{file}: {line}" for line in wrong))
     layout = layout_at(home)
     folder = layout.run(sweep.spec.name, chosen.folder)
-    paths = Paths.of(
-        folder.path, data_files(spec, layout.home, chosen.data), _model(spec, layout.home, has_id)
-    )
+    model = _model(spec, layout.home, has_id)
+    paths = Paths.of(folder.path, data_files(spec, layout.home, chosen.data), model)
     launch = plan(spec, paths, project=folder.sweep, experiment=folder.name)
     if as_json:
         print(json.dumps({"run": chosen.folder, "run_id": chosen.run_id if has_id else None, "overrides": launch.overrides,

@@ -37,9 +37,8 @@ def status(
     if sweep:
         require_sweep(sweep, layout)
     if not sweeps:
-        say(
-            f"no sweeps in {layout.home} yet; start one with: {command('sweep', 'quickstart', layout=layout)}"
-        )
+        start = command("sweep", "quickstart", layout=layout)
+        say(f"no sweeps in {layout.home} yet; start one with: {start}")
         return
     watches = {name: Watch(current_runs(layout, name)) for name in ([sweep] if sweep else sweeps)}
     computed = {

@@ -33,11 +33,7 @@ UNKNOWN = "not-known-yet"
 
 @app.command()
 def show(
-    file: File,
-    set_: Set = [],
-    home: Home = None,
-    as_json: Json = False,
-    gpu: str | None = None,
+    file: File, set_: Set = [], home: Home = None, as_json: Json = False, gpu: str | None = None
 ) -> None:
     """Show the resolved form of a file: every value, the runs it expands to, their expected cost. Downloads nothing.
 

@@ -31,15 +31,9 @@ class BackendSection(Section):
     fills_machine: ClassVar[bool] = False
     """A run uses all processors it is given, so by default the runs of a sweep start one at a time."""
 
-    may_be_stale: ClassVar[bool] = False
-    """Samples can be drawn from an earlier policy."""
-    corrects_sampler: ClassVar[bool] = False
-    """The loss can be corrected for samples from a policy other than the trained one (vLLM's, which rounds differently)."""
     is_embedded: ClassVar[bool] = False
     """It has a second model beside the policy (a teacher, a critic), draws from a rounded policy or part of the vocabulary
     with the log-probabilities of that distribution, and lets an environment take turns in a response."""
-    trains_adapters: ClassVar[bool] = False
-    """`model.lora` is supported: adapters are trained, and merged into exported checkpoints."""
 
     def workers_here(self) -> int | None:
         """GPUs (or, on a CPU, processes) of this machine that a run occupies; None if its workers are elsewhere."""
@@ -47,13 +41,6 @@ class BackendSection(Section):
 
     def check_longest(self, tokens: int) -> None:
         """Raises ValueError if a sequence (prompt and response) of this many tokens does not fit."""
-
-    def check_adapters(self) -> None:
-        """Raises ValueError if `model.lora` cannot be trained."""
-        if not self.trains_adapters:
-            raise ValueError(
-                f"model.lora: backend {self.type} does not train adapters yet; accepted: model.lora null"
-            )
 
     def check_mini_batch(self, prompts: int, group_size: int) -> None:
         """Raises ValueError if a mini-batch of this many prompts does not divide evenly among the workers."""
@@ -154,10 +141,7 @@ class LocalBackend(BackendSection):
     """Where runs train. It may change between two calls of the same sweep; a run resumes from its last checkpoint."""
 
     needs: ClassVar[tuple[str, ...]] = ("transformers", "tokenizers", "safetensors", "schedulefree")
-    may_be_stale: ClassVar[bool] = True
     is_embedded: ClassVar[bool] = True
-    corrects_sampler: ClassVar[bool] = True
-    trains_adapters: ClassVar[bool] = True
 
     def workers_here(self) -> int | None:
         return 1 if isinstance(self.place, OnThisMachine) else None
@@ -277,9 +261,6 @@ class VerlBackend(BackendSection):
     (table in docs/verl.md). A leading `+` marks a name that verl's own configuration lacks."""
 
     fills_machine: ClassVar[bool] = True
-    may_be_stale: ClassVar[bool] = True
-    corrects_sampler: ClassVar[bool] = True
-    trains_adapters: ClassVar[bool] = True
 
     def workers_here(self) -> int | None:
         return self.gpus_per_node if isinstance(self.ray, LocalRay) else None

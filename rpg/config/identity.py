@@ -198,9 +198,8 @@ def frozen_dump(section: BaseModel, place: str = "") -> dict[str, Any]:
 def _settings(fields: list[Leaf]) -> dict[str, Any]:
     """The fields that differ from their frozen default."""
     entry = next((ALGORITHMS.get(leaf.value, {}) for leaf in fields if leaf.place == "algorithm.name"), {})
-    kinds = {
-        leaf.dotted.removesuffix(".type"): leaf.value for leaf in fields if leaf.dotted.endswith(".type")
-    }
+    types = [leaf for leaf in fields if leaf.dotted.endswith(".type")]
+    kinds = {leaf.dotted.removesuffix(".type"): leaf.value for leaf in types}
     return {leaf.dotted: leaf.value for leaf in fields if not _same(leaf, _frozen(leaf, entry, kinds))}
 
 

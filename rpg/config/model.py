@@ -112,11 +112,6 @@ class PretrainedModel(Section):
     """Train low-rank adapters instead of all weights (null). A `fixed` reference is then the model without them."""
 
 
-def lora_of(model: TinyModel | PretrainedModel) -> Lora | None:
-    """The adapters that are trained instead of the weights, if any."""
-    return model.lora
-
-
 def bfloat16(model: TinyModel | PretrainedModel) -> bool:
     """Whether arithmetic and exported weights are bfloat16; the weights that the optimizer updates stay float32."""
     return isinstance(model, PretrainedModel) and model.dtype == "bfloat16"

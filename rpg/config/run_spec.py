@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 from rpg.catalogue import Algorithm, algorithm
 from rpg.config.backend import Backend, LocalBackend
 from rpg.config.evaluation import Evaluation, ThisMachine, VllmEngineSpec
-from rpg.config.model import Model, TinyModel, bfloat16, lora_of
+from rpg.config.model import Model, TinyModel, bfloat16
 from rpg.config.reward import CorrectnessReward, EnvironmentReward, Rewards
 from rpg.config.section import ADDRESS, NAME, OPERATES, Section
 from rpg.config.task import ChainTask, EnvironmentTask, RewardVerifier, Task
@@ -75,18 +75,15 @@ class RunSpec(Section):
                     f"rollout.max_prompt_tokens + max_response_tokens = {need} do not fit "
                     f"model.max_positions = {self.model.max_positions}"
                 )
-        self._check_sampler()
         self._check_embedded()
         self._check_turns()
         self._check_teacher()
-        if self.algorithm.advantage.type == "gae" and (lora_of(self.model) or not self.backend.is_embedded):
+        if self.algorithm.advantage.type == "gae" and (self.model.lora or not self.backend.is_embedded):
             raise ValueError(
                 "algorithm.advantage gae: the critic is a second model, which only the embedded trainer (backend local) "
                 "trains, in full, without model.lora; choose another advantage, e.g. {type: group}"
             )
         self._check_verifier()
-        if lora_of(self.model) is not None:
-            self.backend.check_adapters()
         self.backend.check_longest(self.rollout.max_prompt_tokens + self.rollout.max_response_tokens)
         self.backend.check_mini_batch(self.training.mini_batch_prompts, self.rollout.group_size)
         return self
@@ -116,7 +113,10 @@ class RunSpec(Section):
             return
         field, *_ = self._restricted() or [""]
         plain = getattr(Rollout(), field, None)
+        dtype = self.rollout.sampler.dtype
         reasons = {
+            f"rollout.sampler.dtype {dtype}: not supported by the sampler of backend {{}}; accepted: "
+            "rollout.sampler.dtype same": dtype != "same",
             "algorithm.reference model: backend {} computes the reference from a copy of the policy's own model and cannot "
             "load a teacher; accepted: old, every_k, kl_above, fixed": self.algorithm.reference.type
             == "model",
@@ -146,21 +146,6 @@ class RunSpec(Section):
                 "task.verifier: {type: reward} takes its verdict from the reward, and the reward {type: correctness} from "
                 "the verifier: use another reward, e.g. reward: {type: python, function: my_rewards:score}"
             )
-
-    def _check_sampler(self) -> None:
-        """Raises ValueError for a sampler that the back end does not support."""
-        rollout, correction, backend = self.rollout, self.algorithm.rollout_correction, self.backend
-        asked = [
-            ("rollout.staleness", rollout.staleness, 0, backend.may_be_stale),
-            ("rollout.sampler.dtype", rollout.sampler.dtype, "same", backend.is_embedded),
-            ("algorithm.rollout_correction", correction.type, "none", backend.corrects_sampler),
-        ]
-        for field, value, plain, is_possible in asked:
-            if value != plain and not is_possible:
-                raise ValueError(
-                    f"{field} {value}: not supported by the sampler of backend {backend.type}; accepted: "
-                    f"{field} {plain}, or backend.type local"
-                )
 
     def _check_turns(self) -> None:
         """Raises ValueError if an environment is asked for where none can take its turns."""

@@ -115,7 +115,8 @@ def load_sweep(
     by_id: dict[str, str] = {}
     labels: dict[str, str] = {}
     several = {field: values for field, values in varied.items() if len(values) > 1}
-    for point in _points(varied, spec, path, overrides):
+    _check_groups(varied, spec, path, overrides)
+    for point in _points(varied, spec, path):
         if any(all(_same(point.get(k), v) for k, v in entry.items()) for entry in spec.exclude):
             continue
         at = ", ".join(f"{k}={value_text(v)}" for k, v in point.items())
@@ -209,11 +210,8 @@ def _check_axes(axes: dict[str, list[Any]], spec: SweepSpec, path: Path) -> None
             raise ConfigError(f"{path}: set.{field}: is also an axis; keep one of the two")
 
 
-def _points(
-    axes: dict[str, list[Any]], spec: SweepSpec, path: Path, overrides: dict[str, Any]
-) -> list[dict[str, Any]]:
+def _points(axes: dict[str, list[Any]], spec: SweepSpec, path: Path) -> list[dict[str, Any]]:
     """All combinations of the axes in file order (the last axis fastest), zipped groups moving together."""
-    _check_groups(axes, spec, path, overrides)
     columns: list[list[dict[str, Any]]] = []
     for name in axes:
         group = next((g for g in spec.zip if name in g), [name])

@@ -19,6 +19,7 @@ from rpg.config.errors import nearest
 from rpg.config.section import CODE, NUMBER, Capability
 from rpg.config.yaml_lines import SafeLoader
 
+_WORD = re.compile(r"[A-Za-z0-9_]*[A-Za-z0-9][A-Za-z0-9_]*")
 _CODE_SWITCHES = {"trust_remote_code"}
 """Booleans of verl by which the Python files beside a model's weights are executed."""
 _KINDS: dict[type, tuple[type, ...]] = {
@@ -45,9 +46,7 @@ def refused(settings: dict[str, Any]) -> str | None:
     for key in settings:
         name = key.removeprefix("+")
         parts = name.split(".")
-        if len(parts) < 2 or not all(
-            re.fullmatch(r"[A-Za-z0-9_]*[A-Za-z0-9][A-Za-z0-9_]*", part) for part in parts
-        ):
+        if len(parts) < 2 or not all(map(_WORD.fullmatch, parts)):
             return f"{key!r}: expected a dotted key of verl's configuration, e.g. actor_rollout_ref.rollout.max_num_seqs"
         field = next((fields[at] for at in _above(parts) if at in fields), None)
         if field is not None:

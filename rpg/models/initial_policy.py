@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from rpg.config.model import PretrainedModel, bfloat16, located, lora_of
+from rpg.config.model import PretrainedModel, bfloat16, located
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import chat_of
 from rpg.models.lora import adapt
@@ -102,7 +102,7 @@ def initial_policy(spec: RunSpec, home: Path, say: Callable[[str], None] = print
 def starting_policy(spec: RunSpec, home: Path, say: Callable[[str], None] = print) -> Policy:
     """:func:`initial_policy`, with adapters if the run trains adapters. Raises ModelError, DataError, StoreError."""
     policy = initial_policy(spec, home, say)
-    if lora := lora_of(spec.model):
+    if lora := spec.model.lora:
         adapt(policy.model, lora, spec.seed)
     return policy
 

@@ -153,18 +153,13 @@ class Estimate:
     parameters: int
     generation_hours: float
     scoring_hours: float
-    update_hours: float
+    hours: float  # of the whole training
     evaluation_hours: float
-    overhead_hours: float
     memory_rollout: float
     memory_update: float
     cache_tokens: int  # capacity of the key-value caches of one vLLM server
     evaluates_here: bool
     disk_bytes: float  # what `training.keep_checkpoints` leaves (rpg.planning.space)
-
-    @property
-    def hours(self) -> float:
-        return self.generation_hours + self.scoring_hours + self.update_hours + self.overhead_hours
 
     @property
     def gpu_hours(self) -> float:
@@ -207,9 +202,8 @@ def estimate(spec: RunSpec, assume: Assumptions | None = None) -> Estimate | Non
         parameters=shape.parameters,
         generation_hours=generation / 3600,
         scoring_hours=scoring / 3600,
-        update_hours=update / 3600,
+        hours=(1 + a.overhead) * (generation + scoring + update) / 3600,
         evaluation_hours=evaluation / 3600,
-        overhead_hours=a.overhead * (generation + scoring + update) / 3600,
         memory_rollout=offloaded + server.utilization * a.machine.memory + a.context_bytes,
         memory_update=states + 4 * shape.parameters / gpus + _working(shape, backend) + a.context_bytes,
         cache_tokens=int(server.cache // shape.cache_bytes_per_token),

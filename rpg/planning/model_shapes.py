@@ -94,18 +94,13 @@ def tiny_shape(model: TinyModel) -> Shape:
 
 def shape_of(model: object) -> Shape | None:
     """Sizes of a pretrained model; None if only the hub knows them."""
-    if not isinstance(model, PretrainedModel):
-        return None
-    return shape_at(model.path)
-
-
-def shape_at(path: str) -> Shape | None:
-    """Sizes of the model that a path or a name in a configuration means; None if only the hub knows them."""
-    return shape_and_source(path)[0]
+    return shape_and_source(model.path)[0] if isinstance(model, PretrainedModel) else None
 
 
 def shape_and_source(path: str) -> tuple[Shape | None, str]:
-    """Sizes, and where they are from: the folder's config.json, that in the hub's cache, or the table of open models."""
+    """Sizes (None if only the hub knows them) of the model that a path or a name in a configuration means, and where they
+    are from: the folder's config.json, that in the hub's cache, or the table of open models.
+    """
     if shape := _from_config(file := Path(path).expanduser() / "config.json"):
         return shape, str(file)
     cached = _cache() / f"models--{path.replace('/', '--')}" / "snapshots"

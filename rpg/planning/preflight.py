@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import psutil
 
 from rpg.catalogue import ModelReference
-from rpg.config.model import KNOWN_MODELS, PretrainedModel, located, lora_of
+from rpg.config.model import KNOWN_MODELS, PretrainedModel, located
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import FileTask, MathTask, is_name
 from rpg.config.verl_keys import unknown
@@ -121,7 +121,7 @@ def missing_packages(specs: Sequence[RunSpec]) -> list[str]:
     gyms = any(spec.task.type == "reasoning_gym" for spec in specs)
     required = {"reasoning_gym": "task.type: reasoning_gym"} if gyms else {}
     for spec in specs:
-        if lora_of(spec.model) and spec.backend.type == "local":
+        if spec.model.lora and spec.backend.type == "local":
             required["peft"] = "model.lora"
         if spec.backend.type == "verl":
             required |= {"ray": "backend.type: verl", "verl": "backend.type: verl"}

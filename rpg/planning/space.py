@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from rpg.catalogue import ModelReference
 from rpg.config.backend import LocalBackend, VerlBackend
-from rpg.config.model import TinyModel, bfloat16, lora_of
+from rpg.config.model import TinyModel, bfloat16
 from rpg.config.run_spec import RunSpec
-from rpg.planning.model_shapes import Shape, shape_at, shape_of, tiny_shape
+from rpg.planning.model_shapes import Shape, shape_and_source, shape_of, tiny_shape
 from rpg.store.token_records import FILE_BYTES as RECORD_BYTES
 from rpg.store.token_records import TOKEN_BYTES as RECORDED_TOKEN_BYTES
 
@@ -63,7 +63,7 @@ def disk(spec: RunSpec, problems: int) -> Disk | None:
     weights = (HALF if half else FLOAT) * parameters + FILES_BYTES
     # The training state holds the weights again if they differ from those of the checkpoint (on verl always), and the
     # earlier policies that have yet to sample (on verl: their samples).
-    lora = lora_of(spec.model)
+    lora = spec.model.lora
     share = HALF / FLOAT if spec.half_weights() and not verl else 1  # of a trained weight, in computations
     copies = MOMENTS + (half or verl) + share * (_reference(spec) + (0 if verl else spec.rollout.staleness))
     copies += (1 + MOMENTS) * (spec.algorithm.advantage.type == "gae")  # a critic
@@ -175,7 +175,7 @@ def _rollout(spec: RunSpec, shape: Shape, rows: int) -> float:
         tables = shape.layers if shape.qk_norm else 1
         positions = r.max_prompt_tokens + r.max_response_tokens
         copied += 2 * tables * positions * (shape.heads + shape.kv_heads) * shape.head_dim
-    if lora_of(spec.model):
+    if spec.model.lora:
         copied = 0  # counted with the merged copy
     return cache + copied * number + rows * shape.vocabulary * FLOAT * DRAWING
 
@@ -189,7 +189,7 @@ def memory(spec: RunSpec, room: float | None = None) -> Memory | None:
         return None
     t, r = spec.training, spec.rollout
     reference = spec.algorithm.reference if spec.algorithm.needs_reference else None
-    teacher = shape_at(str(reference.path)) if isinstance(reference, ModelReference) else None
+    teacher = shape_and_source(str(reference.path))[0] if isinstance(reference, ModelReference) else None
     copies = (reference is not None and teacher is None) + r.staleness
     rounded = r.sampler.dtype != "same"
     weight_bytes = HALF if spec.half_weights() else FLOAT  # bytes of a weight in computations
@@ -197,7 +197,7 @@ def memory(spec: RunSpec, room: float | None = None) -> Memory | None:
     trained += FLOAT * spec.half_weights()  # the master
     trained += (FLOAT * (1 + MOMENTS) + weight_bytes) * (spec.algorithm.advantage.type == "gae")  # a critic
     trained += weight_bytes * copies
-    if lora := lora_of(model):  # fixed weights; while sampling, also a copy with the adapters merged
+    if lora := model.lora:  # fixed weights; while sampling, also a copy with the adapters merged
         held = shape.parameters * weight_bytes * (2 + rounded) + shape.adapter_parameters(lora) * trained
     else:
         held = shape.parameters * (trained + weight_bytes * rounded)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rpg.auditing.corrections import CORRECTIONS, correction_study
+from rpg.auditing.studies import CORRECTIONS, correction_study
 from rpg.catalogue import AlgorithmError, algorithm
 from rpg.losses.policy_loss import rollout_weights
 

@@ -21,7 +21,7 @@ def shipped():
         (subject.source.split()[0], subject.name): subject
         for subject in peers.installed(0.3, all_shipped=True)[0]
     }
-    for trainer in pinned.trainers():
+    for trainer in pinned.trainers().values():
         for name, formula in trainer.losses.items():
             subjects[trainer.name, name] = pinned.subject(name, trainer.name, formula, 0.3)
     return subjects

@@ -89,7 +89,7 @@ def test_formulas_agree_with_installed_code_of_the_same_mathematics(field, formu
 
 def test_mask_of_prime_rl_is_that_of_dppo():
     """prime-rl's default without its drift term is DPPO-Binary-TV, which verl ships; both with a threshold of 0.2."""
-    prime = next(trainer for trainer in pinned.trainers() if trainer.name == "prime-rl")
+    prime = pinned.trainers()["prime-rl"]
     formula = replace(prime.losses["default"], drift=0.0)
     dppo = {"clip_ratio_low": 0.2, "clip_ratio_high": 0.2, "clip_ratio_c": 1e9}
     ours = row_of(pinned.subject("default", "prime-rl", formula, 0.3), "prime-rl", "", "", 0.3)
@@ -165,7 +165,7 @@ def test_formula_by_hand():
 
 
 def test_every_formula_names_its_source():
-    for trainer in pinned.trainers():
+    for trainer in pinned.trainers().values():
         assert re.fullmatch(r"[\w-]+/[\w-]+", trainer.repository) and re.fullmatch(
             r"[0-9a-f]{40}", trainer.commit
         )

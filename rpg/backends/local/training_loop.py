@@ -18,7 +18,7 @@ from rpg.backends.local.trainer import Trainer
 from rpg.backends.manifest import spec_of
 from rpg.backends.progress_reporter import Reporter
 from rpg.backends.training_process import Say
-from rpg.config.model import bfloat16, lora_of
+from rpg.config.model import bfloat16
 from rpg.config.run_spec import RunSpec
 from rpg.models.device import configure_device
 from rpg.models.initial_policy import starting_policy
@@ -167,7 +167,7 @@ def _initial(spec: RunSpec, home: Path, say: Say) -> Policy:
 
 
 def _policy(spec: RunSpec, checkpoint: Path, home: Path, say: Say) -> Policy:
-    if lora_of(spec.model):  # merged in the checkpoint, which cannot be undone to the bit
+    if spec.model.lora:  # merged in the checkpoint, which cannot be undone to the bit
         if not (checkpoint / "training").exists():
             why = "its adapters are merged; only the newest checkpoints can be trained further"
             raise ModelError(f"{checkpoint}: {why}")

@@ -17,7 +17,7 @@ from typing import Any
 from rpg.backends.verl.hydra_values import hydra_value
 from rpg.backends.verl.resources import cpus_reserved, helpers
 from rpg.config.backend import LocalRay, RayAddress, VerlBackend, VllmRollout
-from rpg.config.model import bfloat16, lora_of
+from rpg.config.model import bfloat16
 from rpg.config.reward import PythonReward
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import chat_of
@@ -138,7 +138,7 @@ def _data(spec: RunSpec, paths: Paths) -> dict[str, Any]:
 
 
 def _model(spec: RunSpec, backend: VerlBackend, paths: Paths) -> dict[str, Any]:
-    lora, keys = lora_of(spec.model), {}
+    lora, keys = spec.model.lora, {}
     if lora is not None:
         targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
         keys = {
@@ -173,7 +173,7 @@ def _actor(spec: RunSpec, backend: VerlBackend) -> dict[str, Any]:
         **_engine(spec, backend, ACTOR),
         f"{ACTOR}.checkpoint.save_contents": [
             *("model", "optimizer", "extra"),
-            *(["hf_model"] if lora_of(spec.model) is None else []),  # otherwise fsdp_weights.py writes it
+            *(["hf_model"] if spec.model.lora is None else []),  # otherwise fsdp_weights.py writes it
         ],
         f"{ACTOR}.checkpoint.load_contents": ["model", "optimizer", "extra"],
     }
