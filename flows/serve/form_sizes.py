@@ -19,8 +19,7 @@ from rpg.config.run_spec import RunSpec
 from rpg.config.section import Section
 from rpg.config.sweep_spec import Sweep, load_sweep
 from rpg.errors import UserError
-from rpg.planning.cost import Measured, cost, measured, seconds_per_step
-from rpg.planning.detectable import finds
+from rpg.planning.cost import Measured, cost, finds, measured, seconds_per_step
 from rpg.planning.gpu_estimate import estimate
 from rpg.store import Layout
 
