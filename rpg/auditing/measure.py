@@ -95,9 +95,8 @@ class Result:
                 of = BY_NAME[objective]
                 row = {**shared, **flat, "level": of.level, "divergence": of.divergence, "bias": bias}
                 row["exact"] = bias <= self.tolerance
-                rows.append(
-                    {k: None if isinstance(v, float) and not isfinite(v) else v for k, v in row.items()}
-                )
+                infinite = [k for k, v in row.items() if isinstance(v, float) and not isfinite(v)]
+                rows.append(row | dict.fromkeys(infinite))
         return rows
 
 

@@ -42,11 +42,8 @@ def use_token() -> None:
 def connect(address: str, field: str) -> Any:
     """The module ray, connected to the cluster at `address`, whose nodes run the code of this process from now on.
 
-    Args:
-        field: the configuration field with the address, for the message.
-
-    Raises:
-        ClusterError: ray is not installed, or there is no such cluster.
+    `field` is the configuration field with the address, for the message. Raises ClusterError: ray is not installed, or
+    there is no such cluster.
     """
     use_token()
     try:

@@ -53,10 +53,8 @@ class Order:
 
 
 def train_here(order: Order) -> dict[str, Any]:
-    """Train the run on this node. Returns {node, code, newest}: exit code (negative: the signal) and newest checkpoint.
-
-    Raises:
-        UserError: this node has other package versions, or does not see the data folder.
+    """Train the run on this node. Returns {node, code, newest}: exit code (negative: the signal) and newest
+    checkpoint. Raises UserError: this node has other package versions, or does not see the data folder.
     """
     _check_versions(order.versions)
     _check_folder(order)

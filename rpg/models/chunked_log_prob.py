@@ -54,24 +54,14 @@ def chosen_log_prob(
     token: Tensor,
     temperature: float,
     closed: Closed | None = None,
-) -> Tensor:
-    """Log-probabilities (C,) of `token` (C,) at `position` (C,) under softmax(hidden @ weight.T / temperature).
+    *,
+    entropy: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """Log-probabilities (C,) of `token` (C,) at `position` (C,) under softmax(hidden @ weight.T / temperature), and with
+    `entropy` that of the distribution at each position, (Q,), nats.
 
     `hidden` (Q, E), `weight` (V, E); float32 whatever their type; differentiable in both, once.
     """
-    return chosen_and_entropy(hidden, weight, position, token, temperature, closed, entropy=False)[0]
-
-
-def chosen_and_entropy(
-    hidden: Tensor,
-    weight: Tensor,
-    position: Tensor,
-    token: Tensor,
-    temperature: float,
-    closed: Closed | None = None,
-    entropy: bool = True,
-) -> tuple[Tensor, Tensor | None]:
-    """:func:`chosen_log_prob`, and with `entropy` that of the distribution at each position, (Q,), nats."""
     if len(hidden) * len(weight) <= _PLAIN:
         logits = F.linear(hidden, weight).float()
         if temperature != 1.0:

@@ -27,7 +27,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from rpg.models.chunked_log_prob import Closed, chosen_and_entropy, chosen_log_prob
+from rpg.models.chunked_log_prob import Closed, chosen_log_prob
 from rpg.models.decoding import Batch, Scored
 from rpg.models.kernels import GatedProduct, RMSNorm, Rotate, Taken
 from rpg.models.lora import weight_and_bias
@@ -107,7 +107,7 @@ def scored(
     spread: Tensor | None = None
     if support is not None and support.index is not None:
         place, token = support.lists(mask)
-        log_p = chosen_log_prob(hidden, weight, pack.predictor_of[place], token, temperature)
+        log_p, _ = chosen_log_prob(hidden, weight, pack.predictor_of[place], token, temperature)
         chosen, spread = among(place, token, log_p, tokens, entropy=entropy)
     else:
         closed = None
@@ -116,7 +116,9 @@ def scored(
             early[pack.predictor_of[support.early(mask)]] = True
             closed = Closed(early, torch.tensor(support.ends, device=hidden.device))
         of = pack.predictor_of
-        chosen, of_position = chosen_and_entropy(hidden, weight, of, tokens, temperature, closed, entropy)
+        chosen, of_position = chosen_log_prob(
+            hidden, weight, of, tokens, temperature, closed, entropy=entropy
+        )
         spread = None if of_position is None else of_position[of]
 
     spread = None if spread is None else batch.placed(spread)

@@ -5,8 +5,6 @@ Shapes: P prompts, R rows of the cache, W slots of a prompt, H query heads, K ke
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
@@ -15,34 +13,50 @@ _ROOM = 64
 """Slots that a cache has at first after its prompts; when they are used up, their number doubles."""
 
 
-class Whole:
-    """Every row holds a copy of its prompt. Keys are stored as (R, K, D, slots), the fastest layout to multiply.
+class _Cache:
+    """Keys and values of all layers, in slots that follow one another.
 
     Attributes:
         rows: R; at first the number of prompts.
         filled: filled slots, including those of the prompts.
     """
 
-    def __init__(self, seen: Tensor, max_new_tokens: int):
-        """`seen` (P, W) is False on the padding, which is to the left of a prompt."""
+    keys_along = 2
+    """The dimension of the slots in a layer's keys; in its values it is 2."""
+
+    def __init__(self, seen: Tensor, max_new_tokens: int, apart: int = 0):
+        """`seen` (P, W) is False on the padding, which is to the left of a prompt; the first `apart` slots are elsewhere."""
         self.rows, self.filled = seen.shape
-        self._room, self._last = self.filled + min(max_new_tokens, _ROOM), self.filled + max_new_tokens
+        self._apart, own = apart, self.filled - apart
+        self._room, self._last = own + min(max_new_tokens, _ROOM), own + max_new_tokens
         self._bias = torch.where(seen, 0.0, _MASKED)[:, None, None]
         self._keys: list[Tensor] = []
         self._values: list[Tensor] = []
+
+    def begin(self) -> None:
+        """Make room for one more slot, before the layers attend to it."""
+        if self.filled - self._apart == self._room:
+            self._room = min(2 * self._room, self._last)
+            self._move(slice(None))
+        self.filled += 1
+
+    def _move(self, rows: Tensor | slice) -> None:
+        """Copy the filled slots of these rows to where there is `_room`, one by one: no two caches exist at once."""
+        for layers, dim in ((self._keys, self.keys_along), (self._values, 2)):
+            for index, tensor in enumerate(layers):
+                filled = tensor.narrow(dim, 0, self.filled - self._apart)
+                layers[index] = _with_room(filled[rows], self._room, dim)
+
+
+class Whole(_Cache):
+    """Every row holds a copy of its prompt. Keys are stored as (R, K, D, slots), the fastest layout to multiply."""
+
+    keys_along = 3
 
     def add(self, k: Tensor, v: Tensor) -> None:
         """Store the prompts' keys and values of the next layer, (P, K, W, D) each."""
         self._keys.append(_with_room(k.transpose(2, 3), self._room, 3))
         self._values.append(_with_room(v, self._room, 2))
-
-    def begin(self) -> None:
-        """Make room for one more slot, before the layers attend to it."""
-        if self.filled == self._room:
-            self._room = min(2 * self._room, self._last)
-            _each(self._keys, lambda keys: _with_room(keys, self._room, 3))
-            _each(self._values, lambda values: _with_room(values, self._room, 2))
-        self.filled += 1
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Store k and v (R, 1, K, D) in the last slot of a layer; attention of q (R, 1, H, D), which is scaled already,
@@ -58,25 +72,20 @@ class Whole:
 
     def select(self, index: Tensor) -> None:
         """Keep these rows; copies only the slots that are filled."""
-        at = self.filled
-        _each(self._keys, lambda keys: _with_room(keys[..., :at][index], self._room, 3))
-        _each(self._values, lambda values: _with_room(values[:, :, :at][index], self._room, 2))
+        self._move(index)
         self._bias, self.rows = self._bias[index], len(index)
 
 
-class Shared:
+class Shared(_Cache):
     """The responses to a prompt share its keys and values: these are read once per step for all, and never copied.
 
     For the products with the prompts, rows are arranged as (P, C), where C is the largest number of rows of a prompt.
     """
 
     def __init__(self, seen: Tensor, max_new_tokens: int):
-        self.rows, self.filled = self._shape = seen.shape
-        self._room, self._last = min(max_new_tokens, _ROOM), max_new_tokens
-        self._bias = torch.where(seen, 0.0, _MASKED)[:, None, None]
+        super().__init__(seen, max_new_tokens, apart=seen.shape[1])
+        self._shape = seen.shape
         self._prompts: list[tuple[Tensor, Tensor]] = []
-        self._keys: list[Tensor] = []
-        self._values: list[Tensor] = []
         self._order(torch.arange(self.rows, device=seen.device))
 
     def _order(self, prompt_of: Tensor) -> None:
@@ -102,13 +111,6 @@ class Shared:
         self._keys.append(empty)
         self._values.append(torch.empty_like(empty))
 
-    def begin(self) -> None:
-        if self.filled - self._shape[1] == self._room:
-            self._room = min(2 * self._room, self._last)
-            _each(self._keys, lambda keys: _with_room(keys, self._room, 2))
-            _each(self._values, lambda values: _with_room(values, self._room, 2))
-        self.filled += 1
-
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         keys, values, at = self._keys[layer], self._values[layer], self.filled - self._shape[1]
         keys[:, :, at - 1], values[:, :, at - 1] = k[:, 0], v[:, 0]
@@ -133,16 +135,8 @@ class Shared:
         return placed.transpose(1, 2).flatten(0, 1)[self._place]
 
     def select(self, index: Tensor) -> None:
-        at = self.filled - self._shape[1]
-        _each(self._keys, lambda keys: _with_room(keys[:, :, :at][index], self._room, 2))
-        _each(self._values, lambda values: _with_room(values[:, :, :at][index], self._room, 2))
+        self._move(index)
         self._order(self._prompt_of[index])
-
-
-def _each(layers: list[Tensor], change: Callable[[Tensor], Tensor]) -> None:
-    """Replace the tensor of every layer, one at a time: no two caches exist at once."""
-    for index, tensor in enumerate(layers):
-        layers[index] = change(tensor)
 
 
 def _with_room(x: Tensor, slots: int, dim: int) -> Tensor:

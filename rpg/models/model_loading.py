@@ -116,14 +116,14 @@ def load_gguf(file: Path, pad_token: str | None = None) -> tuple[PreTrainedModel
             "reading a GGUF file needs the package gguf; install it with: pip install 'rpg-lab[models]'"
         )
     try:
-        content = gguf_files.read(file)
-        model, tokenizer = gguf_files.load(content) or _by_transformers(file)
+        fields, tensors = gguf_files.read(file)
+        model, tokenizer = gguf_files.load(fields, tensors) or _by_transformers(file)
     except Exception as error:  # the readers raise many kinds
         raise ModelError(f"{file}: cannot be read as a GGUF file ({_first_line(error)})") from error
     special = {
-        name: content.fields[key]
+        name: fields[key]
         for name in ("bos", "eos", "padding")
-        if (key := f"tokenizer.ggml.{name}_token_id") in content.fields
+        if (key := f"tokenizer.ggml.{name}_token_id") in fields
     }
     if "eos" not in special:
         raise ModelError(f"{file}: declares no end-of-sequence token (tokenizer.ggml.eos_token_id)")

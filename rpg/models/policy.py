@@ -53,12 +53,8 @@ class Policy:
 
     @property
     def device(self) -> torch.device:
-        return self._weight.device
-
-    @property
-    def _weight(self) -> Tensor:
-        weight: Tensor = next(self.model.parameters())
-        return weight
+        device: torch.device = self.model.device
+        return device
 
     @property
     def tokens_per_pass(self) -> int:
@@ -67,14 +63,15 @@ class Policy:
         # Inputs and outputs of linear layers, without the output layer's, which are not saved (chunked_log_prob.py).
         sizes = [sum(m.weight.shape) for m in layers if m is not self.model.get_output_embeddings()]
         room = 2**31 if self.device.type == "cpu" else 2**33
-        return max(1, min(8192, room // (self._weight.dtype.itemsize * sum(sizes))))
+        per_token: int = self.model.dtype.itemsize * sum(sizes)
+        return max(1, min(8192, room // per_token))
 
     def _lean(self, tokens: int) -> bool:
         return self.lean and tokens <= longest(self.model)
 
     def arithmetic(self) -> contextlib.AbstractContextManager[None]:
         """The context in which its products are computed."""
-        if self.bfloat16 and self._weight.dtype == torch.float32:
+        if self.bfloat16 and self.model.dtype == torch.float32:
             return torch.autocast(self.device.type, torch.bfloat16)
         return contextlib.nullcontext()
 

@@ -23,10 +23,8 @@ FIELD = "algorithm.reference.path"
 def teacher_of(
     spec: RunSpec, student: PreTrainedTokenizerBase, home: Path, say: Callable[[str], None] = print
 ) -> Policy | None:
-    """The teacher on the run's device, in the precision of its arithmetic; None if its loss reads none.
-
-    Raises:
-        ModelError: it cannot be loaded, or its tokens are not the student's.
+    """The teacher on the run's device, in the precision of its arithmetic; None if its loss reads none. Raises
+    ModelError: it cannot be loaded, or its tokens are not the student's.
     """
     reference = spec.algorithm.reference
     if not isinstance(reference, ModelReference) or not spec.algorithm.needs_reference:

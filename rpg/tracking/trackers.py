@@ -36,10 +36,8 @@ class Record:
 
 
 def records(folder: RunFolder, sent: set[str]) -> Iterator[Record]:
-    """Steps and evaluations on disk whose keys are not in `sent`, without values that are not finite numbers.
-
-    Raises:
-        StoreError: a file cannot be read.
+    """Steps and evaluations on disk whose keys are not in `sent`, without values that are not finite numbers. Raises
+    StoreError: a file cannot be read.
     """
     last = 0.0
     for row in folder.read_metrics().rows:
@@ -197,11 +195,8 @@ registered("tracker", TRACKERS.values(), _SINKS, "rpg/tracking/trackers.py")
 
 
 def open_sink(tracker: TrackerSection, run: RunFolder, folder: Path) -> Sink:
-    """Open a run at a tracker, with the tracker's files below `folder`.
-
-    Raises:
-        TrackerError: its package is not installed. StoreError: the run's manifest cannot be read. The package may raise
-            anything else.
+    """Open a run at a tracker, with the tracker's files below `folder`. Raises TrackerError: its package is not
+    installed; StoreError: the run's manifest cannot be read. The package may raise anything else.
     """
     sink: Sink = _SINKS[type(tracker)](tracker, run, folder)
     return sink

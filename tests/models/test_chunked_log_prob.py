@@ -21,7 +21,7 @@ def inputs(dtype=torch.float32):
 def found(inputs, temperature):
     hidden, weight, position, token, slope = inputs
     hidden.grad = weight.grad = None
-    values = chosen_log_prob(hidden, weight, position, token, temperature)
+    values, _ = chosen_log_prob(hidden, weight, position, token, temperature)
     (values * slope).sum().backward()
     return values.detach(), hidden.grad, weight.grad
 
@@ -54,12 +54,12 @@ def test_bfloat16_is_summed_in_float32(monkeypatch):
 def test_nothing_is_kept_without_a_gradient(monkeypatch):
     monkeypatch.setattr(chunked_log_prob, "_PLAIN", 0)
     *rest, _ = inputs()
-    expected = chosen_log_prob(*rest, 1.0)
+    expected, _ = chosen_log_prob(*rest, 1.0)
     with torch.no_grad():
-        values = chosen_log_prob(*rest, 1.0)
+        values, _ = chosen_log_prob(*rest, 1.0)
     assert not values.requires_grad and values.equal(expected.detach())
     frozen = [rest[0], rest[1].detach(), *rest[2:]]
-    chosen_log_prob(*frozen, 1.0).sum().backward()
+    chosen_log_prob(*frozen, 1.0)[0].sum().backward()
     assert rest[0].grad is not None
 
 
@@ -70,6 +70,6 @@ def test_a_second_backward_pass_gives_the_same(monkeypatch, kept):
     monkeypatch.setattr(chunked_log_prob, "_PART", 5 * V)
     monkeypatch.setattr(chunked_log_prob, "_KEPT", kept)
     hidden, weight, position, token, slope = inputs()
-    values = chosen_log_prob(hidden, weight, position, token, 1.0)
+    values, _ = chosen_log_prob(hidden, weight, position, token, 1.0)
     passes = [torch.autograd.grad(values, (hidden, weight), slope, retain_graph=True) for _ in range(2)]
     assert all(one.equal(other) for one, other in zip(*passes, strict=True))

@@ -42,7 +42,8 @@ def test_quantized_tensors_are_those_of_the_gguf_package(tmp_path, kind):
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    read = gguf_files._tensor(gguf_files.read(tmp_path / "one.gguf"), "blk.0.ffn_up.weight").numpy()
+    _, tensors = gguf_files.read(tmp_path / "one.gguf")
+    read = gguf_files._tensor(tensors["blk.0.ffn_up.weight"]).numpy()
     assert read.shape == (6, 512)
     numpy.testing.assert_array_equal(read, gguf.quants.dequantize(raw, kind))
 

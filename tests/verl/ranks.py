@@ -28,7 +28,7 @@ def go_on(folder, source, target, rank=0, workers=1):
 
     found.pt there: weights that were loaded, updated weights, weights of the reference, moments.
     """
-    from rpg.backends.verl.fsdp_weights import copy_weights
+    from rpg.backends.verl.fsdp_weights import load_shards, shards
 
     spec, model, experience = _told(folder)
     worker = make_worker(verl_config(spec, model, folder, gpus_per_node=workers), "actor_rollout_ref")
@@ -38,7 +38,7 @@ def go_on(folder, source, target, rank=0, workers=1):
     loaded = weights(worker.actor.engine.module)
     verl_update(worker, experience.batch, experience.old, experience.advantages, rank=rank, workers=workers)
     if source == BEGIN:  # the others have to get it from there
-        copy_weights(worker.actor.engine.module, worker.ref.engine.module)
+        load_shards(worker.ref.engine.module, dict(shards(worker.actor.engine.module)))
     worker.save_checkpoint(str(folder / target / "actor"))
     worker.save_reference(str(folder / target / "reference"))
     moments = torch.cat([

@@ -82,10 +82,8 @@ def fidelity(
 ) -> Fidelity:
     """Measure losses (`names`; by default the whole catalogue) on `blocks` x `prompts` groups of the run's group size.
 
-    beta: coefficient of every KL; default: the run's, or 0.3 where it has none.
-
-    Raises:
-        UserError: a run or a checkpoint that cannot be used.
+    beta: coefficient of every KL; default: the run's, or 0.3 where it has none. Raises UserError: a run or a
+    checkpoint that cannot be used.
     """
     spec = spec_of(folder)
     configure_torch(spec)

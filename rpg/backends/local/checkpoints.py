@@ -60,10 +60,8 @@ class Checkpoints(CheckpointFolder):
     ) -> None:
         """Write the checkpoint of `step`, then drop what is no longer needed.
 
-        `trained` are the weights that are trained, at full precision, where the model holds rounded ones.
-
-        Raises:
-            StoreError: it cannot be written (the message names the folder); earlier checkpoints are unharmed.
+        `trained` are the weights that are trained, at full precision, where the model holds rounded ones. Raises
+        StoreError: it cannot be written (the message names the folder); earlier checkpoints are unharmed.
         """
         final = self.folder.checkpoint(step)
         build = final.with_name(f".{final.name}.tmp")

@@ -104,13 +104,8 @@ class Optimizer:
         self._inner.zero_grad(set_to_none=True)
 
     def step(self, optimizer_step: int, max_grad_norm: float | None) -> tuple[float, float]:
-        """Update number `optimizer_step` (from 1) with the gradients in place.
-
-        Returns:
-            (gradient norm before clipping, learning rate)
-
-        Raises:
-            FloatingPointError: the gradient is not finite; nothing is updated.
+        """Update number `optimizer_step` (from 1) with the gradients in place; (gradient norm before clipping, learning
+        rate). Raises FloatingPointError: the gradient is not finite; nothing is updated.
         """
         if all(p.grad is None for p in self.masters):  # moments and weight decay go on
             for master in self.masters:
@@ -153,10 +148,8 @@ class Optimizer:
         return {key: value for key, value in group.items() if isinstance(value, int | float | bool)}
 
     def load(self, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
-        """Restore what :meth:`tensors` and :meth:`numbers` gave.
-
-        Raises:
-            KeyError: the state belongs to another model or optimizer.
+        """Restore what :meth:`tensors` and :meth:`numbers` gave. Raises KeyError: the state belongs to another model
+        or optimizer.
         """
         masters = dict(zip(self.names, self.masters, strict=True))
         for name, value in tensors.items():

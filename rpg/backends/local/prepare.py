@@ -55,11 +55,7 @@ def _prepare(sweep: str, home: Path) -> None:
 
 
 def _check_lengths(spec: RunSpec, home: Path) -> None:
-    """A training would come upon a prompt that is too long some day, and fail.
-
-    Raises:
-        DataError: a prompt is too long.
-    """
+    """A training would come upon a prompt that is too long some day, and fail. Raises DataError: a prompt is too long."""
     mark = lengths_checked(spec, home)
     if mark.exists():
         return

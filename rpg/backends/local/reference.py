@@ -93,10 +93,8 @@ class Reference(ReferenceSchedule):
         sampler: Policy,
         initial: Callable[[], Policy],
     ) -> None:
-        """Back to a :meth:`state`; `initial` makes the initial policy, if it is needed.
-
-        Raises:
-            ModelError: the teacher is another one than that of the run so far.
+        """Back to a :meth:`state`; `initial` makes the initial policy, if it is needed. Raises ModelError: the teacher
+        is another one than that of the run so far.
         """
         self.renewed_at, self.average = numbers["renewed_at"], numbers["average"]
         if numbers.get("digest") != self.digest:

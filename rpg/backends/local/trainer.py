@@ -104,11 +104,8 @@ class Trainer:
         return self.roller.progress
 
     def step(self, step: int) -> dict[str, float]:
-        """Rollout step number `step` (from 1); returns its metrics.
-
-        Raises:
-            TrainingError: a loss or a gradient is not finite (the policy is then as before that optimizer step), or
-                there is too little memory.
+        """Rollout step number `step` (from 1); returns its metrics. Raises TrainingError: a loss or a gradient is not
+        finite (the policy is then as before that optimizer step), or there is too little memory.
         """
         try:
             return self._step(step)

@@ -37,10 +37,8 @@ from rpg.tasks.preparation import prepare_data, read_problems
 
 
 def train(folder: RunFolder, home: Path, say: Say) -> None:
-    """Train a run to its last step, from its newest checkpoint where there is one.
-
-    Raises:
-        UserError: data, model, files, configuration or a loss that cannot be used; one line.
+    """Train a run to its last step, from its newest checkpoint where there is one. Raises UserError: data, model,
+    files, configuration or a loss that cannot be used; one line.
     """
     spec = spec_of(folder)
     configure_torch(spec)
@@ -110,10 +108,8 @@ def _begin(folder: RunFolder, spec: RunSpec, home: Path, say: Say) -> tuple[Trai
 
 
 def resume(spec: RunSpec, checkpoint: Path, home: Path, say: Say) -> Trainer:
-    """The training as it was at a checkpoint; with a new optimizer where the checkpoint has no training state.
-
-    Raises:
-        UserError: data, model or files that cannot be used.
+    """The training as it was at a checkpoint; with a new optimizer where the checkpoint has no training state. Raises
+    UserError: data, model or files that cannot be used.
     """
     roller = Roller(spec, read_problems(prepare_data(spec, home).train))
     if (checkpoint / "training" / "state.json").exists():

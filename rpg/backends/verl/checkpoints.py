@@ -79,10 +79,8 @@ class VerlCheckpoints(CheckpointFolder):
         self.state, self.bfloat16 = state, bfloat16
 
     def adopt(self, step: int, source: Path) -> None:
-        """Publish verl's checkpoint `source`, then drop what is no longer needed.
-
-        Raises:
-            StoreError: verl left no model in it, or it cannot be moved.
+        """Publish verl's checkpoint `source`, then drop what is no longer needed. Raises StoreError: verl left no
+        model in it, or it cannot be moved.
         """
         build = self._begin(step)
         model = source / "actor" / "huggingface"

@@ -18,9 +18,7 @@ _GROUP = "rpg.verl.cpu"
 
 def part(name: str) -> Any:
     """What the distribution offers as `name`: `job`, `install`, `engine` or `in_driver` (verl-cpu/pyproject.toml).
-
-    Raises:
-        UserError: it is not installed.
+    Raises UserError: it is not installed.
     """
     try:
         entry_points = distribution(DISTRIBUTION).entry_points

@@ -28,11 +28,6 @@ from verl.utils.device import get_device_id
 from rpg.errors import UserError
 
 
-def copy_weights(source: nn.Module, target: nn.Module) -> None:
-    """Copy the weights of one FSDP module into another of the same model, whatever devices the shards are on."""
-    load_shards(target, dict(shards(source)))
-
-
 def load_shards(module: nn.Module, values: Mapping[str, Tensor]) -> None:
     """Load what :func:`shards` or :func:`adapters` gave on as many workers; the next forward pass uses it."""
     parts = dict(shards(module))
@@ -49,9 +44,7 @@ def shards(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 def written_by(folder: str | Path, pattern: str) -> int:
     """How many workers wrote the files `pattern` (with `{world}` and `{rank}`) in a folder; 0 if there are none.
-
-    Raises:
-        FileNotFoundError: some of them are missing.
+    Raises FileNotFoundError: some of them are missing.
     """
     name = re.compile(re.escape(pattern).replace(r"\{world\}", r"(\d+)").replace(r"\{rank\}", "0"))
     matches = (name.fullmatch(path.name) for path in Path(folder).glob("*"))
@@ -128,10 +121,8 @@ NAME = "default"
 
 
 def send_merged(engine: Any) -> None:
-    """Make verl's engine send merged weights to the rollout servers.
-
-    Raises:
-        UserError: a target of the adapters is not a linear layer.
+    """Make verl's engine send merged weights to the rollout servers. Raises UserError: a target of the adapters is not
+    a linear layer.
     """
     for name, layer in engine.module.named_modules():
         if isinstance(layer, LoraLayer) and not isinstance(layer, Linear):

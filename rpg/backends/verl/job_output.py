@@ -40,10 +40,8 @@ class Stream:
             self._last = max((row["step"] for row in rows if row["attempt"] == attempt), default=-1)
 
     def pump(self) -> list[dict[str, Any]]:
-        """Append what verl has written since the last call; returns the new records. An incomplete line waits for its end.
-
-        Raises:
-            StoreError: the run's metrics cannot be written.
+        """Append what verl has written since the last call; returns the new records. An incomplete line waits for its
+        end. Raises StoreError: the run's metrics cannot be written.
         """
         try:
             with self.source.open("rb") as file:

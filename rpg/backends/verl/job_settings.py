@@ -85,10 +85,8 @@ class JobSettings(RpgOverrides):
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> JobSettings:
-        """From verl's composed configuration with the overrides below `rpg` (as dicts and lists).
-
-        Raises:
-            SettingsError: an override of ours is missing or refused.
+        """From verl's composed configuration with the overrides below `rpg` (as dicts and lists). Raises
+        SettingsError: an override of ours is missing or refused.
         """
         actor, rollout = config["actor_rollout_ref"]["actor"], config["actor_rollout_ref"]["rollout"]
         theirs = {

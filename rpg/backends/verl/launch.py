@@ -41,10 +41,8 @@ COMPUTES = (
 
 
 def train(folder: RunFolder, home: Path, say: Say) -> None:
-    """Train a run to its last step, from its newest checkpoint where there is one.
-
-    Raises:
-        UserError: configuration, data, model or cluster that cannot be used, or a training that failed; one line.
+    """Train a run to its last step, from its newest checkpoint where there is one. Raises UserError: configuration,
+    data, model or cluster that cannot be used, or a training that failed; one line.
     """
     spec = spec_of(folder)
     require_verl(spec, say)
@@ -114,11 +112,9 @@ class _Run:
         return step, self.checkpoints.resume_path(newest)
 
     def follow(self, driver: subprocess.Popen[bytes]) -> None:
-        """Carry over metrics and checkpoints until verl's driver ends.
-
-        Raises:
-            TrainingFailed: it ended without having trained every step, or showed no progress for too long; TrainingLost if
-                it was killed, or never got a Ray to train on.
+        """Carry over metrics and checkpoints until verl's driver ends. Raises TrainingFailed: it ended without having
+        trained every step, or showed no progress for too long; TrainingLost if it was killed, or never got a Ray to
+        train on.
         """
         stream, log, steps = self._stream(), self.log, self.spec.training.steps
         limit = self.backend.hang_minutes * 60
@@ -181,11 +177,9 @@ def _line(record: dict[str, Any], steps: int) -> str:
 
 
 def initial_model(spec: RunSpec, home: Path, say: Say) -> Path:
-    """A tiny model's warm start from the cache (made if it is missing), or a pretrained model's folder.
-
-    Raises:
-        ConfigError: model.path is neither a usable folder nor an id the hub knows.
-        ModelError, DataError, StoreError: the warm start cannot be made.
+    """A tiny model's warm start from the cache (made if it is missing), or a pretrained model's folder. Raises
+    ConfigError: model.path is neither a usable folder nor an id the hub knows; ModelError, DataError, StoreError: the
+    warm start cannot be made.
     """
     from rpg.models.initial_policy import folder_with_chat_template, prepare_model  # noqa: PLC0415 (torch: after all checks)
     from rpg.models.model_cache import pretrained_folder  # noqa: PLC0415 (as above)

@@ -69,10 +69,8 @@ def _prepare_environment(device: str) -> None:
 
 
 def derive(config: Any) -> None:
-    """Set, in place, what follows from our settings: none of it is for the user to choose.
-
-    Raises:
-        SettingsError: an override of ours is missing or refused.
+    """Set, in place, what follows from our settings: none of it is for the user to choose. Raises SettingsError: an
+    override of ours is missing or refused.
     """
     # A worker's configuration holds the part actor_rollout_ref only, so our settings travel there.
     plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=False)

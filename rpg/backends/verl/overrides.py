@@ -17,7 +17,7 @@ from typing import Any
 from rpg.backends.verl.hydra_values import hydra_value
 from rpg.backends.verl.resources import cpus_reserved, helpers
 from rpg.config.backend import LocalRay, RayAddress, VerlBackend, VllmRollout
-from rpg.config.model import PretrainedModel
+from rpg.config.model import bfloat16
 from rpg.config.reward import PythonReward
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import chat_of
@@ -92,11 +92,7 @@ class Plan:
 
 
 def plan(spec: RunSpec, paths: Paths, *, project: str = "rpg", experiment: str = "run") -> Plan:
-    """The whole launch of a run on verl.
-
-    Raises:
-        ValueError: the run's back end is not verl.
-    """
+    """The whole launch of a run on verl. Raises ValueError: the run's back end is not verl."""
     backend = spec.backend
     if not isinstance(backend, VerlBackend):
         raise ValueError(f"backend.type: {backend.type!r}; accepted here: 'verl'")
@@ -198,7 +194,7 @@ def _engine(spec: RunSpec, backend: VerlBackend, role: str) -> dict[str, Any]:
         f"{role}.fsdp_config.optimizer_offload": backend.offload,
         f"{role}.fsdp_config.seed": spec.seed,
     }
-    if not bfloat16(spec):
+    if not bfloat16(spec.model):
         precision = dict.fromkeys(("param_dtype", "reduce_dtype", "buffer_dtype"), "fp32")
         keys[f"+{role}.fsdp_config.mixed_precision"] = precision
     return keys
@@ -218,7 +214,7 @@ def _rollout(spec: RunSpec, backend: VerlBackend) -> dict[str, Any]:
         f"{ROLLOUT}.top_k": -1,
         f"{ROLLOUT}.top_p": 1.0,
         f"{ROLLOUT}.seed": spec.seed,
-        f"{ROLLOUT}.dtype": "bfloat16" if bfloat16(spec) else "float32",
+        f"{ROLLOUT}.dtype": "bfloat16" if bfloat16(spec.model) else "float32",
         f"{ROLLOUT}.tensor_model_parallel_size": 1,
         f"{ROLLOUT}.max_model_len": rollout.max_prompt_tokens + rollout.max_response_tokens,
     }
@@ -334,8 +330,3 @@ def _environment(backend: VerlBackend, paths: Paths) -> dict[str, str]:
         threads = str(backend.threads)
         variables |= {"VERL_PLATFORM": "cpu", "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
     return variables
-
-
-def bfloat16(spec: RunSpec) -> bool:
-    """Whether the forward passes of a run are in bfloat16; those of a tiny model are float32."""
-    return isinstance(spec.model, PretrainedModel) and spec.model.dtype == "bfloat16"

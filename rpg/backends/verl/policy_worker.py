@@ -85,7 +85,7 @@ class PolicyWorker(ActorRolloutRefWorker):
         if self.settings.lora_rank:
             self.kept = fsdp_weights.adapters(self.actor.engine.module)
         else:
-            fsdp_weights.copy_weights(self.actor.engine.module, self.ref.engine.module)
+            fsdp_weights.load_shards(self.ref.engine.module, dict(shards(self.actor.engine.module)))
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def save_reference(self, folder: str) -> None:
@@ -97,10 +97,8 @@ class PolicyWorker(ActorRolloutRefWorker):
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def load_reference(self, folder: str) -> None:
-        """Restore what :meth:`save_reference` wrote, also on another number of workers.
-
-        Raises:
-            UserError: the folder holds no reference.
+        """Restore what :meth:`save_reference` wrote, also on another number of workers. Raises UserError: the folder
+        holds no reference.
         """
         workers = written_by(folder, SHARDS)
         if not workers:

@@ -98,10 +98,8 @@ def judge(backend: VerlBackend, f: Facts) -> list[Finding]:
 
 
 def require(backend: VerlBackend, say: Callable[[str], None]) -> None:
-    """Tell what is worth knowing of this machine.
-
-    Raises:
-        ConfigError: something without which a run on verl would fail.
+    """Tell what is worth knowing of this machine. Raises ConfigError: something without which a run on verl would
+    fail.
     """
     findings = judge(backend, facts())
     for finding in findings:

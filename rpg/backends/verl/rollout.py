@@ -152,10 +152,8 @@ class Groups(ReplayBuffer):
     def collect(self, names: Sequence[str], progress: Progress | None = None) -> list[Group]:
         """Wait until all responses to the prompts `names` are graded; groups in the order of `names`.
 
-        `progress` shows how many of the prompts have all their responses.
-
-        Raises:
-            UserError: a reward could not be computed; RuntimeError: a response could not be generated or graded.
+        `progress` shows how many of the prompts have all their responses. Raises UserError: a reward could not be
+        computed; RuntimeError: a response could not be generated or graded.
         """
         began, wanted = time.monotonic(), set(names)
         while True:

@@ -23,10 +23,8 @@ REPORT_SECONDS = 10.0
 
 
 def run(config: Any) -> None:
-    """The whole training of a job, on the Ray that its configuration names.
-
-    Raises:
-        RayNotUp: there is no such Ray, or its processes took longer to start than Ray waits (30 s, on a machine under load).
+    """The whole training of a job, on the Ray that its configuration names. Raises RayNotUp: there is no such Ray, or
+    its processes took longer to start than Ray waits (30 s, on a machine under load).
     """
     reference, critic = need_reference_policy(config), need_critic(config)
     validate_config(config, use_reference_policy=reference, use_critic=critic)
@@ -83,11 +81,7 @@ def require_files(config: Any) -> None:
 
 
 def require_resources(config: Any) -> None:
-    """Before Ray is asked for something that it would wait for without end.
-
-    Raises:
-        UserError: Ray does not have it.
-    """
+    """Before Ray is asked for something that it would wait for without end. Raises UserError: Ray does not have it."""
     units = config.transfer_queue.backend.SimpleStorage.num_data_storage_units
     deadline = time.monotonic() + REPORT_SECONDS
     free = ray._private.state.available_resources_per_node  # as verl itself asks (ResourcePoolManager)

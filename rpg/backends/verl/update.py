@@ -111,10 +111,8 @@ class Updated:
 
 
 def update(worker: TrainingWorker, data: TensorDict, plan: Plan, settings: JobSettings) -> Updated:
-    """Epochs and mini-batches of `plan` on this worker's rows of the rollout.
-
-    Raises:
-        FloatingPointError: a loss or a gradient is not finite; the optimizer step it belongs to was not taken.
+    """Epochs and mini-batches of `plan` on this worker's rows of the rollout. Raises FloatingPointError: a loss or a
+    gradient is not finite; the optimizer step it belongs to was not taken.
     """
     engine, group = worker.engine, worker.engine.get_data_parallel_group()
     bounds = torch.tensor([0, *plan.sizes]).cumsum(0).tolist()
