@@ -19,7 +19,6 @@ VIEWS = {
     "overview": "?sweep={sweep}",
     "compare": "compare?sweeps={sweep}",
     "table": "table?sweep={sweep}",
-    "settings": "table?sweep={sweep}&part=By+setting",
     "frontier": "frontier?sweep={sweep}",
     "tokens": "tokens?sweep={sweep}",
     "problems": "problems?sweep={sweep}",

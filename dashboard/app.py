@@ -11,6 +11,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # Streamlit adds o
 
 from dashboard.view import freeze_imports, with_results
 
+# Name of a page in its address -> its title; the function `page` of dashboard/<name>_page.py draws it.
+# (A comment, since Streamlit shows strings that stand alone in the script that it runs.)
 PAGES = {
     "overview": "Overview",
     "compare": "Compare",
@@ -25,7 +27,6 @@ PAGES = {
     "evaluations": "Evaluations",
     "nightly": "Nightly runs",
 }
-"""Name of a page in its address -> its title; the function `page` of dashboard/<name>_page.py draws it."""
 
 STYLE = """
 .stMainBlockContainer { padding-top: 4rem; padding-bottom: 3rem; }

@@ -1,6 +1,8 @@
 """Every page, whatever there is to show: plain text, and one line for what is missing or broken."""
 
+import ast
 import re
+from pathlib import Path
 
 import pytest
 import streamlit as st
@@ -29,6 +31,13 @@ def homes(tmp_path_factory):
     for layout in layouts.values():
         build(layout)
     return {kind: str(layout.home) for kind, layout in layouts.items()}
+
+
+def test_the_script_that_streamlit_runs_has_nothing_that_it_would_show():
+    """It writes every expression that stands alone to the page, a string below a constant as well."""
+    script = ast.parse((Path(__file__).parents[2] / "dashboard" / "app.py").read_text())
+    alone = [line.value for line in script.body[1:] if isinstance(line, ast.Expr)]
+    assert [type(value) for value in alone] == [ast.Call, ast.Call], "sys.path.insert and main()"
 
 
 def test_without_a_database_a_page_says_how_to_begin(layout):
