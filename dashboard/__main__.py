@@ -17,19 +17,16 @@ from rpg.processes import die_with_parent
 from rpg.web import HEALTH, LOGOUT, AccessControl, Address
 
 PUBLIC, LOGOUT_PATH = "RPG_PUBLIC_DASHBOARD", "RPG_LOGOUT"
-OPTIONS = {
-    "server.headless": True,
-    "server.fileWatcherType": "none",
-    "browser.gatherUsageStats": False,
-    "client.toolbarMode": "minimal",
-}
 
 
 def main(address: str, port: int) -> None:
     die_with_parent()
     ours = Address(port, ("127.0.0.1", "localhost", address), os.environ.get(PUBLIC, ""))
     options = {
-        **OPTIONS,
+        "server.headless": True,
+        "server.fileWatcherType": "none",
+        "browser.gatherUsageStats": False,
+        "client.toolbarMode": "minimal",
         "server.address": address,
         "server.port": port,
         "server.baseUrlPath": ours.prefix.strip("/"),

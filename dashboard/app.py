@@ -2,43 +2,30 @@
 
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import streamlit as st
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # Streamlit adds only the folder of this file
 
-from dashboard import (
-    compare_page,
-    evaluations_page,
-    frontier_page,
-    nightly_page,
-    overview_page,
-    paper_page,
-    problems_page,
-    run_page,
-    studies_page,
-    table_page,
-    tokens_page,
-    why_page,
-)
 from dashboard.view import freeze_imports, with_results
 
 PAGES = {
-    "overview": ("Overview", overview_page.page),
-    "compare": ("Compare", compare_page.page),
-    "table": ("Table", table_page.page),
-    "frontier": ("Frontier", frontier_page.page),
-    "problems": ("Problems", problems_page.page),
-    "why": ("Why", why_page.page),
-    "tokens": ("Tokens", tokens_page.page),
-    "paper": ("Paper", paper_page.page),
-    "run": ("Run", run_page.page),
-    "studies": ("Studies", studies_page.page),
-    "evaluations": ("Evaluations", evaluations_page.page),
-    "nightly": ("Nightly runs", nightly_page.page),
+    "overview": "Overview",
+    "compare": "Compare",
+    "table": "Table",
+    "frontier": "Frontier",
+    "problems": "Problems",
+    "why": "Why",
+    "tokens": "Tokens",
+    "paper": "Paper",
+    "run": "Run",
+    "studies": "Studies",
+    "evaluations": "Evaluations",
+    "nightly": "Nightly runs",
 }
-
+"""Name of a page in its address -> its title; the function `page` of dashboard/<name>_page.py draws it."""
 
 STYLE = """
 .stMainBlockContainer { padding-top: 4rem; padding-bottom: 3rem; }
@@ -50,12 +37,13 @@ STYLE = """
 
 
 def main() -> None:
+    drawn_by = {name: import_module(f"dashboard.{name}_page").page for name in PAGES}
     freeze_imports()
     st.set_page_config(page_title="rpg-lab", layout="wide", initial_sidebar_state="auto")
     st.html(f"<style>{STYLE}</style>")
     pages = [
-        st.Page(with_results(page), title=title, url_path=path, default=path == "overview")
-        for path, (title, page) in PAGES.items()
+        st.Page(with_results(drawn_by[name]), title=title, url_path=name, default=name == "overview")
+        for name, title in PAGES.items()
     ]
     if logout := os.environ.get("RPG_LOGOUT"):
         st.sidebar.link_button("Log out", logout)

@@ -6,7 +6,7 @@ import pandas
 import streamlit as st
 
 from dashboard.view import View, series_labels
-from dashboard.widgets import Nothing, choose, choose_many, notice, show_panels
+from dashboard.widgets import Nothing, choose, choose_many, notice, show_legend, show_panels
 from rpg.metrics import shown as shown_metrics
 from rpg.report import curves, sweep_report
 from rpg.report.shared_page import Choice
@@ -34,24 +34,41 @@ def page(view: View) -> None:
     for sweep in sweeps:
         for line in view.ask("differences", sweep):
             notice(f"! {sweep}: {line}")
-    labels = list(names.values())
-    shown = curves.panels_of(data, panels)
-    constants = curves.constant(data, [name for name in shown if name not in benchmarks])
-    shown = [name for name in shown if name not in constants] or shown
-    two = int(data["seeds"].max()) == 2
-    by_seed = curve_data(view, shown_labels, panels, x, each_seed=True) if two else None
-    drawn = curves.panels(data, labels, shown, benchmarks, x, by_seed, legend=(), height=210, zoom=True)
-    show_panels(drawn, labels, chosen)
-    explanation = curves.explanation(data, each=two)
-    if imported := _imported(view, shown_labels):
-        explanation.append(f"Trained elsewhere: {', '.join(imported)}.")
-    st.text(" ".join(filter(None, [*explanation, curves.folded(constants), HOW])))
+    imported = _imported(view, shown_labels)
+    remark = f"Trained elsewhere: {', '.join(imported)}." if imported else ""
+    show_curves(view, data, shown_labels, list(names.values()), panels, benchmarks, x, remark, height=210)
     choice = Choice(tuple(sweeps), tuple(chosen), tuple(panels), x=x)
     made = {
         "HTML": lambda: view.shared_page(choice),
         "CSV": lambda: curve_data(view, shown_labels, panels, x, thin=False).to_csv(index=False),
     }
     _save(made, repr((shown_labels, panels, x, view.version)))
+
+
+def show_curves(
+    view: View,
+    data: pandas.DataFrame,
+    shown: Mapping[queries.Series, str],
+    labels: Sequence[str],
+    names: Sequence[str],
+    benchmarks: Sequence[str] = (),
+    x: str = "step",
+    remark: str = "",
+    height: int = 190,
+) -> None:
+    """The panels of `names` below a legend, but for metrics that never change, and what explains them. `data` are those of
+    `shown`, from :func:`curve_data`; all `labels` determine the colours."""
+    present = curves.panels_of(data, names)
+    constants = curves.constant(data, [name for name in present if name not in benchmarks])
+    drawn = [name for name in present if name not in constants] or present
+    two = int(data["seeds"].max()) == 2
+    by_seed = curve_data(view, shown, names, x, each_seed=True) if two else None
+    show_legend(labels, list(shown.values()))
+    show_panels(
+        curves.panels(data, labels, drawn, benchmarks, x, by_seed, legend=(), height=height, zoom=True)
+    )
+    lines = [*curves.explanation(data, each=two), remark, curves.folded(constants), HOW]
+    st.text(" ".join(filter(None, lines)))
 
 
 def _imported(view: View, labels: Mapping[queries.Series, str]) -> list[str]:

@@ -32,10 +32,15 @@ def page(view: View) -> None:
         default = next((name for name in axis_names if name.endswith("beta")), axis_names[0])
         along = choose("Paths follow", axis_names, "along", default, column=columns[1])
         _paths(view, sweep, names, next((axis for axis in axes if axis.name == along), None))
-    elif part == OVER_K:
-        _over_k(view, sweep, names)
+        return
+    x = choose_axis(columns[1]) if part == COMPUTE else ""
+    labels = list(names.values())
+    chosen = choose_many("Variants", labels, "variants")
+    shown = {variant: label for variant, label in names.items() if label in chosen}
+    if part == OVER_K:
+        _over_k(view, sweep, labels, shown)
     else:
-        _over_compute(view, sweep, names, choose_axis(columns[1]))
+        _over_compute(view, sweep, labels, shown, x)
 
 
 def _paths(view: View, sweep: str, names: dict[str, str], along: frontier.Along | None) -> None:
@@ -68,14 +73,11 @@ def _paths(view: View, sweep: str, names: dict[str, str], along: frontier.Along 
     )
 
 
-def _over_k(view: View, sweep: str, names: dict[str, str]) -> None:
-    labels = list(names.values())
-    chosen = choose_many("Variants", labels, "variants")
-    shown = {variant: label for variant, label in names.items() if label in chosen}
+def _over_k(view: View, sweep: str, labels: list[str], shown: dict[str, str]) -> None:
     data = view.compute(frontier.over_k, sweep, shown)
     if data.empty:
         raise Nothing("No checkpoint has been evaluated on all benchmarks yet.")
-    show_legend(labels, chosen)
+    show_legend(labels, list(shown.values()))
     headings = {
         "pass": "pass@k: at least one of k samples is right",
         "maj": "maj@k: the most frequent of k answers is right",
@@ -90,15 +92,13 @@ def _over_k(view: View, sweep: str, names: dict[str, str]) -> None:
     )
 
 
-def _over_compute(view: View, sweep: str, names: dict[str, str], x: str) -> None:
-    labels = list(names.values())
-    chosen = choose_many("Variants", labels, "variants")
-    series = {Series(sweep, variant): label for variant, label in names.items() if label in chosen}
+def _over_compute(view: View, sweep: str, labels: list[str], shown: dict[str, str], x: str) -> None:
+    series = {Series(sweep, variant): label for variant, label in shown.items()}
     benchmarks = view.ask("benchmarks", (sweep,))
     data = view.compute(compute_curves.measured, series, benchmarks, x) if benchmarks and series else ()
     if not len(data):
         raise Nothing("No checkpoint of these variants has both an accuracy and a known compute.")
-    made = compute_curves.fits(data, chosen)
+    made = compute_curves.fits(data, list(shown.values()))
     show_chart(compute_curves.chart(data, made, labels, x), "over compute")
     show_grid(compute_curves.grid(made, x))
     show_notices(compute_curves.refusals(made), "curves without extrapolation")

@@ -9,7 +9,7 @@ import streamlit as st
 
 from dashboard.view import View, choose_sweep
 from dashboard.view import samples as stored
-from dashboard.widgets import Nothing, choose, choose_part, choose_row, notice, rows_of, show_chart, show_text
+from dashboard.widgets import Nothing, choose, choose_part, choose_row, notice, show_panels, show_text
 from rpg.metrics import shown as shown_metrics
 from rpg.report import curves
 from rpg.store.current import flat, how_it_came
@@ -76,9 +76,7 @@ def _curves(view: View, sweep: str, name: str) -> None:
     ]
     measured = metrics.dropna(axis=1, how="all")
     lines += [_line(metrics["step"], measured[name], name) for name in shown_metrics() if name in measured]
-    for place, (line, column) in enumerate(zip(lines, rows_of(len(lines)), strict=True)):
-        with column:
-            show_chart(line, f"curve {place}")
+    show_panels(lines)
     with st.expander("Every number"):
         st.dataframe(metrics, hide_index=True)
         st.dataframe(scores, hide_index=True)

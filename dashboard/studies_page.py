@@ -12,10 +12,10 @@ from dashboard.widgets import (
     choose_axis,
     choose_part,
     fragment,
-    rows_of,
     show_chart,
     show_grid,
     show_notices,
+    show_panels,
 )
 from rpg.next_steps import command
 from rpg.store import Layout, StoreError
@@ -83,11 +83,9 @@ def _show(part: Part) -> None:
     for line in part.lines:
         st.text(line)
     for name, _, chart in part.charts:
-        panels = chart if isinstance(chart, list) else []
-        for place, (panel, column) in enumerate(zip(panels, rows_of(len(panels)), strict=True)):
-            with column:
-                show_chart(panel.properties(usermeta=SVG), f"study {name} {place}")
-        if not panels:
+        if isinstance(chart, list):
+            show_panels([panel.properties(usermeta=SVG) for panel in chart], f"study {name}")
+        else:
             show_chart(chart, f"study {name}")
     for grid in part.grids:
         if len(part.grids) > 1:

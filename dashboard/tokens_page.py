@@ -90,8 +90,7 @@ def _values(row: Mapping[str, Any], field: str) -> Sequence[float]:
         return [math.log(max(value, 1e-9)) for value in row["ratio"]]
     if field == "drift":
         return [a - b for a, b in zip(row["policy"], row["sampler"], strict=True)]
-    values: Sequence[float] = row[field]
-    return values
+    return list(row[field])
 
 
 def _colour(share: float) -> str:

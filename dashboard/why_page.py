@@ -2,12 +2,12 @@
 
 import streamlit as st
 
-from dashboard.compare_page import HOW, curve_data
+from dashboard.compare_page import curve_data, show_curves
 from dashboard.view import View, choose_sweep, series_labels
-from dashboard.widgets import Nothing, choose, choose_many, choose_part, show_chart, show_legend, show_panels
+from dashboard.widgets import Nothing, choose, choose_many, choose_part, show_chart, show_legend
 from rpg.metrics import groups
 from rpg.next_steps import command
-from rpg.report import charts, curves
+from rpg.report import charts
 from rpg.store import queries
 
 AUDIT = "What the loss optimises"
@@ -36,15 +36,7 @@ def _curves(view: View, shown: Labels, labels: list[str], metrics: tuple[str, ..
     data = curve_data(view, shown, metrics, "step")
     if data.empty:
         raise Nothing("Nothing measured yet.")
-    two = int(data["seeds"].max()) == 2
-    each = curve_data(view, shown, metrics, "step", each_seed=True) if two else None
-    constants = curves.constant(data, curves.panels_of(data, metrics))
-    drawn = data[~data["name"].isin(list(constants))]
-    if len(drawn):
-        panels = curves.panels(drawn, labels, metrics, each=each, legend=(), height=190, zoom=True)
-        show_panels(panels, labels, list(shown.values()))
-    lines = [*curves.explanation(data, each=each is not None), curves.folded(constants), HOW]
-    st.text(" ".join(filter(None, lines)))
+    show_curves(view, data, shown, labels, metrics)
 
 
 def _audit(view: View, shown: Labels, names: Labels) -> None:

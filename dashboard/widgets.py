@@ -65,12 +65,11 @@ def rows_of(count: int, across: int = 3) -> Iterator[Any]:
         yield from st.columns(across)[: count - start]
 
 
-def show_panels(panels: Sequence[alt.LayerChart], labels: Sequence[str], shown: Sequence[str]) -> None:
-    """Panels side by side, below one legend."""
-    show_legend(labels, shown)
+def show_panels(panels: Sequence[alt.LayerChart], key: str = "curve") -> None:
+    """Panels side by side."""
     for place, (panel, column) in enumerate(zip(panels, rows_of(len(panels)), strict=True)):
         with column:
-            show_chart(panel, f"curve {place}")
+            show_chart(panel, f"{key} {place}")
 
 
 def fragment(run_every: float) -> Callable[[F], F]:

@@ -82,10 +82,8 @@ def blame(tonight: Record, before: Mapping[str, Any], root: Path, night: NightOf
             settled = night(tree, _changed(tonight, before))
             if _same(tonight, settled):
                 other = tonight["environment"] != before["environment"] and not ledger(tonight, before).gone
-                return (
-                    f"commit {commit[:10]} gives the same numbers here: the environment changed them, not the code",
-                    other,
-                )
+                why = "gives the same numbers here: the environment changed them, not the code"
+                return f"commit {commit[:10]} {why}", other
             too = "" if _same(settled, before) else "; the environment changes numbers, too"
             return _commit(tonight, settled, commit, tree, night) + too, False
     except subprocess.CalledProcessError as error:
@@ -121,10 +119,7 @@ def _commit(tonight: Record, settled: Record, commit: str, tree: Path, night: Ni
 
 def faults() -> list[dict[str, str]]:
     """The fifty standing mutants: name, file, original and replacement."""
-    listed: list[dict[str, str]] = yaml.safe_load(
-        Path(__file__).with_name("standing_mutants.yaml").read_text("utf-8")
-    )
-    return listed
+    return list(yaml.safe_load(Path(__file__).with_name("standing_mutants.yaml").read_text("utf-8")))
 
 
 def plant(tree: Path, fault: Mapping[str, str]) -> None:

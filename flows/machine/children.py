@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from flows.machine.programs import last_line
 from flows.machine.ray_cluster import Cluster, Remote
 from flows.machine.slurm_queue import SlurmQueue
 from rpg.fork_server import ForkedProcess, ForkServer
 from rpg.processes import end_descendants, owner_mark, python_module, thread_environment
 
 Child = subprocess.Popen[bytes] | ForkedProcess | Remote
-_TAIL_BYTES = 8192
 GRACE_SECONDS = 5.0
 """Between SIGTERM and SIGKILL: a trainer leaves its files consistent at any moment, so this is a courtesy."""
 
@@ -139,14 +139,3 @@ class Children:
         if not isinstance(child, Remote):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, how)
-
-
-def last_line(path: Path) -> str:
-    """The last line with text in a log, "" while there is none: a child's last word is its one-line error."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-            text = file.read().decode(errors="replace")
-    except OSError:
-        return ""
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")

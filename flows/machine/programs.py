@@ -1,5 +1,8 @@
 """The programs that a sweep starts: the one place where the flows name rooms that they do not import."""
 
+import os
+from pathlib import Path
+
 from rpg.fork_server import Program
 
 PREPARE = "rpg.backends.local.prepare"
@@ -22,3 +25,15 @@ FORKED = {
     ),
 }  # fmt: skip
 """Those that a fork server forks (one thread, on a CPU), with what they import late."""
+_TAIL_BYTES = 8192
+
+
+def last_line(log: Path) -> str:
+    """The last line with text in a log, "" while there is none: a child's last word is its one-line error."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            lines = file.read().decode(errors="replace").strip().splitlines()
+    except OSError:
+        return ""
+    return lines[-1].strip() if lines else ""

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
+from flows.machine.programs import last_line
 from flows.machine.ray_cluster import NOT_SENT, Remote, await_release
 from rpg.config.backend import BackendSection, OnSlurm, VerlBackend
 from rpg.errors import UserError
@@ -119,12 +120,7 @@ class SlurmQueue:
         self._thread: threading.Thread | None = None
 
     def start(self, folder: RunFolder, job: Submission) -> Remote:
-        """Ask for a training. A job of this run that Slurm still has, of an earlier conductor, is followed instead.
-
-        Raises:
-            UserError: there is no Slurm here.
-        """
-        require_slurm()
+        """Ask for a training. A job of this run that Slurm still has, of an earlier conductor, is followed instead."""
         remote = Remote(folder)
         with self._lock:
             self._asked.append((remote, job))
@@ -198,14 +194,15 @@ class SlurmQueue:
             *job.options, job.script, str(runs), sys.executable, job.module,
             environment=thread_environment(job.threads),
         )  # fmt: skip
-        number = out.strip().splitlines()[-1].partition(";")[0] if out.strip() else ""
+        last = (out.strip().splitlines() or ["no answer"])[-1].strip()
+        number = last.partition(";")[0]
         if code == 0 and number.isdigit():
             self._jobs |= {f"{number}_{task}": remote for task, remote in enumerate(remotes)}
             return
         runs.unlink(missing_ok=True)
-        why = f"backend.place: sbatch: {_last(out)}"
         for remote in remotes:
-            remote.answered({"lost" if BUSY_CONTROLLER.search(out) else "refused": why})
+            how = "lost" if BUSY_CONTROLLER.search(out) else "refused"
+            remote.answered({how: f"backend.place: sbatch: {last}"})
 
     def _earlier(self) -> dict[str, str]:
         """Folder of a run -> its job in Slurm's queue, whichever conductor submitted it."""
@@ -268,7 +265,8 @@ def outcome(number: str, folder: RunFolder, said: Path) -> dict[str, object] | N
     if state == FAILED:
         if signal or code == BUSY or folder.read_failed() is not None:
             return {"code": -signal or code}
-        why = f"ended with code {code} on {node}: {_last_of(said, folder.log_path)}"
+        last = last_line(said) or last_line(folder.log_path) or "its log is empty"
+        why = f"ended with code {code} on {node}: {last}"
     if why:
         return {"refused": f"backend.place: Slurm job {number} {why}"}
     if state:
@@ -306,16 +304,3 @@ def _run(program: str, *arguments: str, environment: Mapping[str, str] | None = 
     except (OSError, subprocess.TimeoutExpired) as error:
         return 1, f"{program} timed out" if isinstance(error, subprocess.TimeoutExpired) else str(error)
     return done.returncode, done.stdout
-
-
-def _last(text: str) -> str:
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no answer")
-
-
-def _last_of(*logs: Path) -> str:
-    """The last line of the first log that has one."""
-    for log in logs:
-        with suppress(OSError):
-            if line := log.read_text("utf-8", errors="replace")[-4096:].strip():
-                return _last(line)
-    return "its log is empty"

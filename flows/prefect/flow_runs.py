@@ -35,10 +35,6 @@ def folder_tag(home: Path | str) -> str:
     return f"data {home}"
 
 
-class CommandFailed(UserError):
-    """The command ended with an error; the message is its last one."""
-
-
 def alive_path(home: Path, flow_run: str, attempt: int) -> Path:
     """The lock of one attempt at a flow run; each retry has another."""
     return home / ALIVE / f"{flow_run}.{attempt}"
@@ -61,7 +57,7 @@ def follow(arguments: Sequence[str], say: Callable[[str], None], environment: di
     """Run `rpg ARGUMENTS` to its end; returns its last lines.
 
     Call it directly in a flow: then a cancellation reaches this thread, and the whole process tree has ended within
-    GRACE_SECONDS. CommandFailed if it ends with an exit code other than 0.
+    GRACE_SECONDS. UserError, with the command's last errors, if it ends with an exit code other than 0.
     """
     die_with_parent()
     child = subprocess.Popen(
@@ -93,5 +89,5 @@ def follow(arguments: Sequence[str], say: Callable[[str], None], environment: di
     if child.returncode:
         errors = [line for line in lines if line.startswith(("error:", "failed:"))]
         why = "; ".join(errors[-5:] or list(lines)[-1:])
-        raise CommandFailed(why or f"rpg {arguments[0]} ended with code {child.returncode}")
+        raise UserError(why or f"rpg {arguments[0]} ended with code {child.returncode}")
     return list(lines)

@@ -142,8 +142,7 @@ def _without_process(client: SyncPrefectClient, layout: Layout, worker_since: fl
     """Flow runs of this data folder that were killed before they could hold a lock."""
     from prefect.client.schemas.filters import FlowRunFilter
 
-    states = ["RUNNING", "PENDING", "CANCELLING"]
-    ours = {"state": {"type": {"any_": states}}, "tags": {"all_": [folder_tag(layout.home)]}}
+    ours = {"state": {"type": {"any_": UNFINISHED}}, "tags": {"all_": [folder_tag(layout.home)]}}
     for run in client.read_flow_runs(flow_run_filter=FlowRunFilter.model_validate(ours)):
         if run.state is None or alive_path(layout.home, str(run.id), run.run_count).exists():
             continue

@@ -93,9 +93,9 @@ def _refresh() -> None:
         # Whatever fails here, the server being away or a file in the middle of an edit: the next try is seconds away.
         with contextlib.suppress(Exception), get_client(sync_client=True) as client:
             roots = forms.roots(home())
-            sweeps = choices(forms.configs(roots), roots.home)
+            sweeps, costs = choices(forms.configs(roots), roots.home)
             for name, field, names, table in (
-                ("sweep", "config", list(sweeps.names), sweeps.table),
+                ("sweep", "config", sweeps, costs),
                 ("study", "config", list(forms.studies(roots)), ""),
                 ("nightly", "sweeps", list(forms.nights(roots)), ""),
             ):

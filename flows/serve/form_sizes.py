@@ -8,19 +8,18 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from rpg.config.errors import ConfigError, explain
-from rpg.config.load import read_mapping
+from rpg.config.errors import ConfigError
+from rpg.config.load import checked, read_mapping
 from rpg.config.model import TinyModel
 from rpg.config.run_spec import RunSpec
 from rpg.config.section import Section
 from rpg.config.sweep_spec import Sweep, load_sweep
 from rpg.errors import UserError
-from rpg.planning.cost import Measured, cost, measured, seconds_per_step
-from rpg.planning.detectable import finds
+from rpg.planning.cost import Measured, cost, finds, measured, seconds_per_step
 from rpg.planning.gpu_estimate import estimate
 from rpg.store import Layout
 
@@ -54,12 +53,7 @@ class Limits(Section):
 def limits_of(home: Path) -> Limits:
     """Raises ConfigError when the file cannot be used."""
     path = home / FILE
-    if not path.exists():
-        return Limits()
-    try:
-        return Limits.model_validate(read_mapping(path))
-    except ValidationError as error:
-        raise explain(error, Limits, str(path)) from None
+    return checked(Limits, read_mapping(path), path) if path.exists() else Limits()
 
 
 def check_limits(planned: Sweep, limits: Limits, home: Path) -> None:
@@ -109,30 +103,24 @@ def texts(value: Any, at: str = "") -> Iterator[tuple[str, str]]:
             yield from texts(inner, f"{at}.{key}" if at else str(key))
 
 
-class Choices(NamedTuple):
+def choices(files: Mapping[str, Path], home: Path) -> tuple[list[str], str]:
     """The sweeps of a form, small ones first and the paper's last, and a table (Markdown) of their questions and times.
+    Computed again when a file has changed, and now and then.
 
     The form sends names and nothing else: schedules and other programs keep what they were given, and times change.
     """
-
-    names: tuple[str, ...]
-    table: str
-
-
-def choices(files: Mapping[str, Path], home: Path) -> Choices:
-    """Computed again when a file has changed, and now and then."""
     changed = ((name, path, path.exists() and path.stat().st_mtime) for name, path in files.items())
     return _choices(tuple(changed), home, time.monotonic() // AGAIN_SECONDS)
 
 
 @lru_cache(maxsize=1)
-def _choices(files: tuple[tuple[str, Path, float], ...], home: Path, _period: float) -> Choices:
+def _choices(files: tuple[tuple[str, Path, float], ...], home: Path, _period: float) -> tuple[list[str], str]:
     times, layout = measured(Layout.at(home)), Layout.at(home)
     rows = [(*described(path, times, layout), name) for name, path, _ in files]
     rows.sort(key=lambda row: (row[0], row[1], row[-1]))
     body = [f"| {name} | {question.replace('|', ' ')} | {line} |" for _, _, question, line, name in rows]
     table = "\n".join([HEAD, "", "| sweep | question | what it takes |", "|---|---|---|", *body])
-    return Choices(tuple(name for *_, name in rows), table)
+    return [name for *_, name in rows], table
 
 
 def _question(description: str) -> str:
@@ -151,13 +139,8 @@ def described(path: Path, times: Measured, layout: Layout) -> tuple[bool, float,
         return False, math.inf, "", "has a mistake"
     updates, time_taken = sum(cost(spec).optimizer_steps for spec in specs), _time(specs, times)
     runs = f"{len(specs)} run{'s' if len(specs) > 1 else ''}"
-    parts = [runs, f"{updates:,} optimizer steps", time_taken, finds(sweep, layout)]
-    return (
-        "GPU hours" in time_taken,
-        updates,
-        _question(sweep.spec.description),
-        ", ".join(filter(None, parts)),
-    )
+    parts = filter(None, [runs, f"{updates:,} optimizer steps", time_taken, finds(sweep, layout)])
+    return "GPU hours" in time_taken, updates, _question(sweep.spec.description), ", ".join(parts)
 
 
 def _time(specs: Sequence[RunSpec], times: Measured) -> str:

@@ -134,10 +134,6 @@ def services_of(layout: Layout, plan: Plan) -> list[Service]:
     ]  # fmt: skip
 
 
-def secret_file(home: Path) -> Path:
-    return home / "serve" / "auth"
-
-
 def secret_of(home: Path, wanted: bool | None, environment: Mapping[str, str] = os.environ) -> str | None:
     """`user:password`, or None where nobody asked for one: `wanted` is --auth, --no-auth or neither.
 
@@ -148,7 +144,7 @@ def secret_of(home: Path, wanted: bool | None, environment: Mapping[str, str] = 
     if wanted is False or (wanted is None and not given):
         return None
     if not given:
-        return _kept(secret_file(home))
+        return _kept(home / "serve" / "auth")
     user, colon, password = given.partition(":")
     if not (user and colon and password) or not given.isprintable():
         raise ConfigError(f"{AUTH}: expected user:password in one line")

@@ -11,6 +11,9 @@ import re
 import socket
 import threading
 import time
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -18,7 +21,6 @@ from flows.prefect.flow_runs import folder_tag
 from flows.prefect.reconcile import WORKERS
 from flows.prefect.server import HOST, SERVE_LOCK, quiet_environment, using_api
 from flows.prefect.service import ServerError, Service, first_line, start_in_turn
-from flows.serve.schedule_checks import look
 from flows.serve.services import Plan, Say, client_environment, clock, repair, services_of, stop_on_signals
 from rpg.config.errors import ConfigError
 from rpg.processes import python_module
@@ -32,16 +34,17 @@ UNHEALTHY = 6
 """A service that does not answer this many times in a row is started again."""
 START_TRIES = 5
 """A service that ends this often before everything is up is given up."""
+UNSCHEDULED_SECONDS = 180.0
+"""Prefect's scheduler creates the runs of a schedule within a minute."""
+LATE_SECONDS = 300.0
+"""A run that has been due for this long is late; a worker may be restarted within that time."""
 
 
 def serve(layout: Layout, plan: Plan, say: Say) -> int:
     """Serve until SIGINT or SIGTERM; returns the exit code.
 
-    A second call for the same data folder says where the first one is and returns 0.
-
-    Raises:
-        ConfigError: a port is taken, or a cron line or database URL cannot be used.
-        ServerError: a service does not come up; the message names its log.
+    A second call for the same data folder says where the first one is and returns 0. Raises ConfigError: a port is taken, or
+    a cron line or database URL cannot be used. ServerError: a service does not come up; the message names its log.
     """
     layout.home.mkdir(parents=True, exist_ok=True)
     # before Prefect is imported
@@ -121,7 +124,7 @@ def _watch(layout: Layout, plan: Plan, services: list[Service], stop: threading.
     told = _tell_ports(services[1], None, say)
     say("Ctrl-C stops everything")
     asked = repaired = time.monotonic()
-    examiner = Examiner(layout, plan, say)
+    began, problems = asked, None
     while not stop.wait(LOOK_SECONDS):
         now = time.monotonic()
         told = _tell_ports(services[1], told, say)
@@ -139,32 +142,63 @@ def _watch(layout: Layout, plan: Plan, services: list[Service], stop: threading.
         if now - repaired > RECONCILE_SECONDS:
             repaired = now
             repair(layout, plan.api, say, services[1].since)
-            examiner.examine()
+            problems = _examine(layout, plan, say, now - began, problems)
 
 
-class Examiner:
-    """Reports problems: in the terminal where they have changed, to the dashboard and to `rpg status`."""
+def _examine(layout: Layout, plan: Plan, say: Say, up_for: float, told: list[str] | None) -> list[str]:
+    """Report problems: to the dashboard, to `rpg status`, and in the terminal where they are not those that were `told`."""
+    try:
+        with using_api(plan.api):
+            problems = look(folder_tag(layout.home), up_for)
+    except Exception as error:  # noqa: BLE001 (of the network, of httpx and of Prefect)
+        problems = [f"Prefect's API does not answer: {type(error).__name__}"]
+    with contextlib.suppress(StoreError):  # a full disk: the terminal shows it
+        write_problems(layout.home, problems)
+    for line in problems if problems != told else ():
+        say(f"{clock()} problem: {line}")
+    if told and not problems:
+        say(f"{clock()} all problems are solved")
+    return problems
 
-    def __init__(self, layout: Layout, plan: Plan, say: Say) -> None:
-        self._layout, self._plan, self._say = layout, plan, say
-        self._began = time.monotonic()
-        self._reported: list[str] | None = None
 
-    def examine(self) -> None:
-        try:
-            with using_api(self._plan.api):
-                problems = look(folder_tag(self._layout.home), time.monotonic() - self._began)
-        except Exception as error:  # noqa: BLE001 (of the network, of httpx and of Prefect)
-            problems = [f"Prefect's API does not answer: {type(error).__name__}"]
-        with contextlib.suppress(StoreError):  # a full disk: the terminal shows it
-            write_problems(self._layout.home, problems)
-        if problems == self._reported:
-            return
-        for line in problems:
-            self._say(f"{clock()} problem: {line}")
-        if self._reported and not problems:
-            self._say(f"{clock()} all problems are solved")
-        self._reported = problems
+def schedule_problems(
+    deployments: Sequence[Any], runs: Sequence[Any], now: datetime, up_for: float
+) -> list[str]:
+    """Schedules without runs, and runs that nobody starts. `runs` are those in a scheduled state."""
+    scheduled = {run.deployment_id for run in runs}
+    problems = [
+        f"the schedule of {deployment.name} creates no runs: nothing will start when it is due; "
+        "see serve/server.log in the data folder"
+        for deployment in deployments
+        if any(schedule.active for schedule in deployment.schedules) and not deployment.paused
+        if deployment.id not in scheduled and up_for > UNSCHEDULED_SECONDS
+    ]
+    names = {deployment.id: deployment.name for deployment in deployments}
+    latest = now - timedelta(seconds=LATE_SECONDS)
+    late = [run for run in runs if run.expected_start_time and run.expected_start_time < latest]
+    if late:
+        first = min(late, key=lambda run: run.expected_start_time)
+        name = names.get(first.deployment_id) or first.name
+        problems.append(
+            f"{len(late)} flow run{'s are' if len(late) > 1 else ' is'} late; the first, {name}, was due at "
+            f"{first.expected_start_time.astimezone():%Y-%m-%d %H:%M}: the worker starts none (8 at a time), see "
+            "serve/worker.log"
+        )
+    return problems
+
+
+def look(tag: str, up_for: float) -> list[str]:
+    """Problems with the schedules and runs of the deployments with this tag, according to the Prefect API in the settings,
+    `up_for` seconds after server and worker were started: a schedule that creates no runs is "Ready" in Prefect's UI."""
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.filters import DeploymentFilter, FlowRunFilter
+
+    with get_client(sync_client=True) as client:
+        ours = {"tags": {"all_": [tag]}}
+        scheduled = {**ours, "state": {"type": {"any_": ["SCHEDULED"]}}}
+        deployments = client.read_deployments(deployment_filter=DeploymentFilter.model_validate(ours))
+        runs = client.read_flow_runs(flow_run_filter=FlowRunFilter.model_validate(scheduled))
+        return schedule_problems(deployments, runs, datetime.now(UTC), up_for)
 
 
 def _stop(layout: Layout, plan: Plan, services: list[Service], say: Say) -> None:
@@ -186,9 +220,8 @@ def join(layout: Layout, plan: Plan, say: Say) -> int:
     Both work in the same data folder. A flow run goes to whichever machine asks Prefect first, so a machine that has
     enough to do (flows.serve.flow_runner.AT_ONCE) leaves it to the others; its trainings take slots, GPUs and locks.
 
-    Raises:
-        ConfigError: the server works in another data folder than this machine, or there is none here.
-        ServerError: nobody answers there, or the worker ends again and again.
+    Raises ConfigError: the server works in another data folder than this machine, or there is none here. ServerError: nobody
+    answers there, or the worker ends again and again.
     """
     if not layout.home.is_dir():
         raise ConfigError(f"--home {layout.home}: no such folder; expected the data folder of the server")

@@ -93,10 +93,6 @@ def _check_apart(study: Study) -> None:
                 )
 
 
-Place = tuple[Tuning, int]
-"""A variant, and the number of one of its batches."""
-
-
 def tune(running: Running, tunings: Sequence[Tuning]) -> None:
     """Every trial of every variant: the first batches of all searches, then the second ones. Raises RunsFailed: runs cannot
     be done, or no trial of a batch has finished."""
@@ -126,8 +122,9 @@ def _propose(running: Running, tuning: Tuning, number: int) -> None:
     atomic_write_json(batch_path(running.layout, running.name, tuning, number), record)
 
 
-def _train(running: Running, tunings: Sequence[Tuning], places: Sequence[Place]) -> None:
-    """All runs of these batches that are due, one seed after another where trials are pruned."""
+def _train(running: Running, tunings: Sequence[Tuning], places: Sequence[tuple[Tuning, int]]) -> None:
+    """All runs of these batches (a variant, and the number of one of its own) that are due, one seed after another where
+    trials are pruned."""
     trained = False
     while due := {run.folder: run for place in places for run in _due(running, *place, trained)}:
         trained = True
@@ -187,10 +184,9 @@ def register(running: Running, tunings: Sequence[Tuning]) -> None:
                 f"{name}: a search of {tuning.variant} has no finished trial, so it has no settings to compare"
             )
         winners[tuning.variant] = won
-    registration.register(layout, registration_plan(running.study, tunings, winners, data_digest), former)
-    written = registration.read_record(layout, name)
-    assert written
-    running.say(f"{name}: registered what will be compared, digest {written['digest']}")
+    plan = registration_plan(running.study, tunings, winners, data_digest)
+    digest = registration.register(layout, plan, former)
+    running.say(f"{name}: registered what will be compared, digest {digest}")
 
 
 def report(running: Running) -> str | None:

@@ -40,13 +40,10 @@ TRACKING_SECONDS = 60.0
 """For the numbers that are still to be sent when a sweep is over; those that are not are sent with the next call."""
 
 
-class SweepBusy(UserError):
-    """Another process is running this sweep on the same data folder."""
-
-
 @contextmanager
 def sweep_lock(layout: Layout, name: str) -> Iterator[None]:
-    """One conductor per sweep and data folder; the kernel frees the lock however its holder ends."""
+    """One conductor per sweep and data folder; the kernel frees the lock however its holder ends. Raises Busy:
+    another process is running this sweep."""
     path = layout.sweep_folder(name) / ".conductor"
     try:
         lock = locks.take(path, beat=True)
@@ -54,7 +51,7 @@ def sweep_lock(layout: Layout, name: str) -> Iterator[None]:
         raise StoreError(f"{error}; set RPG_HOME or --home to a writable folder") from None
     if lock is None:
         status = next_steps.command("status", name, layout=layout)
-        raise SweepBusy(
+        raise locks.Busy(
             f"sweep {name!r} is already being run by {locks.who(path)} in {layout.home}; "
             f"follow it with: {status}, or run this one beside it under another name: --name"
         )

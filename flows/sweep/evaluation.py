@@ -20,7 +20,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from flows.machine import programs
-from flows.machine.children import Children, Stopped, last_line
+from flows.machine.children import Children, Stopped
 from flows.machine.slots import Held, Need
 from flows.sweep.context import Context, StageFailed
 from rpg.config.run_spec import RunSpec
@@ -53,12 +53,9 @@ def evaluate_checkpoints(context: Context, trainings_over: threading.Event) -> N
 def mark_done(folders: Sequence[RunFolder]) -> list[RunFolder]:
     """Write DONE.json for each run that is trained and evaluated; returns those that are done or failed."""
     for folder in folders:
-        if (
-            _over(folder)
-            or folder.state() == "running"
-            or not _trained(folder)
-            or pending_evaluations(folder)
-        ):
+        if _over(folder) or folder.state() == "running":
+            continue
+        if not _trained(folder) or pending_evaluations(folder):
             continue
         seconds = sum(row.get("seconds_step", 0.0) for row in folder.read_metrics().rows)
         with contextlib.suppress(StoreError, OSError):  # `rpg gc` does it another time
@@ -100,7 +97,7 @@ def run_beside(
         child = children.start(programs.EVALUATOR, folder, log=log, stdin=subprocess.PIPE)
         assert child.stdin is not None
         while child.poll() is None and not trainings_over.wait(0.2):
-            note(last_line(log))
+            note(programs.last_line(log))
         child.stdin.close()
         [code] = children.watch([child], log, note)
         if code == 0:

@@ -21,7 +21,7 @@ from prefect.states import Cancelled, State
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.machine import programs
-from flows.machine.children import Stopped, last_line
+from flows.machine.children import Stopped
 from flows.prefect.flow_runs import folder_tag
 from flows.sweep.context import Context, RunFailed, StageFailed, SweepFailed
 from flows.sweep.evaluation import evaluate_checkpoints, mark_done, mark_unevaluated
@@ -121,7 +121,7 @@ def prepare(context: Context) -> None:
     [code] = context.children.watch([child], log, context.progress.tell)
     context.progress.tell("")
     if code != 0:
-        why = last_line(log) if code > 0 else f"preparing data was killed by signal {-code}"
+        why = programs.last_line(log) if code > 0 else f"preparing data was killed by signal {-code}"
         raise StageFailed(f"{why} (log: {log})")
 
 

@@ -67,23 +67,16 @@ class Claims:
     def duplicate(self, folder: RunFolder) -> RunFolder | None:
         """The furthest folder of the same run elsewhere, else of a shorter one; None when this one is as far."""
         manifest, here = folder.read_manifest(), progress(folder)
-        ids, root, steps = (
-            {manifest["run_id"], manifest.get("former_id")},
-            manifest.get("root_id"),
-            manifest["steps"],
-        )
-        runs = [run for run in self._runs() if run[0] != folder]
-        same = (other for other, run_id, _, _ in runs if run_id in ids)
-        shorter = (
-            other
-            for other, _, its_root, its_steps in runs
-            if its_root and its_root == root and its_steps < steps and other.state() != "running"
-        )
-        for others in (same, shorter):
-            further = [(progress(other), other) for other in others]
-            best, other = max(further, key=lambda pair: pair[0], default=(here, folder))
-            if best > here:
-                return other
+        same, shorter = [], []
+        for other, run_id, root, steps in self._runs():
+            if run_id in (manifest["run_id"], manifest.get("former_id")):
+                same.append(other)
+            elif root and root == manifest.get("root_id") and steps < manifest["steps"]:
+                shorter.append(other)
+        for others in (same, (other for other in shorter if other.state() != "running")):
+            furthest = max(others, key=progress, default=folder)
+            if progress(furthest) > here:
+                return furthest
         return None
 
     def _runs(self) -> Iterator[tuple[RunFolder, str, str | None, int]]:

@@ -37,11 +37,7 @@ SHARED_SECONDS = 60.0
 
 def train_run(folder: RunFolder, context: Context) -> None:
     """One training to its end, in its own process that holds a slot; nothing is trained that another sweep has already.
-
-    Raises:
-        RunFailed: it failed; FAILED.json holds the same line.
-        Stopped: the sweep is being stopped.
-    """
+    Raises RunFailed: it failed; FAILED.json holds the same line. Stopped: the sweep is being stopped."""
     if duplicate := context.claims.duplicate(folder):
         take_over(folder, duplicate)
         trained = folder.checkpoint(folder.read_manifest()["steps"]).exists()
@@ -49,9 +45,14 @@ def train_run(folder: RunFolder, context: Context) -> None:
             clear_waiting(folder)
             return
     backend = backend_of(folder)
+    is_slurm = isinstance(getattr(backend, "place", None), OnSlurm)
+    queue = context.children.slurm(folder.path.parent) if is_slurm else None
     code, losses, newest = BUSY, 0, -1
-    while code in (BUSY, LOST):  # another host was quicker: its run is waited for
-        while folder.holder() and not _is_queued(folder, backend, context):
+    while code in (
+        BUSY,
+        LOST,
+    ):  # another host was quicker: its run is waited for, a Slurm job of this sweep followed
+        while folder.holder() and not (queue and queue.has(folder)):
             if context.children.stopping.wait(LEASE_SECONDS):
                 raise Stopped
         space = context.disk.reserve(folder, context.children.stopping)
@@ -107,12 +108,6 @@ def _start(folder: RunFolder, backend: BackendSection, context: Context, held: H
     return cluster.start(module, folder, backend.threads, needs)
 
 
-def _is_queued(folder: RunFolder, backend: BackendSection, context: Context) -> bool:
-    """Whether the process that works on the run is a Slurm job of this sweep, to be followed."""
-    is_slurm = isinstance(getattr(backend, "place", None), OnSlurm)
-    return is_slurm and context.children.slurm(folder.path.parent).has(folder)
-
-
 def _put_failure_aside(folder: RunFolder) -> None:
     """FAILED.json of an earlier attempt is kept, for those who look back."""
     if folder.failed_path.exists():
@@ -165,10 +160,8 @@ def backend_of(folder: RunFolder) -> BackendSection:
     try:
         return _BACKEND.validate_python(section)
     except ValidationError as error:
-        backends = ", ".join(BACKENDS)
-        line = (
-            f"{folder.manifest_path}: spec.backend: {error.errors()[0]['msg']} (back ends here: {backends})"
-        )
+        why = f"{error.errors()[0]['msg']} (back ends here: {', '.join(BACKENDS)})"
+        line = f"{folder.manifest_path}: spec.backend: {why}"
         write_failed(folder, line)
         raise RunFailed(f"{folder.name}: {line}") from None
 

@@ -69,9 +69,8 @@ def audit(
     else:
         beta = beta or 0.0
         label = name or str(getattr(loss, "__name__", "callable"))
-        subject = Subject(
-            label, "callable", loss, None, beta, named(divergence) if beta else "none", per_token
-        )
+        kl = named(divergence) if beta else "none"
+        subject = Subject(label, "callable", loss, None, beta, kl, per_token)
     settings = Settings(vocabulary, length, tuple(seeds), tuple(sorted({0.0, *drifts})), beta)
     start = time.perf_counter()
     seen = diagnose(subject, settings)

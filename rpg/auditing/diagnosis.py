@@ -246,9 +246,8 @@ def _in_tokens(subject: Subject, scenes: list[Scene], on: Projection) -> Iterato
     for reward_weight, kls in ((on.coefficients.get("reward", 1.0), on.kls), (1.0, asked)):
         name, weight = next(iter(kls.items()), ("rkl", 0.0))
         for form in (name, f"u{name}"):
-            reward, kl = (
-                tokens(x) for x in zip(*(_exact_slopes(scene, form) for scene in scenes), strict=True)
-            )
+            exact = zip(*(_exact_slopes(scene, form) for scene in scenes), strict=True)
+            reward, kl = map(tokens, exact)
             remarks.append(_difference(slope, reward_weight * reward, weight * kl, **facts))
     yield min(filter(None, remarks), key=lambda remark: "spread" in remark, default="")
 

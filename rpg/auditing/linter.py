@@ -83,9 +83,8 @@ def _lengths(subject: Subject) -> Iterator[str]:
     """What a response's gradient is divided by; measured, because some losses do not read the aggregation that is set."""
     scene = Scene.of(subject, world(2, 3, eos=True), 0.0, third=False)
     mask = scene.world.mask.double()
-    ones, silent = (
-        batch_slopes(subject.loss, {**scene.inputs, "advantages": advantage * mask}) for advantage in (1, 0)
-    )
+    inputs = ({**scene.inputs, "advantages": advantage * mask} for advantage in (1, 0))
+    ones, silent = (batch_slopes(subject.loss, each) for each in inputs)
     slope = (ones - silent).flatten()
     weights = {"token-mean": mask, "seq-mean-token-mean": mask / mask.sum(-1, keepdim=True)}
     mode = next((name for name, weight in weights.items() if proportional(slope, weight.flatten())), "")
@@ -118,9 +117,8 @@ def _measured(subject: Subject) -> Iterator[str]:
         if point is None:  # of losses whose responses affect each other, only one drift is measured
             continue
         off, without = (p.bias[str(target)] if p else 0.0 for p in (point, bare))
-        clip = (
-            f" with its clip or mask, {without:.1%} without" if clipped and abs(off - without) > 5e-4 else ""
-        )
+        acts = clipped and abs(off - without) > 5e-4
+        clip = f" with its clip or mask, {without:.1%} without" if acts else ""
         yield (
             f"Where the policy is {point.kl / Settings.length:.3f} nats per token from the one that drew the samples (drift "
             f"{drift:g}), the step is {off:.1%} off the gradient of {asked}{clip}; noise {point.noise:.1f}."

@@ -16,7 +16,6 @@ from rpg.auditing.worlds import World, world
 
 EXACT = 1e-10  # relative; float64 leaves about 1e-15
 PEER_EXACT = 1e-7  # verl adds 1e-8 to denominators
-DRIFTS = (0.0, 0.1, 0.2, 0.4, 0.8)
 OBJECTIVES = [Objective(level, divergence) for level in LEVELS for divergence in DIVERGENCE_NAMES]
 BY_NAME = {str(objective): objective for objective in OBJECTIVES}
 
@@ -28,7 +27,7 @@ class Settings:
     vocabulary: int = 3
     length: int = 3
     seeds: tuple[int, ...] = (0, 1)
-    drifts: tuple[float, ...] = DRIFTS
+    drifts: tuple[float, ...] = (0.0, 0.1, 0.2, 0.4, 0.8)
     beta: float = 0.3
     batch: int = 1
     """Responses per batch; more than one for a loss whose responses affect each other: all batches are enumerated."""
@@ -95,9 +94,8 @@ class Result:
                 of = BY_NAME[objective]
                 row = {**shared, **flat, "level": of.level, "divergence": of.divergence, "bias": bias}
                 row["exact"] = bias <= self.tolerance
-                rows.append(
-                    {k: None if isinstance(v, float) and not isfinite(v) else v for k, v in row.items()}
-                )
+                infinite = [k for k, v in row.items() if isinstance(v, float) and not isfinite(v)]
+                rows.append(row | dict.fromkeys(infinite))
         return rows
 
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import typer
 
 # Modules of this package that register their commands when they are imported.
-_MODULES = """adopt algorithms bench data data_folder doctor evaluate execution export import_ model render report serve show
-    study""".split()
+_MODULES = """adopt algorithms bench data data_folder doctor evaluate execution export model render report serve show study
+    """.split()
 
 
 def load() -> typer.Typer:

@@ -146,12 +146,8 @@ def _check_hub_models(specs: Sequence[RunSpec], layout: Layout) -> None:
     from rpg.config.model import KNOWN_MODELS, PretrainedModel, located
     from rpg.models.hub_models import hub_commit
 
-    for model in {spec.model for spec in specs}:
-        if (
-            isinstance(model, PretrainedModel)
-            and model.path not in KNOWN_MODELS
-            and not located(model.path, layout.home)
-        ):
+    for model in {spec.model for spec in specs if isinstance(spec.model, PretrainedModel)}:
+        if model.path not in KNOWN_MODELS and not located(model.path, layout.home):
             hub_commit(model.path, model.revision)
 
 

@@ -47,8 +47,7 @@ def show(
 
     from rpg.config.load import parse_assignments
     from rpg.config.sweep_spec import load_file
-    from rpg.planning.cost import cost
-    from rpg.planning.detectable import says
+    from rpg.planning.cost import cost, says
     from rpg.planning.gpu_estimate import machine_named
     from rpg.planning.preflight import wrong_paths
 
@@ -143,15 +142,15 @@ def _print_disk(sweep: Sweep) -> None:
 
 def _print_memory(sweep: Sweep, machine: Machine | None) -> None:
     """Print the memory of the run that needs most, if known, and whether it fits."""
-    from rpg.planning.gpu_estimate import H100, hours, nearest_change, on_gpu
+    from rpg.planning.gpu_estimate import H100, hours, nearest_change
     from rpg.planning.model_shapes import shape_and_source
     from rpg.planning.preflight import total_memory
-    from rpg.planning.space import memory, with_layers_again
+    from rpg.planning.space import memory, with_backend
 
     cuda = sweep.runs[0].spec.backend.device == "cuda" or machine is not None
     judge = machine or H100
     room = judge.memory if cuda else total_memory()
-    specs = [on_gpu(run.spec) if cuda else run.spec for run in sweep.runs]
+    specs = [with_backend(run.spec, device="cuda") if cuda else run.spec for run in sweep.runs]
     needs = [(need, spec) for spec in specs if (need := memory(spec, room)) is not None]
     if not needs:
         return
@@ -161,7 +160,7 @@ def _print_memory(sweep: Sweep, machine: Machine | None) -> None:
     rows = f" ({need.rows_at_once} of {spec.rollout_rows()} responses at a time)" if parted else ""
     parts = f"{fixed} for process and weights, {rollout} for rollouts{rows} or {update} for updates"
     line = f"memory of a training: about {total} ({parts})"
-    again = memory(with_layers_again(spec), room)
+    again = memory(with_backend(spec, gradient_checkpointing=True), room)
     if again is not None and again.most < 0.9 * need.most:
         less = "backend.gradient_checkpointing: true and bit-identical results"
         line += f"; {size_text(again.most)} with {less}"

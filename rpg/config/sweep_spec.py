@@ -306,9 +306,8 @@ def _telling(value: Any, values: list[Any]) -> Any:
     """A value of an axis without the fields in which all values of the axis agree."""
     if not isinstance(value, dict) or not all(isinstance(v, dict) for v in values):
         return value
-    return {
-        k: v for k, v in value.items() if k in ("name", "type") or any(o.get(k, ...) != v for o in values)
-    }
+    telling = {k for k, v in value.items() if any(other.get(k, ...) != v for other in values)}
+    return {k: v for k, v in value.items() if k in telling | {"name", "type"}}
 
 
 def _baseline(

@@ -34,12 +34,10 @@ def take_over(
 ) -> RunFolder:
     """Write (or overwrite) the run of a variant and seed in a new or existing sweep.
 
-    Raises:
-        LogError: a run that was trained here has this variant and seed.
-        StoreError: the folder cannot be written, or the sweep's record cannot be read (then nothing is written).
+    Raises LogError: a run that was trained here has this variant and seed. StoreError: the folder cannot be written, or the
+    sweep's record cannot be read (then nothing is written).
     """
-    if (layout.sweep_folder(sweep) / "sweep.json").exists():
-        layout.read_sweep(sweep)  # before anything is written
+    _record(layout, sweep)  # before anything is written
     folder = run_of(layout, kind, sweep, variant, seed)
     evaluated = [step for scores in log.scores.values() for step in scores]
     steps = max([row["step"] for row in log.steps] + evaluated, default=0)
@@ -65,7 +63,8 @@ def run_of(layout: Layout, kind: str, sweep: str, variant: str, seed: int) -> Ru
 
     Raises LogError: a run that was trained here, or came in another way, has this variant and seed.
     """
-    folder = layout.run(sweep, f"{_slug(variant)}-s{seed}-{_identity(kind, sweep, variant, seed)[:8]}")
+    slug = re.sub(r"[^a-z0-9.]+", "-", variant.lower()).strip("-.")[:60].strip("-.") or "run"
+    folder = layout.run(sweep, f"{slug}-s{seed}-{_identity(kind, sweep, variant, seed)[:8]}")
     for other in layout.run_folders(sweep) if sweep in layout.sweeps() else []:
         try:
             manifest = other.read_manifest()
@@ -96,7 +95,11 @@ def register(
         if not (folder.path / IMPORTED).exists():
             write_scores(folder, {})
         record["baseline"] = record.get("baseline") or baseline
-        _add_to_sweep(layout, record, folder.name, sorted(manifest.get("benchmarks", [])))
+        if not own_benchmarks(layout, folder.sweep):  # else those are the sweep's
+            evaluated = [*record.get("benchmarks", []), *sorted(manifest.get("benchmarks", []))]
+            record["benchmarks"] = list(dict.fromkeys(evaluated))
+        record["runs"] = [*(name for name in record["runs"] if name != folder.name), folder.name]
+        layout.write_sweep({name: value for name, value in record.items() if name != "format"})
 
 
 def scores_of(folder: RunFolder) -> dict[str, dict[str, float]]:
@@ -115,10 +118,6 @@ def _identity(kind: str, sweep: str, variant: str, seed: int) -> str:
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _slug(variant: str) -> str:
-    return re.sub(r"[^a-z0-9.]+", "-", variant.lower()).strip("-.")[:60].strip("-.") or "run"
-
-
 def own_benchmarks(layout: Layout, sweep: str) -> list[str]:
     """The benchmarks of the runs that were trained here; none in a new sweep or one with imported runs only."""
     if sweep not in layout.sweeps() or all(map(is_imported, current_runs(layout, sweep))):
@@ -132,11 +131,3 @@ def _record(layout: Layout, sweep: str) -> dict[str, Any]:
         return layout.read_sweep(sweep)
     new: dict[str, Any] = {"name": sweep, "source": "", "path": "", "baseline": None, "created": time.time()}
     return new | {"runs": [], "benchmarks": [], "description": "imported runs"}
-
-
-def _add_to_sweep(layout: Layout, record: dict[str, Any], run: str, benchmarks: list[str]) -> None:
-    """Append the run to the sweep. Its benchmarks count only if no run of the sweep was trained here."""
-    if not own_benchmarks(layout, record["name"]):
-        record["benchmarks"] = list(dict.fromkeys([*record.get("benchmarks", []), *benchmarks]))
-    record["runs"] = [*(name for name in record["runs"] if name != run), run]
-    layout.write_sweep({name: value for name, value in record.items() if name != "format"})

@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Any
 
 from rpg.importing.imported_runs import register, run_of, scores_of, write_scores
-from rpg.importing.trainer_logs import COUNTED, TRL, VERL, LogError, columns_of, rollouts
+from rpg.importing.trainer_logs import COUNTED, TRL, VERL, LogError, columns_of, is_number, rollouts
 from rpg.store import run_provenance
 from rpg.store.atomic_files import read_json_object
 from rpg.store.current import RECORDED, current_runs
@@ -130,7 +130,7 @@ class Recording:
             if self._rows and rows and rows[-1]["step"] > (last := self._last()):
                 later = f"steps {last + 1} to {rows[-1]['step']}"
                 self._say(f"{later} are of an earlier attempt, which went further")
-            seconds = sum(row["seconds_step"] for row in rows if _finite(row.get("seconds_step")))
+            seconds = sum(row["seconds_step"] for row in rows if is_number(row.get("seconds_step")))
             write_done(self.folder, seconds=seconds or time.time() - self._started, attempts=len(attempts))
         elif isinstance(error, Exception):
             step = self._last() if self._rows else None
@@ -196,7 +196,7 @@ class Recording:
 
     def score(self, benchmark: str, step: int, accuracy: float) -> None:
         """Store an accuracy (0 to 1) on a benchmark whose samples are not at hand."""
-        if not _finite(accuracy) or not 0 <= accuracy <= 1:
+        if not is_number(accuracy) or not 0 <= accuracy <= 1:
             raise LogError(f"run.score: {benchmark}: {accuracy!r}; expected an accuracy from 0 to 1")
         if self._idle:
             return
@@ -277,7 +277,3 @@ record = Recording
 def _plain(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as JSON; what JSON lacks becomes text."""
     return dict(json.loads(json.dumps(dict(spec), default=str)))
-
-
-def _finite(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import math
 import re
@@ -15,7 +16,7 @@ from typing import Any
 
 from rpg.config.errors import nearest
 from rpg.errors import UserError
-from rpg.store.run_folder import folder_name
+from rpg.store.run_folder import folder_name, is_step
 
 Row = dict[str, Any]
 """One step of a log: its number as `step`, and its values under the names they have in the log."""
@@ -53,10 +54,9 @@ def read(
     """A log of one of the KINDS. `mapping`: our name -> the log's name of a metric; `scores`: benchmark -> the log's name of
     its accuracy; `updates`: steps of the log per rollout, which become one step of ours, as their mean.
 
-    Raises:
-        LogError: the file cannot be read, is not such a log, or lacks a column of that name.
+    Raises LogError: the file cannot be read, is not such a log, or lacks a column of that name.
     """
-    our_names, parse = KINDS[kind]
+    our_names, parse, expected = KINDS[kind]
     scores = scores or {}
     try:
         text = path.read_text("utf-8-sig")
@@ -64,7 +64,7 @@ def read(
         raise LogError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
     rows = list(parse(text, path))
     if not rows:
-        raise LogError(f"{path}: contains no step; expected {_EXPECTED[kind]}")
+        raise LogError(f"{path}: contains no step; expected {expected}")
     names = dict.fromkeys(name for row in rows for name in row if name != "step")
     columns = columns_of(our_names, names)
     if (name := min(COUNTED & set(mapping or {}), default=None)) is not None:
@@ -86,7 +86,7 @@ def read(
     taken = {*columns.values(), *scores.values()}
     others = [name for name in names if name not in taken]
     likely = (name for name in others if _SCORE.fullmatch(name))
-    offered = [n for n in likely if all(0 <= row[n] <= 1 for row in rows if _is_number(row.get(n)))]
+    offered = [n for n in likely if all(0 <= row[n] <= 1 for row in rows if is_number(row.get(n)))]
     curves = {name: _scores(path, rows, column, updates) for name, column in scores.items()}
     accuracies = {folder_name(name, "benchmark"): curve for name, curve in curves.items()}
     return Log(ascending if updates == 1 else rollouts(ascending, updates), accuracies, others, offered)
@@ -118,7 +118,7 @@ def _require(path: Path, names: Iterable[str], columns: Iterable[str]) -> None:
 
 def _scores(path: Path, rows: Iterable[Row], column: str, updates: int) -> dict[int, float]:
     """The accuracies of a column by step of ours."""
-    measured = (row for row in rows if _is_number(row.get(column)))
+    measured = (row for row in rows if is_number(row.get(column)))
     scores = {math.ceil(row["step"] / updates): float(row[column]) for row in measured}
     for step, value in scores.items():
         if not 0 <= value <= 1:
@@ -133,12 +133,10 @@ _SCORE = re.compile(r"eval[_/](?:.*rewards?/.+/mean|.*accuracy)|val-core/.+/mean
 
 def _timed(steps: list[Row]) -> list[Row]:
     """Rows of transformers, which counts optimizer steps and logs the mean duration of the steps since its last record."""
-    last, timed = 0, []
-    for row in steps:
-        timed.append({**row, "optimizer_step": row["step"]})
+    timed = [row | {"optimizer_step": row["step"]} for row in steps]
+    for last, row in itertools.pairwise([{"step": 0}, *timed]):
         if "seconds_step" in row:
-            timed[-1]["seconds_step"] *= row["step"] - last
-        last = row["step"]
+            row["seconds_step"] *= row["step"] - last["step"]
     return timed
 
 
@@ -172,7 +170,7 @@ def _trl(text: str, path: Path) -> Iterable[Row]:
     if not isinstance(history, list):
         expected = "expected a trainer_state.json of transformers or TRL"
         raise LogError(f"{path}: field log_history is missing; {expected}")
-    return [of_one_set(row) for row in history if isinstance(row, dict) and _is_step(row.get("step"))]
+    return [of_one_set(row) for row in history if isinstance(row, dict) and is_step(row.get("step"))]
 
 
 def of_one_set(row: Row) -> Row:
@@ -200,7 +198,7 @@ def _verl(text: str, path: Path) -> Iterable[Row]:
             if number == len(lines) and not line.endswith("}"):
                 continue  # verl was killed while writing this line
             row = _json(line, path, number)
-            if isinstance(row.get("data"), dict) and _is_step(row.get("step")):
+            if isinstance(row.get("data"), dict) and is_step(row.get("step")):
                 yield {**row["data"], "step": row["step"]}
         elif match := _CONSOLE.search(line):
             pairs = (_PAIR.fullmatch(_WRAPPED.sub("", part)) for part in match[2].split(" - "))
@@ -225,26 +223,21 @@ def _table(text: str, path: Path) -> Iterable[Row]:
         step = row[name]
         if isinstance(step, float) and step.is_integer():
             step = int(step)
-        if not _is_step(step):
+        if not is_step(step):
             raise LogError(f"{path}: row {number}: {name} is {row[name]!r}; expected a whole number from 0")
         # The web page of wandb puts the run's name before each column: `my-run - train/reward`.
         yield {**{key.rpartition(" - ")[2]: value for key, value in row.items() if key != name}, "step": step}
 
 
 _STEP = ("step", "_step", "Step", "global_step", "train/global_step", "training/global_step", "iteration")
-KINDS: dict[str, tuple[Mapping[str, str], Callable[[str, Path], Iterable[Row]]]] = {
-    "trl": (TRL, _trl),
-    "verl": (VERL, _verl),
-    "wandb": ({**{f"train/{k}": v for k, v in TRL.items()}, **VERL}, _table),
-    "csv": ({}, _table),
+_WANDB = {**{f"train/{name}": ours for name, ours in TRL.items()}, **VERL}
+KINDS: dict[str, tuple[Mapping[str, str], Callable[[str, Path], Iterable[Row]], str]] = {
+    "trl": (TRL, _trl, "the trainer_state.json of a checkpoint, with numbers in its log_history"),
+    "verl": (VERL, _verl, "lines of verl's file logger or console, such as `step:3 - actor/lr:1e-06`"),
+    "wandb": (_WANDB, _table, "an exported CSV, or the history as JSON"),
+    "csv": ({}, _table, "a table with a column of steps"),
 }
-"""Kind of log -> the names known in it, and its reader."""
-_EXPECTED = {
-    "trl": "the trainer_state.json of a checkpoint, with numbers in its log_history",
-    "verl": "lines of verl's file logger or console, such as `step:3 - actor/lr:1e-06`",
-    "wandb": "an exported CSV, or the history as JSON",
-    "csv": "a table with a column of steps",
-}
+"""Kind of log -> the names known in it, its reader, and what such a log is."""
 
 
 def _json(text: str, path: Path, line: int | None = None) -> Any:
@@ -262,14 +255,10 @@ def _value(text: str | None) -> Any:
     return int(number) if number.is_integer() and abs(number) < 2**53 else number
 
 
-def _is_step(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
-
-
 def _is_logged(value: Any) -> bool:
     """Whether it is a measurement; NaN and infinities are, so that a diverged run shows as one."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
     return _is_logged(value) and math.isfinite(value)

@@ -56,13 +56,6 @@ def machine_named(text: str) -> Machine:
     raise ConfigError(f"--gpu {text}: accepted are a size such as 24GB, and {', '.join(MACHINES)}")
 
 
-def on_gpu(spec: RunSpec) -> RunSpec:
-    """The same run with the embedded trainer on a GPU; a run on verl as it is."""
-    if spec.backend.type != "local":
-        return spec
-    return spec.model_copy(update={"backend": spec.backend.model_copy(update={"device": "cuda"})})
-
-
 KERNEL_SECONDS = 3e-6  # of a small kernel in a replayed CUDA graph: assumed, not measured
 KERNELS = 20  # per layer and token of the embedded trainer (rpg.models.block_decoding)
 

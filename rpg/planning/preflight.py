@@ -22,7 +22,7 @@ from rpg.config.run_spec import RunSpec
 from rpg.config.task import FileTask, MathTask, is_name
 from rpg.config.verl_keys import unknown
 from rpg.planning.gpu_estimate import Assumptions, problems_of
-from rpg.planning.space import disk, memory, with_layers_again
+from rpg.planning.space import disk, memory, with_backend
 from rpg.store.layout import Layout
 
 REACH_SECONDS = 3.0
@@ -167,7 +167,7 @@ def _memory(specs: Sequence[RunSpec]) -> list[str]:
     if need.most < free:
         return []
     line = f"memory: a training takes about {need.most / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free"
-    less = memory(with_layers_again(spec), total_memory())
+    less = memory(with_backend(spec, gradient_checkpointing=True), total_memory())
     if less is not None and less.most < need.most:
         size = f"{less.most / 1e9:.1f} GB with identical results"
         line += f"; with backend.gradient_checkpointing: true, {size}"

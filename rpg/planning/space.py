@@ -215,10 +215,9 @@ def memory(spec: RunSpec, room: float | None = None) -> Memory | None:
     )
 
 
-def with_layers_again(spec: RunSpec) -> RunSpec:
-    """The same run with `backend.gradient_checkpointing`."""
-    backend = spec.backend.model_copy(update={"gradient_checkpointing": True})
-    return spec.model_copy(update={"backend": backend})
+def with_backend(spec: RunSpec, **changes: object) -> RunSpec:
+    """The same run with other settings of its back end."""
+    return spec.model_copy(update={"backend": spec.backend.model_copy(update=changes)})
 
 
 def tokens_per_pass(shape: Shape, device: str, number: int = FLOAT) -> int:

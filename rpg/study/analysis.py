@@ -53,10 +53,10 @@ def good_share(trials: pandas.DataFrame, space: Space, matters: float) -> float:
 
 def _places(column: pandas.Series, values: Range) -> np.ndarray:
     """Settings of one field as places in [0, 1], or as the numbers of choices."""
+    at = np.array([values.number(value) for value in column.tolist()], float)
     if values.choices is not None:
-        numbers = {json.dumps(choice): number for number, choice in enumerate(values.choices)}
-        return np.array([numbers[json.dumps(value)] for value in column.tolist()], float)
-    ends, at = np.array([values.low, values.high], float), column.to_numpy(float)
+        return at
+    ends = np.array([values.low, values.high], float)
     if values.log is not None:
         ends, at = np.log(ends), np.log(at)
     return np.asarray((at - ends[0]) / (ends[1] - ends[0]))

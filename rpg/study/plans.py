@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +60,9 @@ def registration_plan(
         for variant, settings in study.variants.items()
     }
     runs: dict[str, Any] = {}
-    seeds, crossed = enumerate(report.seeds), _crossed(study.spec.factors)
-    every = itertools.product(study.variants.items(), crossed, seeds)
+    factors = study.spec.factors
+    crossed = (dict(zip(factors, levels, strict=True)) for levels in itertools.product(*factors.values()))
+    every = itertools.product(study.variants.items(), crossed, enumerate(report.seeds))
     for (variant, settings), levels, (place, seed) in every:
         won = winners[variant][place % len(winners[variant])].settings
         values = {**settings, **won, **levels, "evaluation.benchmarks": list(benchmarks), "seed": seed}
@@ -84,12 +85,11 @@ def registration_plan(
         "budget": report.budget.tokens if report.budget else None,
         "looks": report.looks,
         "stopping": STOPPING,
-        "factors": study.spec.factors,
+        "factors": factors,
         "runs": runs,
     }
     # As it will be read: the digest is that of the file's content.
-    as_read: dict[str, Any] = json.loads(json.dumps(plan))
-    return as_read
+    return dict(json.loads(json.dumps(plan)))
 
 
 def _of_searches(settings: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -97,11 +97,6 @@ def _of_searches(settings: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if len(settings) == 1:
         return settings[0]
     return {field: [one[field] for one in settings] for field in settings[0]}
-
-
-def _crossed(factors: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
-    for levels in itertools.product(*factors.values()):
-        yield dict(zip(factors, levels, strict=True))
 
 
 def reported_plan(record: Mapping[str, Any], path: Path, data: DataDigest) -> Sweep:

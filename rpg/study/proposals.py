@@ -14,7 +14,6 @@ from typing import Any
 
 import optuna
 
-from rpg.config.identity import canonical_json
 from rpg.study.spec import Range, Space
 from rpg.study.tuning import Trial
 
@@ -42,7 +41,11 @@ def propose(space: Space, earlier: Sequence[Trial], count: int, seed: int) -> li
         asked = [search.ask(distributions).params for _ in range(count)]
     finally:
         optuna.logging.set_verbosity(level)
-    return [{field: _value(space[field], params[field]) for field in space} for params in asked]
+    choices = {field: values.choices for field, values in space.items() if values.choices is not None}
+    return [
+        {field: choices[field][params[field]] if field in choices else params[field] for field in space}
+        for params in asked
+    ]
 
 
 def _distribution(values: Range) -> optuna.distributions.BaseDistribution:
@@ -54,17 +57,13 @@ def _distribution(values: Range) -> optuna.distributions.BaseDistribution:
     return optuna.distributions.FloatDistribution(values.low, values.high, log=values.log is not None)
 
 
-def _value(values: Range, proposed: Any) -> Any:
-    return proposed if values.choices is None else values.choices[proposed]
-
-
 def _told(
     trial: Trial, space: Space, distributions: dict[str, optuna.distributions.BaseDistribution]
 ) -> optuna.trial.FrozenTrial:
     """A trial as the sampler gets to know it; of a pruned one how good it was after how many seeds."""
     states = optuna.trial.TrialState
     state = {"finished": states.COMPLETE, "pruned": states.PRUNED}.get(trial.state, states.FAIL)
-    numbers = {field: _number(space[field], trial.settings[field]) for field in space}
+    numbers = {field: space[field].number(trial.settings[field]) for field in space}
     seeds = sum(outcome is not None for outcome in trial.outcomes)
     return optuna.trial.create_trial(
         state=state,
@@ -73,9 +72,3 @@ def _told(
         distributions=distributions,
         intermediate_values={seeds: trial.objective} if state == states.PRUNED else None,
     )
-
-
-def _number(values: Range, value: Any) -> Any:
-    if values.choices is None:
-        return value
-    return [canonical_json(choice) for choice in values.choices].index(canonical_json(value))

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from rpg import provenance
 from rpg.config.identity import digest
 from rpg.config.sweep_spec import value_text
-from rpg.store import Layout, RunFolder, StoreError, atomic_write_json
+from rpg.store import Layout, StoreError, atomic_write_json
 from rpg.store.current import current_runs
 from rpg.store.run_folder import FORMAT, read_checked
 from rpg.study.trials import read_study
@@ -57,13 +57,6 @@ class Registration:
     number: int
     deviations: list[str]
 
-    def runs_of_variants(self) -> dict[str, list[str]]:
-        """Variant -> the identities of its runs."""
-        found: dict[str, list[str]] = {variant: [] for variant in self.variants}
-        for run in self.runs.values():
-            found[run["variant"]].append(run["run_id"])
-        return found
-
 
 def record_path(layout: Layout, study: str, number: int | None = None) -> Path:
     """The record of a study; with `number` a former one."""
@@ -81,9 +74,9 @@ def reported_variant(variant: str, levels: Mapping[str, Any]) -> str:
     return " ".join([variant, *(f"{field}={value_text(level)}" for field, level in levels.items())])
 
 
-def register(layout: Layout, plan: Mapping[str, Any], former: Mapping[str, Any] | None = None) -> None:
+def register(layout: Layout, plan: Mapping[str, Any], former: Mapping[str, Any] | None = None) -> str:
     """Write the record of what will be compared (the keys of `_PLAN`), atomically. `former` is the record it replaces,
-    which is kept under its number."""
+    which is kept under its number. Returns the digest."""
     study = str(plan["study"])
     number = 1
     if former:
@@ -99,6 +92,7 @@ def register(layout: Layout, plan: Mapping[str, Any], former: Mapping[str, Any] 
         **plan,
     }
     atomic_write_json(record_path(layout, study), record)
+    return str(record["digest"])
 
 
 def read_record(layout: Layout, study: str, number: int | None = None) -> dict[str, Any] | None:
@@ -182,7 +176,11 @@ def _of_sweep(layout: Layout, sweep: str, record: Mapping[str, Any]) -> Iterator
         if planned is None:
             yield f"{folder.name} was not registered"
         elif folder.manifest_path.exists():
-            yield from _of_run(folder, planned, float(record["registered_at"]))
+            if (run := folder.read_manifest()["run_id"]) != planned["run_id"]:
+                yield f"{folder.name} has other settings or data than registered ({run}, not {planned['run_id']})"
+            rows = folder.read_metrics().rows
+            if rows and (began := rows[0].get("time")) and began < record["registered_at"]:
+                yield f"{folder.name} had been trained before the registration"
     taken = counted_looks(layout, record)
     looks = {(look.get("compared"), tuple(look.get("runs", ()))) for look in taken}
     if len(looks) > record["looks"]:
@@ -193,11 +191,3 @@ def counted_looks(layout: Layout, record: Mapping[str, Any]) -> list[dict[str, A
     """The looks at the reported sweep that decide: where factors are crossed, those over their levels."""
     looks = layout.read_looks(reported_sweep(record["study"], record["digest"]))
     return [look for look in looks if not record["factors"] or look.get("compared") == OVER_LEVELS]
-
-
-def _of_run(folder: RunFolder, planned: Mapping[str, Any], registered_at: float) -> Iterator[str]:
-    if (run := folder.read_manifest()["run_id"]) != planned["run_id"]:
-        yield f"{folder.name} has other settings or data than registered ({run}, not {planned['run_id']})"
-    rows = folder.read_metrics().rows
-    if rows and (began := rows[0].get("time")) and began < registered_at:
-        yield f"{folder.name} had been trained before the registration"

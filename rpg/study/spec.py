@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -59,6 +59,12 @@ class Range(Section):
     def extremes(self) -> tuple[Any, ...]:
         """The values that the schema has to accept for all others to be acceptable."""
         return self.choices if self.choices is not None else (self.low, self.high)
+
+    def number(self, value: Any) -> Any:
+        """The number of a choice; what is no choice as it is."""
+        if self.choices is None:
+            return value
+        return [canonical_json(choice) for choice in self.choices].index(canonical_json(value))
 
     def edge(self, value: Any) -> str | None:
         """`largest` or `smallest` if the value is within a twentieth of the interval from its end; None inside, and for
@@ -213,10 +219,14 @@ class Study:
         return resolved(self.base, values, self.path)
 
     def corners(self) -> Iterator[RunSpec]:
-        """Every variant at the ends of what is searched, and every level of the factors. Raises ConfigError, as `run`."""
+        """Every variant at the ends of what is searched, and every level of the factors: all first extremes, and every other
+        one beside the first ones of the others. Raises ConfigError, as `run`."""
         for variant, settings in self.variants.items():
-            for values in _corners(self.space(variant)):
-                yield self.run({**settings, **values})
+            extremes = {field: values.extremes() for field, values in self.space(variant).items()}
+            first = settings | {field: values[0] for field, values in extremes.items()}
+            yield self.run(first)
+            for field, values in extremes.items():
+                yield from (self.run(first | {field: value}) for value in values[1:])
         for dotted, levels in self.spec.factors.items():
             for level in levels:
                 yield self.run({**self.spec.set, dotted: level})
@@ -254,33 +264,19 @@ def load_study(path: Path) -> Study:
     spec = checked(StudySpec, raw, path)
     base = load_raw_run(shipped.base(path, spec.base), (path.resolve(),)) if spec.base else {}
     base = merge(base, spec.run)
-    for dotted, where in _fields(spec):
-        check_field(dotted, path, where)
+    variants = spec.variants if isinstance(spec.variants, dict) else {}
+    named: list[tuple[str, Iterable[str]]] = [("set", spec.set), ("factors", spec.factors)]
+    named += [("tune.space", spec.tune.space)]
+    named += [(f"tune.spaces.{variant}", space) for variant, space in spec.tune.spaces.items()]
+    named += [(f"variants.{variant}", settings) for variant, settings in variants.items()]
+    for where, fields in named:
+        for dotted in fields:
+            check_field(dotted, path, where)
     study = Study(spec, base, path)
     for _ in study.corners():
         pass
     _check_benchmarks(study)
     return study
-
-
-def _fields(spec: StudySpec) -> Iterator[tuple[str, str]]:
-    """Every dotted field that the study sets, and where it stands."""
-    yield from ((field, "set") for field in spec.set)
-    yield from ((field, "factors") for field in spec.factors)
-    yield from ((field, "tune.space") for field in spec.tune.space)
-    for variant, space in spec.tune.spaces.items():
-        yield from ((field, f"tune.spaces.{variant}") for field in space)
-    if isinstance(spec.variants, dict):
-        for variant, settings in spec.variants.items():
-            yield from ((field, f"variants.{variant}") for field in settings)
-
-
-def _corners(space: Space) -> Iterator[dict[str, Any]]:
-    """The first extremes of all fields, and every other extreme beside the first ones of the others."""
-    first = {field: values.extremes()[0] for field, values in space.items()}
-    yield first
-    for field, values in space.items():
-        yield from ({**first, field: value} for value in values.extremes()[1:])
 
 
 def _check_benchmarks(study: Study) -> None:

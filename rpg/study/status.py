@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from rpg.store import Layout
 from rpg.study.registration import registration
-from rpg.study.trials import read_study, searches, tuned, tuning_from
+from rpg.study.trials import read_study, searches, tuned, tunings_from
 from rpg.study.tuning import equal_settings, remarks, winner
 
 headings = ["Variant", "Trials", "Finished", "Pruned", "Failed", "Best", "Settings"]
@@ -17,8 +17,7 @@ def state(layout: Layout, study: str) -> Iterator[list[str]]:
     """A row of `headings` per variant."""
     record = read_study(layout, study)
     total = record["spec"]["tune"]["trials"] * record["searches"]
-    for one in record["tuning"]:
-        tuning = tuning_from(one)
+    for tuning in tunings_from(record):
         trials = [trial for found in searches(layout, study, tuning).values() for trial in found]
         states = [trial.state for trial in trials]
         best = winner(trials)
@@ -32,8 +31,7 @@ def state(layout: Layout, study: str) -> Iterator[list[str]]:
 def sentences(layout: Layout, study: str) -> Iterator[str]:
     """What a reader should know about the searches, a sentence each."""
     record = read_study(layout, study)
-    for one in record["tuning"]:
-        tuning = tuning_from(one)
+    for tuning in tunings_from(record):
         if not (found := tuned(layout, study, tuning)):
             continue
         for number, trials in enumerate(found, 1):
@@ -47,7 +45,11 @@ def sentences(layout: Layout, study: str) -> Iterator[str]:
             "are about the settings that were found, and another search may find others (docs/studies.md)"
         )
     if registered := registration(layout, study):
-        yield from equal_settings(registered.runs_of_variants())
+        runs = [(run["variant"], run["run_id"]) for run in registered.runs.values()]
+        of_variants = {
+            name: [run for variant, run in runs if variant == name] for name in registered.variants
+        }
+        yield from equal_settings(of_variants)
 
 
 def _short(value: object) -> str:

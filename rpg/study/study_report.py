@@ -25,7 +25,7 @@ from rpg.store.queries import Database
 from rpg.study import analysis
 from rpg.study.registration import Registration, registration
 from rpg.study.spec import Space
-from rpg.study.trials import read_study, trials, tuning_from, tuning_sweep
+from rpg.study.trials import read_study, trials, tuning_sweep, tunings_from
 
 NOTES: dict[str, str] = tomllib.loads(Path(__file__).with_name("notes.toml").read_text("utf-8"))
 """What stands below tables and figures."""
@@ -56,7 +56,7 @@ class Material(NamedTuple):
 def material(layout: Layout, study: str) -> Material:
     """Raises StoreError: there is no study of this name, or a file cannot be read."""
     record = read_study(layout, study)
-    spec, spaces = record["spec"], {one["variant"]: tuning_from(one).space for one in record["tuning"]}
+    spec, spaces = record["spec"], {tuning.variant: tuning.space for tuning in tunings_from(record)}
     matters, rows = float(spec["report"]["matters"]), trials(layout, study)
     return Material(study, str(spec["question"]), matters, rows, spaces, registration(layout, study))
 

@@ -182,8 +182,7 @@ def trials(layout: Layout, study: str) -> pandas.DataFrame:
     record = read_study(layout, study)
     rows: list[dict[str, Any]] = []
     tried: dict[tuple[str, int], list[Trial]] = {}
-    for one in record["tuning"]:
-        tuning = tuning_from(one)
+    for tuning in tunings_from(record):
         for batch in batches(layout, study, tuning):
             for trial, runs in zip(batch_trials(layout, study, tuning, batch)[0], batch.runs, strict=True):
                 tried.setdefault((tuning.variant, batch.search), []).append(trial)
@@ -212,9 +211,9 @@ def trials(layout: Layout, study: str) -> pandas.DataFrame:
     return pandas.DataFrame(rows, columns=["variant", "search", "trial", "batch", *fields, *COLUMNS])
 
 
-def tuning_from(record: dict[str, Any]) -> Tuning:
-    """One of the entries `tuning` of study.json."""
-    return TypeAdapter(Tuning).validate_python(record)
+def tunings_from(record: dict[str, Any]) -> list[Tuning]:
+    """How each variant is tuned, of the content of study.json."""
+    return TypeAdapter(list[Tuning]).validate_python(record["tuning"])
 
 
 def _spent(folder: RunFolder) -> tuple[float, float]:

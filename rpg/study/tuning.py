@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from rpg.study.spec import Space
@@ -49,20 +49,16 @@ def judged(batch: Sequence[Trial], halving: bool) -> tuple[list[Trial], list[tup
         return list(batch), [(at, seed) for at in left for seed in range(seeds) if _due(batch[at], seed)]
     for seed in range(seeds):
         if due := [(at, seed) for at in left if _due(batch[at], seed)]:
-            return [_pruned(trial, at not in left) for at, trial in enumerate(batch)], due
+            return [replace(trial, pruned=at not in left) for at, trial in enumerate(batch)], due
         left = [at for at in left if batch[at].state != "failed"]
         if seed < seeds - 1:
             means = {at: sum(o or 0.0 for o in batch[at].outcomes[: seed + 1]) for at in left}
             left = sorted(sorted(left, key=lambda at: -means[at])[: math.ceil(len(left) / 2)])
-    return [_pruned(trial, at not in left) for at, trial in enumerate(batch)], []
+    return [replace(trial, pruned=at not in left) for at, trial in enumerate(batch)], []
 
 
 def _due(trial: Trial, seed: int) -> bool:
     return trial.outcomes[seed] is None and trial.state != "failed"
-
-
-def _pruned(trial: Trial, pruned: bool) -> Trial:
-    return Trial(trial.number, trial.settings, trial.outcomes, pruned)
 
 
 def winner(trials: Sequence[Trial]) -> Trial | None:

@@ -12,7 +12,7 @@ import httpx
 import pytest
 import uvicorn
 
-from flows.serve.services import secret_file, secret_of
+from flows.serve.services import secret_of
 from rpg import web
 from rpg.config.errors import ConfigError
 from rpg.store import StoreError
@@ -173,8 +173,9 @@ def test_where_the_password_comes_from(tmp_path):
             secret_of(tmp_path, True, {"RPG_AUTH": wrong})
     made = secret_of(tmp_path, True, {})
     assert made == secret_of(tmp_path, True, {}) and len(made) > 20
-    assert secret_file(tmp_path).stat().st_mode & 0o777 == 0o600
-    secret_file(tmp_path).chmod(0o644)
+    file = tmp_path / "serve" / "auth"
+    assert file.stat().st_mode & 0o777 == 0o600
+    file.chmod(0o644)
     with pytest.raises(StoreError, match="other users can read this password"):
         secret_of(tmp_path, True, {})
 

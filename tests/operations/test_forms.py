@@ -203,7 +203,7 @@ def test_the_limits_are_the_servers_and_what_ships_is_within_them(where):
     with pytest.raises(ConfigError, match="steps 50"):
         forms.sweep(where, "quickstart", overrides="training.steps=60")
     (where.home / "limits.yaml").write_text("stepz: 50\n")
-    with pytest.raises(ConfigError, match=r"limits\.yaml: stepz: unknown field"):
+    with pytest.raises(ConfigError, match=r"limits\.yaml:1: stepz: unknown field"):
         forms.sweep(where, "quickstart")
 
 

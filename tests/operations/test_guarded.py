@@ -9,6 +9,8 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
+from pathlib import Path
 
 import httpx
 import pytest
@@ -27,21 +29,24 @@ pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
-def postgres(tmp_path_factory):
+def postgres():
     """The URL of an empty database on loopback; None where Postgres is not installed."""
     if not INITDB:
         yield None
         return
-    folder = tmp_path_factory.mktemp("postgres")
+    # Not below pytest's folder, which every pytest that begins closes to other users again.
+    with tempfile.TemporaryDirectory(prefix="rpg-postgres-") as name:
+        yield from _running_postgres(Path(name))
+
+
+def _running_postgres(folder):
     data, port = folder / "data", free_port()
     data.mkdir()
     user = None
     if os.getuid() == 0:  # Postgres refuses to run as root
         user = "nobody"
-        shutil.chown(data, user)
-        for parent in (folder, *folder.parents):
-            if parent.stat().st_uid == 0 and str(parent).startswith("/tmp/"):
-                parent.chmod(0o755)
+        for path in (folder, data):
+            shutil.chown(path, user)
     make = [f"{PROGRAMS}/initdb", "-D", data, "-U", "rpg", "--auth=trust", "-N"]
     subprocess.run(make, check=True, capture_output=True, cwd=folder, user=user)
     options = ["-c", "listen_addresses=127.0.0.1", "-p", str(port), "-c", f"unix_socket_directories={data}"]

@@ -10,7 +10,7 @@ import pytest
 
 from flows.monitor import Watch
 from flows.prefect.reconcile import reconcile
-from flows.sweep.conductor import SweepBusy, sweep_lock
+from flows.sweep.conductor import sweep_lock
 from flows.sweep.sharing import Claims
 from rpg.config.sweep_spec import load_sweep
 from rpg.processes import end_descendants, end_orphans
@@ -148,10 +148,13 @@ def test_one_host_conducts_a_sweep_with_and_without_locks_that_reach_the_other(t
     assert not locks.alive(lock)
     with started(on_host("gpu-node-7", tmp_path / "boot", *python(LOCKED, layout.home)), path):
         assert locks.alive(lock)
-        with pytest.raises(SweepBusy, match="by process 1 on gpu-node-7 since "), sweep_lock(layout, "small"):
+        with (
+            pytest.raises(locks.Busy, match="by process 1 on gpu-node-7 since "),
+            sweep_lock(layout, "small"),
+        ):
             pass
     until(lambda: not locks.held(lock), what="the end of the other host's process")
-    with pytest.raises(SweepBusy), sweep_lock(layout, "small"):
+    with pytest.raises(locks.Busy), sweep_lock(layout, "small"):
         pass  # it was killed, and its heartbeat is young
     assert locks.alive(lock)
     os.utime(lock, (0, time.time() - 3600))

@@ -11,7 +11,7 @@ import pytest
 from dashboard.view import service_problems
 from flows.prefect.flow_runs import folder_tag
 from flows.prefect.server import quiet_environment
-from flows.serve.schedule_checks import look, schedule_problems
+from flows.serve.supervisor import look, schedule_problems
 from rpg.store.live_status import HEALTH, read_problems, write_problems
 from tests.real_sweep import rpg
 from tests.waiting import until

@@ -152,7 +152,7 @@ def test_rpg_serve_has_a_dashboard_and_runs_what_is_started_from_its_forms(bin_,
 
     served = Installed(unkind(tmp_path / "work"))
     try:
-        run = served.run_id("aggregate")
+        run = served.run_id("sweep", config="own/small")
         assert urllib.request.urlopen(f"{served.dashboard}/_stcore/health").status == 200
         assert served.finished(run)[0] == "COMPLETED", served.state(run)
     finally:

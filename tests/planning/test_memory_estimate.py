@@ -17,7 +17,7 @@ from rpg.planning.space import (
     pass_bytes,
     rows_within,
     tokens_per_pass,
-    with_layers_again,
+    with_backend,
 )
 from rpg.store import Layout
 from tests.models.test_lean import batch, model
@@ -50,7 +50,7 @@ def test_the_memory_of_a_pass_is_about_that_foretold(shape, again):
 
 def test_layers_computed_again_are_known_to_the_estimate():
     spec = make_spec(**HUNGRY)
-    plain, again = memory(spec), memory(with_layers_again(spec))
+    plain, again = memory(spec), memory(with_backend(spec, gradient_checkpointing=True))
     assert plain.fixed == again.fixed and plain.rollout == again.rollout
     assert 0 < again.update < plain.update / 4
 

@@ -12,7 +12,7 @@ from tensordict import TensorDict
 from rpg.backends.verl.main import compose, derive
 from rpg.backends.verl.overrides import Paths, plan
 from rpg.config.run_spec import RunSpec
-from rpg.processes import parent_mark
+from rpg.processes import LOST, parent_mark
 from tests import tiny
 from tests.evaluation.ray_head import free_port
 from tests.waiting import HANG
@@ -134,7 +134,12 @@ def job(spec, model, data, folder, attempt, resume=None, timeout=3 * HANG):
     environment = {**os.environ, **launch.environment, "PYTHONPATH": str(ROOT), **parent_mark()}
     command = [sys.executable, "-m", "rpg.backends.verl.main", *launch.arguments()]
     pipes = {"capture_output": True, "text": True}
-    ran = subprocess.run(command, cwd=folder, env=environment, timeout=timeout, **pipes)
+    for _ in range(
+        3
+    ):  # as the launcher does where Ray does not come up in the 30 seconds that it gives itself
+        ran = subprocess.run(command, cwd=folder, env=environment, timeout=timeout, **pipes)
+        if ran.returncode != LOST:
+            break
     assert ran.returncode == 0, ran.stderr[-3000:]
     lines = [json.loads(line) for line in paths.metrics.read_text().splitlines()]
     return {line["step"]: line["data"] for line in lines}
