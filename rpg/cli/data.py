@@ -58,7 +58,7 @@ def data(
 
 
 def _look(spec: RunSpec, home: Path) -> None:
-    from rpg.models.prompt_preview import preview_prompts
+    from rpg.models.initial_policy import preview_prompts
 
     with error_console.status("reading problems ..."):
         preview = preview_prompts(spec, home)

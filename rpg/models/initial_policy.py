@@ -20,11 +20,18 @@ from rpg.models.lora import adapt
 from rpg.models.model_cache import pretrained_folder
 from rpg.models.model_loading import ModelError, build_tiny, load_pretrained, load_tokenizer
 from rpg.models.policy import Policy
-from rpg.models.tokenizer import build_tokenizer, changes_chat_template, check_prompts, set_chat_template
+from rpg.models.tokenizer import (
+    build_tokenizer,
+    changes_chat_template,
+    check_prompts,
+    encode,
+    rendered,
+    set_chat_template,
+)
 from rpg.models.warm_start import supervised_start, warm_start
 from rpg.models.warm_start_cache import local_files, warm_folder
-from rpg.tasks import Splits, characters_of, demonstrations_of, load_problems
-from rpg.tasks.preparation import once
+from rpg.tasks import Problem, Splits, characters_of, demonstrations_of, load_problems
+from rpg.tasks.preparation import once, prepare_data, read_problems
 
 
 def prepare_model(spec: RunSpec, home: Path, say: Callable[[str], None] = print) -> Path | None:
@@ -69,17 +76,37 @@ def check_lengths(spec: RunSpec, splits: Splits, home: Path) -> str | None:
 
     Also None if the run's tokenizer is not on this machine: it is not downloaded for this check.
     """
-    if isinstance(spec.model, PretrainedModel):
-        path = located(spec.model.path, home) or spec.model.path
-        try:
-            tokenizer = load_tokenizer(path, spec.model.revision, offline=True)
-        except ModelError:
-            return None  # (loading the model reports what is wrong)
-    else:
-        tokenizer = build_tokenizer(characters_of(spec.task, splits))
-    set_chat_template(tokenizer, chat_of(spec.task))
+    try:
+        tokenizer = tokenizer_of(spec, home, splits, offline=True)
+    except ModelError:
+        return None  # (loading the model reports what is wrong)
     problems = [*splits.train, *chain.from_iterable(splits.benchmarks.values())]
     return check_prompts(tokenizer, [problem.given() for problem in problems], spec.rollout.max_prompt_tokens)
+
+
+def preview_prompts(spec: RunSpec, home: Path) -> list[tuple[Problem, str, int]]:
+    """Every training problem with the text of its prompt, as the run's model will see it, and its length in tokens. Raises
+    DataError, ModelError, StoreError.
+    """
+    problems = read_problems(prepare_data(spec, home).train)
+    tokenizer = tokenizer_of(spec, home)
+    texts = [rendered(tokenizer, problem.given()) for problem in problems]
+    return list(zip(problems, texts, map(len, encode(tokenizer, texts)), strict=True))
+
+
+def tokenizer_of(
+    spec: RunSpec, home: Path, splits: Splits | None = None, offline: bool = False
+) -> PreTrainedTokenizerBase:
+    """The tokenizer of a run's model, which is not built; a tiny model's from the problems `splits`, if they are given."""
+    if isinstance(spec.model, PretrainedModel):
+        path = located(spec.model.path, home) or spec.model.path
+        tokenizer = load_tokenizer(path, spec.model.revision, offline)
+    elif splits is None and warm_folder(spec, home).is_dir():
+        return load_tokenizer(warm_folder(spec, home))
+    else:
+        tokenizer = build_tokenizer(characters_of(spec.task, splits or load_problems(spec.task)))
+    set_chat_template(tokenizer, chat_of(spec.task))
+    return tokenizer
 
 
 def initial_policy(spec: RunSpec, home: Path, say: Callable[[str], None] = print) -> Policy:

@@ -159,8 +159,7 @@ def test_what_was_prepared_is_what_was_read(tmp_path):
 
 
 def test_template_options_and_prefix_are_part_of_the_tokenizer(tmp_path):
-    from rpg.models.initial_policy import initial_policy
-    from rpg.models.prompt_preview import preview_prompts
+    from rpg.models.initial_policy import initial_policy, preview_prompts
 
     model = {"type": "tiny", "hidden_size": 16, "intermediate_size": 16, "warm_start": None}
     rollout = {"max_prompt_tokens": 200, "max_response_tokens": 8}
