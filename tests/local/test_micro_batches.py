@@ -82,7 +82,6 @@ def _everything(trainer, mini, meter, diagnostics):
             "advantages": micro.advantages,
             "response_mask": micro.batch.mask,
             "counts": counts,
-            "optimizer_step": trainer.optimizer_step,
         }
         log_prob = trainer.policy.log_probs(micro.batch, spec.rollout.temperature)
         log_prob.retain_grad()
