@@ -34,7 +34,12 @@ class Series(NamedTuple):
 
 
 def frame(db: Database, sql: str, parameters: Sequence[Any] = ()) -> pandas.DataFrame:
-    return db.execute(sql, list(parameters)).df()
+    try:
+        return db.execute(sql, list(parameters)).df()
+    except (duckdb.InterruptException, RuntimeError) as error:
+        if "interrupted" in str(error).lower():  # DuckDB's words for Ctrl-C
+            raise KeyboardInterrupt from None
+        raise
 
 
 def sweeps(db: Database) -> pandas.DataFrame:

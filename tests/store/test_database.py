@@ -14,7 +14,7 @@ import pyarrow.parquet
 import pytest
 
 from benchmarks.synthetic import Shape, write_run, write_sweep
-from rpg.store import Layout, StoreError
+from rpg.store import Layout, StoreError, queries
 from rpg.store.database import KEEP, build, connect, current, open_file
 from rpg.store.run_writer import append_metrics, write_failed
 from rpg.store.samples import write_eval
@@ -428,3 +428,17 @@ def test_the_documentation_holds_the_schema(layout):
         for table, columns in TABLES.items():
             described = [(name, kind) for name, kind, *_ in rows(db, f"DESCRIBE {table}")]
             assert described[: len(columns)] == [(name, kind) for name, (kind, _) in columns.items()]
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("Query interrupted"), duckdb.InterruptException("Interrupted!")]
+)
+def test_ctrl_c_during_a_query_is_ctrl_c(error):
+    """DuckDB takes the signal and raises errors of its own, which would be shown as a traceback."""
+
+    class Interrupted:
+        def execute(self, *_):
+            raise error
+
+    with pytest.raises(KeyboardInterrupt):
+        queries.frame(Interrupted(), "select 1")
