@@ -48,10 +48,8 @@ def train_run(folder: RunFolder, context: Context) -> None:
     is_slurm = isinstance(getattr(backend, "place", None), OnSlurm)
     queue = context.children.slurm(folder.path.parent) if is_slurm else None
     code, losses, newest = BUSY, 0, -1
-    while code in (
-        BUSY,
-        LOST,
-    ):  # another host was quicker: its run is waited for, a Slurm job of this sweep followed
+    # Another host was quicker: its run is waited for, a Slurm job of this sweep followed.
+    while code in (BUSY, LOST):
         while folder.holder() and not (queue and queue.has(folder)):
             if context.children.stopping.wait(LEASE_SECONDS):
                 raise Stopped

@@ -225,9 +225,8 @@ def load_benchmark(benchmark: Benchmark, folder: str | Path | None = None) -> Lo
             f"{source}: {len(problems)} distinct problems in {count} rows; {benchmark.name} has "
             f"{' or '.join(map(str, expected))}"
         )
-    if (
-        isinstance(benchmark.problems, tuple) and len(problems) != expected[0]
-    ):  # another copy is another benchmark
+    # Another copy is another benchmark.
+    if isinstance(benchmark.problems, tuple) and len(problems) != expected[0]:
         benchmark = benchmark.model_copy(update={"name": f"{benchmark.name}-{len(problems)}"})
     return LoadedBenchmark(benchmark, list(problems.values()), digest(problems.values()), source, count)
 
