@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from typing import NamedTuple
 
@@ -73,6 +72,8 @@ def _finally(line: str, behind: str) -> str:
     stated, unclear = [first], ""
     for sentence in [*more, *_sentences(behind)]:
         said = words(sentence)
+        if _CHECK.match(sentence) and not lexicon.CONFIRMING.isdisjoint(said) and _is_prose(sentence):
+            continue
         if _formal(sentence):
             corrected = _corrected(sentence)
             stated = [corrected] if corrected else [*stated, sentence]
@@ -96,6 +97,10 @@ def _corrected(sentence: str) -> str | None:
     return _WORD.sub(lambda word: "" if word[0].lower() in then else word[0], lead) + "".join(formula)
 
 
+_CHECK = re.compile(
+    r"(?:we|you) can (?:check|verify|confirm)|to (?:check|verify|confirm)|check(?:ing)?\b|verif",
+    re.IGNORECASE,
+)
 _TYPESET = re.compile(r"\\(?:text\w*|boxed|fbox|math\w+)|\$")
 _TAKES_BACK = re.compile(
     r"(?<=[.!?;…])\s+(?=(?:wait|no|actually|hmm+|oops|sorry|correction|scratch|i mean)\b)", re.IGNORECASE
@@ -199,13 +204,27 @@ def boxed_answer(text: str) -> str | None:
     before = _COMMAND.sub(r"\g<0>{}", _before(text[max(0, start - 2 * _BEHIND) : start]))
     formula = "" if earlier else _BEFORE_BOX.split(before)[-1].strip("*")
     end = _line_end(text, last.end + 1)
-    content, rest = last.of(text), text[last.end + 1 : end]
+    content, rest = last.of(text), _without_prose(_DEFINED.sub("", text[last.end + 1 : end]))
     lead = _lead(before[: len(before) - len(formula)])
     formula = formula.replace("{}", "") if formula.strip("{} ") else ""
     if (lead + formula + rest).strip(" \t.$\\)]"):
         opened = "$" * (before.count("$") % 2)
         content = f"{lead}{opened}{formula}\\boxed{{{content}}}{rest}"
     return _finally(" or ".join([*dict.fromkeys(earlier), content]), text[end:])
+
+
+def _without_prose(after: str) -> str:
+    """What stands behind a box in its sentence, without words that only say what the value is of: `of the parts are
+    defective`, `at the party`. Units stay.
+    """
+    match = _PROSE.match(after)
+    if match is None or not _is_prose(match["words"]):
+        return after
+    said = match["words"]
+    first = next((word for word in _WORD.finditer(said) if word[0].lower() not in _UNITS), None)
+    if first and _OF_WHAT.match(said, first.start()) and lexicon.PHRASES.isdisjoint(words(said)):
+        return after[: match.start("words") + first.start()].rstrip() + after[match.end() :]
+    return after
 
 
 def _before(text: str) -> str:
@@ -239,40 +258,33 @@ def _lead(before: str) -> str:
     start = max((match.end() for match in _CLAUSE.finditer(said)), default=0)
     premise, clause = words(said[:start]), said[start:]
     another = _VALUE_BESIDE.search(said) if not related else None
-    if not (lexicon.SPOILING - lexicon.REASONING).isdisjoint(premise):
+    if not lexicon.SUPPOSING.isdisjoint(premise):
         return f"{before} ? "
-    if _says_of_what(_PIECE.findall(clause), related):
+    if another or _LABEL.search(before) or _STATED_BEFORE.search(clause):
+        return f"{before} ? "
+    if len(words(clause)) > 1 and _is_prose(clause) and not _ONE_OF.search(clause):
         return ""
-    known = _LEADING_TO_A_BOX.issuperset(words(clause)) and not _LABEL.search(before)
-    if another or not known or _STATED_BEFORE.search(clause):
-        return f"{before} ? "
-    return re.split(r"\\[)\]]?|[$\d,;:}#]", clause)[-1]
+    harmless = _LEADING_TO_A_BOX.issuperset(words(clause))
+    return re.split(r"\\[)\]]?|[$\d,;:}#]", clause)[-1] if harmless else f"{before} ? "
 
 
-def _says_of_what(pieces: list[str], related: bool) -> bool:
-    """Whether the words, formulas (#) and commas before a box are `the amount of flour is` or `Maria sold`: a subject whose
-    words, before the first preposition, are known, and of which none denies, doubts or bounds what follows; and a word that
-    states it (`related`: an equals sign does).
-    """
-    said = [piece.lower() for piece in pieces]
-    start = len(said)
-    while start and (said[start - 1] in _STATING or (related and not said[start - 1].isalpha())):
-        start -= 1
-    subject = said[: next((i for i in range(start, len(said)) if said[i] in _STATES), 0)]
-    main = {*itertools.takewhile(lambda word: word not in lexicon.RELATIVES, subject)}
-    spoilt = main & lexicon.SPOILING or {*said} & lexicon.SPOILING - {"no", "not", "or"}
-    if spoilt or any(word.endswith("n't") for word in said):
-        return False
-    if len(subject) < 2:
-        return bool(subject) and (subject[0] in lexicon.PRONOUNS or pieces[0].istitle())
-    head = itertools.takewhile(lambda piece: piece not in lexicon.PREPOSITIONS, pieces[1 : len(subject)])
-    known = all(piece.istitle() or piece in _LEADING_TO_A_BOX for piece in head)
-    return known and subject[0] in lexicon.DETERMINERS and lexicon.COPULAS.isdisjoint(main)
+def _is_prose(sentence: str) -> bool:
+    """Whether nothing in a sentence, of whatever other words, is known to deny, doubt, bound or take back a value."""
+    said = words(sentence)
+    return not any(word.endswith("n't") or word.partition("'")[0] in lexicon.DOUBTING for word in said)
 
 
-_STATES = lexicon.STATING - {"be", "being"}
-_STATING = (lexicon.LEADING | lexicon.STATING | {"of", "us"}) - {"both", "either"}
-_PIECE = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*|[\d,;#]")
+_DEFINED = re.compile(
+    r",? (?:for|where|with) \$?\w ?(?:\\neq?|≠) ?-?\w+\$?(?=\.|\s*\Z)"
+    r"|, where \$?[a-zA-Z]\$? is (?:the|a|an|any|some) [a-z ]+(?=\.|\s*\Z)"
+)
+"""`for $x \\neq 2$`, `where $C$ is a constant`: what a formula is not defined for, and what its letters are."""
+_PROSE = re.compile(r"[\s$\\)\]%*,]*(?P<words>[^\W\d_]+(?:[ ,'’-]+[^\W\d_]+)*)(?=[.!]|\s*\Z)")
+"""Words and commas behind a box, up to the end of its sentence."""
+_UNITS = (lexicon.UNIT_WORDS | lexicon.UNITS | {"percent"}) - {"in", "as", "at"}
+_OF_WHAT = re.compile(
+    rf"(?:of|together|again)\b|(?:such \w+ )?(?:at|in|on|for) (?:{'|'.join(sorted(lexicon.DETERMINERS))})\b"
+)
 _ENVIRONMENT = re.compile(r"\\begin\{(\w+\*?)\}.*?\\end\{\1\}", re.DOTALL)
 _CLAUSE = re.compile(
     rf"(?:^|[,;:.#])\s*(?:and\s+)?(?:{'|'.join(lexicon.CONCLUDING)}|then)\b,?"
@@ -282,7 +294,8 @@ _CLAUSE = re.compile(
 )
 """What stands before a clause of its own."""
 _VALUE_BESIDE = re.compile(r"[#\d][\s,;]*\Z")
-_STATED_BEFORE = re.compile(r"\b(?:is|are) +[#\d]")
+_STATED_BEFORE = re.compile(rf"\b(?:{'|'.join(sorted(lexicon.STATING))}) +[#\d]")
+_ONE_OF = re.compile(r"\bone of\b", re.IGNORECASE)
 _LEADING_TO_A_BOX = (lexicon.SUBJECT | lexicon.EXPLAINING | lexicon.REASONS | {"when", "over"}) - {"for"}
 _LABEL = re.compile(r"\d\s*:\s*$|\bclaim\s*:")
 _TEXT = re.compile(r"\\(?:text\w*|mathrm|mbox)\s*\{([^{}]*)\}")
