@@ -311,10 +311,10 @@ def _behind(statement: Statement, rest: list[Item]) -> list[Statement]:
     return stated + remarks
 
 
-def _check(items: list[Item], known: Set[str]) -> None:
+def _check(items: list[Item], harmless: Set[str]) -> None:
     """Raises Unreadable: a word that is not known to leave what is stated as it is."""
     for word in _words(items):
-        if word not in known:
+        if word not in harmless:
             raise Unreadable(f"unclear: {word!r}")
 
 
@@ -322,8 +322,8 @@ def _check_subject(subject: list[Item]) -> None:
     """Raises Unreadable: what is said to be the value is not known to be; or another value stands before it."""
     words = _words(subject)
     explains = bool(words) and (words[0] in lexicon.REASONS or words[0].endswith("ing"))
-    known = lexicon.REASONING if explains else lexicon.SUBJECT
-    _check(subject, known | {"when"} if "remainder" in words else known)
+    harmless = lexicon.REASONING if explains else lexicon.SUBJECT
+    _check(subject, harmless | {"when"} if "remainder" in words else harmless)
     if words[:1] in (["a"], ["an"]) or "of the answer" in " ".join(words):
         raise Unreadable("unclear: not the answer, but something of it")
     for before, item in itertools.pairwise([Item("sep"), *subject]):
@@ -343,8 +343,8 @@ def _check_behind(items: list[Item]) -> None:
         if separates or not words or (explains and lexicon.is_harmless(words, worded=not separated)):
             continue
         asserts = words[0] in ("is", "are") and words[1:2] in (["the"], ["our"], ["my"])
-        known = lexicon.BEHIND | (lexicon.SUBJECT if asserts else set())
-        unknown = [word for word in words if word not in known]
+        harmless = lexicon.BEHIND | (lexicon.SUBJECT if asserts else set())
+        unknown = [word for word in words if word not in harmless]
         of_answer = " of the answer" in " ".join(words)
         if unknown or of_answer or (words[-1] in lexicon.COUNTING and not asserts):
             raise Unreadable(f"unclear: {(unknown or words)[-1]!r} behind the value")

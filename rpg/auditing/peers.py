@@ -85,8 +85,8 @@ def verl_subject(
 
 
 def _fields_of(config: type, settings: Mapping[str, Any]) -> dict[str, Any]:
-    known = {entry.name for entry in fields(config) if entry.init}
-    return {name: value for name, value in settings.items() if name in known}
+    accepted = {entry.name for entry in fields(config) if entry.init}
+    return {name: value for name, value in settings.items() if name in accepted}
 
 
 def _verl(source: str, beta: float) -> list[Subject]:

@@ -83,8 +83,8 @@ def value_targets(algo: Algorithm, *, values: Tensor, **inputs: Any) -> Tensor:
     assert isinstance(algo.advantage, GAE)
     lam = algo.advantage.lam if algo.advantage.critic_lam is None else algo.advantage.critic_lam
     kind = algo.advantage.model_copy(update={"lam": lam, "std": False})
-    own = advantages(algo.model_copy(update={"advantage": kind}), values=values, **inputs)
-    return torch.where(inputs["response_mask"] != 0, values + own, 0)
+    critic_advantages = advantages(algo.model_copy(update={"advantage": kind}), values=values, **inputs)
+    return torch.where(inputs["response_mask"] != 0, values + critic_advantages, 0)
 
 
 def value_loss(

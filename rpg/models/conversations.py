@@ -94,9 +94,9 @@ class Conversations:
         positions = getattr(policy.model.config, "max_position_embeddings", None) or 1 << 30
         while active:
             before = [talks[row].tokens for row in active]
-            so_far = [[*ids[row // group_size], *own] for row, own in zip(active, before, strict=True)]
-            given = so_far[::size]  # at first one for a whole group
-            room = min(max_new_tokens - min(map(len, before)), positions - max(map(len, given)))
+            so_far = [[*ids[row // group_size], *tokens] for row, tokens in zip(active, before, strict=True)]
+            contexts = so_far[::size]  # at first one for a whole group
+            room = min(max_new_tokens - min(map(len, before)), positions - max(map(len, contexts)))
             drawn = None
             if uniforms is not None:
                 windows = [uniforms[row, len(talks[row].tokens) :][:room] for row in active]
@@ -104,12 +104,12 @@ class Conversations:
             turn: Drawing = {**how, "group_size": size, "max_new_tokens": room, "uniforms": drawn}
             if size < group_size:
                 turn["tell"] = ignore_progress
-            samples = policy.sample(given, **turn)
-            size, rest = 1, []
+            samples = policy.sample(contexts, **turn)
+            size, continuing = 1, []
             for at, row in enumerate(active):
                 if self._goes_on(policy.tokenizer, talks[row], samples, at, row, max_new_tokens):
-                    rest.append(row)
-            active = rest
+                    continuing.append(row)
+            active = continuing
         for row, talk in enumerate(talks):
             talk.earned = environments.reward(row)
         environments.forget()

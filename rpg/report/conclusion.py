@@ -31,8 +31,8 @@ def conclusion(summary: Summary) -> str:
         return f"{few} ({_words(MINIMUM_SEEDS)} are needed). {_with_name(count, baseline)} {largest}."
     real = compared[compared["verdict"].isin(REAL)]
     if real.empty:
-        one = f"{compared.iloc[0]['label']} does not differ"
-        who = f"None of {_words(count)} differs" if count > 1 else one
+        label = compared.iloc[0]["label"]
+        who = f"None of {_words(count)} differs" if count > 1 else f"{label} does not differ"
         largest = _largest(summary, compared, table)
         return f"{who} from {baseline} beyond noise. {_with_name(count, baseline)} {largest}."
     if count == 1:

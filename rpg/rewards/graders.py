@@ -181,8 +181,8 @@ def after_marker(marker: str, response: str, truncated: bool, lines: bool = Fals
     """What follows the last marker, up to the end of its line (`lines`: of the response), and why it does not count, if
     so. In a response that was cut off by the length limit (`truncated`), an answer that reaches the cut is incomplete.
     """
-    _, found, tail = response.rpartition(marker)
-    if not found:
+    _, separator, tail = response.rpartition(marker)
+    if not separator:
         return None, "cut off before an answer" if truncated else f"no {marker!r}"
     line, newline, _ = (tail, "", "") if lines else tail.partition("\n")
     if truncated and not newline:

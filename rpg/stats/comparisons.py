@@ -224,10 +224,10 @@ def posterior_pooled(means: np.ndarray, noise: np.ndarray, level: np.ndarray) ->
 def shared_out(means: np.ndarray, precision: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Sums of squares (N, V) of what the seeds' shared part leaves, and their degrees of freedom; none without precision."""
     share = precision / np.maximum(precision.sum(axis=1, keepdims=True), 1e-300)
-    rest = means - means.mean(axis=2, keepdims=True)
-    rest = rest - (share[..., None] * rest).sum(axis=1, keepdims=True)
-    known = precision > 0
-    return (rest**2).sum(axis=2) * known, (means.shape[2] - 1) * (1 - share) * known
+    residuals = means - means.mean(axis=2, keepdims=True)
+    residuals = residuals - (share[..., None] * residuals).sum(axis=1, keepdims=True)
+    has_precision = precision > 0
+    return (residuals**2).sum(axis=2) * has_precision, (means.shape[2] - 1) * (1 - share) * has_precision
 
 
 def _kernel(width: float) -> np.ndarray:

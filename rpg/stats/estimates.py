@@ -62,16 +62,16 @@ def accuracy(strata: Sequence[ArrayLike]) -> Estimate:
     """Mean accuracy of a variant, with the standard error of `crossed` and Wilson's (1927) interval for as many independent
     trials; Clopper and Pearson's for as many trials as there are problems if all samples agree.
     """
-    found = crossed(strata)
-    mean, error = found.mean, found.standard_error
+    estimate = crossed(strata)
+    mean, error = estimate.mean, estimate.standard_error
     if error == 0 and mean in (0.0, 1.0):
-        slack = 1 - ((1 - LEVEL) / 2) ** (1 / found.problems)
+        slack = 1 - ((1 - LEVEL) / 2) ** (1 / estimate.problems)
         low, high = (0.0, slack) if mean == 0 else (1 - slack, 1.0)
     elif error > 0 and 0 < mean < 1:
-        low, high = _wilson(mean, error, float(t_quantile(found.df)))
+        low, high = _wilson(mean, error, float(t_quantile(estimate.df)))
     else:
-        low, high = max(0.0, found.low), min(1.0, found.high)
-    return found._replace(low=low, high=high)
+        low, high = max(0.0, estimate.low), min(1.0, estimate.high)
+    return estimate._replace(low=low, high=high)
 
 
 def _wilson(mean: float, error: float, quantile: float) -> tuple[float, float]:

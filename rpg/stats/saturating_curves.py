@@ -162,7 +162,7 @@ def _least_squares(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     best = ((wanted - rises[:, None] * centred) ** 2).sum(axis=1).argmin()
     begin = [y.mean() - rises[best] * share[best].mean(), rises[best], *places[:, best, 0]]
     low, high = [-1, -3, near - 3, np.log(_SLOPES[0])], [2, 3, far + 3, np.log(_SLOPES[1])]
-    found = optimize.least_squares(
+    solution = optimize.least_squares(
         lambda parameters: curve(parameters, x) - y,
         np.clip(begin, np.add(low, 1e-6), np.subtract(high, 1e-6)),
         jac=lambda parameters: _slopes(parameters, x),
@@ -171,7 +171,7 @@ def _least_squares(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         # Along a flat valley, where the curve is refused anyway, the search would go on for seconds.
         max_nfev=100,
     )
-    return np.asarray(found.x)
+    return np.asarray(solution.x)
 
 
 def _gauss_newton(parameters: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:

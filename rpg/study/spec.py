@@ -281,17 +281,17 @@ def load_study(path: Path) -> Study:
 
 def _check_benchmarks(study: Study) -> None:
     """Tuning problems are named, exist, and leave something to report."""
-    known, tuned = study.run(study.spec.set).task_benchmarks(), study.tuning_benchmarks()
+    benchmarks, tuned = study.run(study.spec.set).task_benchmarks(), study.tuning_benchmarks()
     where = f"{study.path}: tune.objective.benchmarks"
     if not tuned:
         raise ConfigError(
             f"{where}: the task has no tuning problems: set task.tuning_problems, or name benchmarks that are not reported; "
-            f"there are: {', '.join(known)}"
+            f"there are: {', '.join(benchmarks)}"
         )
     for name in tuned:
-        if name not in known:
+        if name not in benchmarks:
             raise ConfigError(
-                f"{where}: {name!r} is not a benchmark of the task; accepted: {', '.join(known)}"
+                f"{where}: {name!r} is not a benchmark of the task; accepted: {', '.join(benchmarks)}"
             )
     if not study.reported_benchmarks():
         raise ConfigError(f"{where}: all benchmarks are used for tuning, so none is left to report")

@@ -80,8 +80,8 @@ def _json_row(raw: bytes, where: str, encoding: str) -> dict[str, Any] | DataErr
         return DataError(
             f'{where}: not JSON ({error}); expected one object per line, e.g. {{"prompt": "1+1", "answer": "2"}}'
         )
-    found = type(row).__name__
-    return row if isinstance(row, dict) else DataError(f"{where}: expected a JSON object, found a {found}")
+    kind = type(row).__name__
+    return row if isinstance(row, dict) else DataError(f"{where}: expected a JSON object, found a {kind}")
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[str, dict[str, Any] | DataError]]:
