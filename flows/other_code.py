@@ -106,14 +106,14 @@ def _commit(tonight: Record, settled: Record, commit: str, tree: Path, night: Ni
         _git(tree, "checkout", "-q", head.rstrip("+"))
         if is_good():
             return "uncommitted changes are the cause"
-    said = _git(tree, "bisect", "start", head.rstrip("+"), commit)
-    while "is the first bad commit" not in said:
+    output = _git(tree, "bisect", "start", head.rstrip("+"), commit)
+    while "is the first bad commit" not in output:
         try:
             verdict = "good" if is_good() else "bad"
         except NoNight:
             verdict = "skip"
-        said = _git(tree, "bisect", verdict)
-    first = _git(tree, "show", "-s", "--format=%h (%an: %s)", said.split()[0]).strip()
+        output = _git(tree, "bisect", verdict)
+    first = _git(tree, "show", "-s", "--format=%h (%an: %s)", output.split()[0]).strip()
     return f"commit {first} is the cause, found by running {labels[0]} at the commits between"
 
 

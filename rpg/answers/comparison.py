@@ -288,8 +288,8 @@ class _Match:
         bounded = gold[0] == "tuple" or identity_testing.is_order(gold)
         if statement.alternatives or len(trees) != 2 or not bounded:
             return False
-        both = identity_testing.both(trees[0], trees[1])
-        return both is not None and self.element(gold, both)
+        interval = identity_testing.both(trees[0], trees[1])
+        return interval is not None and self.element(gold, interval)
 
     def element(self, gold: Tree, answer: Tree) -> bool:
         name, value = named(gold)

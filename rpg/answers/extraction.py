@@ -87,13 +87,13 @@ def _corrected(sentence: str) -> str | None:
     """What a sentence states that takes another statement back (`Wait, it should be 43`); None for any other."""
     words_only = re.split(r"[\d$\\]", sentence, maxsplit=1)[0]
     end = max(words_only.rfind(sign) for sign in ",:;—–-") + 1
-    before, rest = sentence[:end], sentence[end:]
-    first, then = ({*words(part)} - lexicon.REASONING for part in (before, rest))
-    takes_back = first or then or words(before) == ["no"]
-    if not takes_back or not first <= lexicon.RETRACTING or not then <= lexicon.CORRECTING:
+    before, stated = sentence[:end], sentence[end:]
+    retraction, correction = ({*words(part)} - lexicon.REASONING for part in (before, stated))
+    takes_back = retraction or correction or words(before) == ["no"]
+    if not takes_back or not retraction <= lexicon.RETRACTING or not correction <= lexicon.CORRECTING:
         return None
-    lead, *formula = re.split(r"(?=[\d$\\])", rest, maxsplit=1)
-    return _WORD.sub(lambda word: "" if word[0].lower() in then else word[0], lead) + "".join(formula)
+    lead, *formula = re.split(r"(?=[\d$\\])", stated, maxsplit=1)
+    return _WORD.sub(lambda word: "" if word[0].lower() in correction else word[0], lead) + "".join(formula)
 
 
 _TYPESET = re.compile(r"\\(?:text\w*|boxed|fbox|math\w+)|\$")
@@ -199,12 +199,12 @@ def boxed_answer(text: str) -> str | None:
     before = _COMMAND.sub(r"\g<0>{}", _before(text[max(0, start - 2 * _BEHIND) : start]))
     formula = "" if earlier else _BEFORE_BOX.split(before)[-1].strip("*")
     end = _line_end(text, last.end + 1)
-    content, rest = last.of(text), text[last.end + 1 : end]
+    content, after = last.of(text), text[last.end + 1 : end]
     lead = _lead(before[: len(before) - len(formula)])
     formula = formula.replace("{}", "") if formula.strip("{} ") else ""
-    if (lead + formula + rest).strip(" \t.$\\)]"):
+    if (lead + formula + after).strip(" \t.$\\)]"):
         opened = "$" * (before.count("$") % 2)
-        content = f"{lead}{opened}{formula}\\boxed{{{content}}}{rest}"
+        content = f"{lead}{opened}{formula}\\boxed{{{content}}}{after}"
     return _finally(" or ".join([*dict.fromkeys(earlier), content]), text[end:])
 
 

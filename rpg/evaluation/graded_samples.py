@@ -108,7 +108,7 @@ def _drawn(
 
     def tell() -> None:
         if progress is not None:
-            done = sum(key in there for key in wanted)
+            done = sum(key in stored for key in wanted)
             progress(Progress(done, len(wanted), tokens, time.monotonic() - began, fresh))
 
     def keep(batch: dict[Key, Draw]) -> None:
@@ -118,12 +118,12 @@ def _drawn(
         batch.clear()
         tell()
 
-    there = draws.read()
+    stored = draws.read()
     tell()
-    while missing := [key for key in wanted if key not in there]:
-        with draws.claimed({key.problem for key in missing}) as ours:
-            there = draws.read()  # with what another process had finished before it gave up its claim
-            missing = [key for key in missing if key not in there and key.problem in ours]
+    while missing := [key for key in wanted if key not in stored]:
+        with draws.claimed({key.problem for key in missing}) as claimed:
+            stored = draws.read()  # with what another process had finished before it gave up its claim
+            missing = [key for key in missing if key not in stored and key.problem in claimed]
             batch: dict[Key, Draw] = {}
             flushed = time.monotonic()
             for finished in engine().complete([wanted[key] for key in missing]) if missing else ():
@@ -135,9 +135,9 @@ def _drawn(
                 keep(batch)
         if not missing:  # other processes draw the rest
             time.sleep(_WAIT_SECONDS)
-            there = draws.read()
+            stored = draws.read()
             tell()
-    return there
+    return stored
 
 
 def request(problem: Problem, k: int, seed: int) -> Request:

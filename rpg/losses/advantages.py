@@ -39,8 +39,8 @@ def advantages(
     every group is one response. Raises TypeError for what is no tensor or no algorithm, ValueError for wrong shapes,
     FloatingPointError for rewards that are not finite.
     """
-    given = {"old_log_prob": old_log_prob, "ref_log_prob": ref_log_prob, "values": values}
-    require_types(algo, {"rewards": rewards, "group": group, "response_mask": response_mask, **given})
+    optional = {"old_log_prob": old_log_prob, "ref_log_prob": ref_log_prob, "values": values}
+    require_types(algo, {"rewards": rewards, "group": group, "response_mask": response_mask, **optional})
     if algo.kl.type == "reward":
         require_reference(algo, ref_log_prob)
     mask = response_mask != 0

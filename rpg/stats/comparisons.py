@@ -113,8 +113,8 @@ def family(strata: Sequence[np.ndarray]) -> Family:
     seeds = arrays[0].shape[2]
     means = np.mean([array.mean(axis=3) for array in arrays], axis=0)
     apart = means[:, 1:] - means[:, :1]
-    rest, slopes = without_shifts(arrays)
-    pairs = [array[:, 1:] - array[:, :1] for array in rest]
+    unshifted, slopes = without_shifts(arrays)
+    pairs = [array[:, 1:] - array[:, :1] for array in unshifted]
     pair, square = components(pairs), components(slopes).problems
     moved = [array.mean(axis=2, keepdims=True) + slope for array, slope in zip(pairs, slopes, strict=True)]
     excess = pair.problems - pair.both, components(moved).problems - pair.problems - square, square
@@ -128,7 +128,7 @@ def family(strata: Sequence[np.ndarray]) -> Family:
         nothing = np.ones((*difference.shape, 1)), np.zeros((*difference.shape, 1)), math.inf
         return Family(difference, nothing, nothing, excess, excess_df, edge, 1)
     level = np.mean([share * (1 - share) for share in accuracies], axis=0)
-    pooled = posterior_pooled(means, noise_of_answers(rest), level)
+    pooled = posterior_pooled(means, noise_of_answers(unshifted), level)
     of_seeds = apart.var(axis=2, ddof=1) / seeds
     if seeds < _MANY:
         pairwise = posterior_pairwise(of_seeds, pair.both, seeds)

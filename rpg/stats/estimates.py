@@ -109,9 +109,9 @@ def components(strata: Sequence[np.ndarray]) -> Components:
         with np.errstate(invalid="ignore"):
             v = ((means - means.mean(axis=-1, keepdims=True)) ** 2).sum(axis=(-2, -1)) / np.float64(count - 1)
         of_problems.append((v / count / parts**2, count - 1))
-        rest = array - means - array.mean(axis=-1, keepdims=True) + means.mean(axis=-1, keepdims=True)
+        interaction = array - means - array.mean(axis=-1, keepdims=True) + means.mean(axis=-1, keepdims=True)
         df = max((size - 1) * (count - 1), 1)
-        of_both.append(((rest**2).sum(axis=(-2, -1)) / df / (size * count) / parts**2, df))
+        of_both.append(((interaction**2).sum(axis=(-2, -1)) / df / (size * count) / parts**2, df))
     problems, both = (np.asarray(sum(v for v, _ in each)) for each in (of_problems, of_both))
     spreads = (np.asarray(sum(v**2 / max(df, 1) for v, df in each)) for each in (of_problems, of_both))
     seeds = per_seed.var(axis=-1, ddof=1) / size if size > 1 else np.zeros(per_seed.shape[:-1])

@@ -122,11 +122,11 @@ def over_levels(scores: Reported, baseline: str, error: float) -> dict[str, Diff
     below, above = (np.sqrt(sum((part[end][0] - difference) ** 2 for part in bounds)) for end in (0, 1))
     columns = (difference, difference - below, difference + above)
     few = min(family.seeds for family in families) < stats.MINIMUM_SEEDS
-    made = {}
+    differences = {}
     for name, mean, least, most in zip(names[1:], *(column.tolist() for column in columns), strict=True):
-        said = "better" if least > 0 else "worse" if most < 0 else "within noise"
-        made[name] = Difference(mean, least, most, math.nan, math.nan, TOO_FEW if few else said)
-    return made
+        verdict = "better" if least > 0 else "worse" if most < 0 else "within noise"
+        differences[name] = Difference(mean, least, most, math.nan, math.nan, TOO_FEW if few else verdict)
+    return differences
 
 
 def look_over_levels(
@@ -155,11 +155,11 @@ def components(scores: Reported, factors: Sequence[str]) -> list[dict[str, float
     names = [*(FACTOR_NAMES.get(field, field) for field in factors), "seed", "problem"]
     if any(min(array.shape[1:]) < 2 for array in scores.cells):
         return []
-    made = []
+    of_variants = []
     for each in zip(*scores.cells, strict=True):
         parts = [variance_components(cells, scores.samples, names) for cells in each]
-        made.append({name: float(np.mean([part[name] for part in parts])) for name in parts[0]})
-    return made
+        of_variants.append({name: float(np.mean([part[name] for part in parts])) for name in parts[0]})
+    return of_variants
 
 
 def costs(trials: pandas.DataFrame, spent: pandas.DataFrame, variants: pandas.Series) -> pandas.DataFrame:

@@ -178,9 +178,9 @@ class StudySpec(Section):
             raise ValueError(
                 f"tune.searches: {searches}, and report.seeds has {len(self.report.seeds)}; accepted: at most as many"
             )
-        if both := sorted({*self.tune.seeds} & {*self.report.seeds}):
+        if shared := sorted({*self.tune.seeds} & {*self.report.seeds}):
             raise ValueError(
-                f"report.seeds: {both} are seeds of tune.seeds, and what was tuned on cannot be reported"
+                f"report.seeds: {shared} are seeds of tune.seeds, and what was tuned on cannot be reported"
             )
         return self
 
@@ -205,8 +205,8 @@ class Study:
     @property
     def variants(self) -> dict[str, dict[str, Any]]:
         """Variant -> the settings that make it, by dotted field."""
-        given = self.spec.variants
-        named = given if isinstance(given, dict) else {name: {"algorithm": name} for name in given}
+        variants = self.spec.variants
+        named = variants if isinstance(variants, dict) else {name: {"algorithm": name} for name in variants}
         return {name: {**self.spec.set, **settings} for name, settings in named.items()}
 
     def space(self, variant: str) -> Space:

@@ -196,12 +196,12 @@ def problems(scores: analysis.Reported, baseline: str) -> Part:
 
 def variance(scores: analysis.Reported, factors: Sequence[str]) -> Part:
     """What the spread of answers is made of."""
-    title, made = "Where the variance is", analysis.components(scores, factors)
-    if not made:
+    title, components = "Where the variance is", analysis.components(scores, factors)
+    if not components:
         return Part(title, ["This takes two seeds, two problems and two levels of each factor."])
-    deviations = pandas.DataFrame(made).clip(lower=0).pow(0.5).map(number).to_numpy().tolist()
+    deviations = pandas.DataFrame(components).clip(lower=0).pow(0.5).map(number).to_numpy().tolist()
     rows = [[name, *row] for name, row in zip(scores.variants, deviations, strict=True)]
-    grid = grid_of("Variance components", "variance", ["Variant", *map(str.capitalize, made[0])], rows)
+    grid = grid_of("Variance components", "variance", ["Variant", *map(str.capitalize, components[0])], rows)
     return Part(title, (), [grid], caption=[NOTES["components"]])
 
 
@@ -216,10 +216,10 @@ def compute(db: Database, plan: Registration, x: str) -> Part:
     if not (data["x"] > 0).any():
         return Part("Over compute", ["No checkpoint of known compute has been evaluated yet."])
     variants = list(plan.variants)
-    made = compute_curves.fits(data, variants)
-    drawn = [("compute", "Accuracy over compute", compute_curves.chart(data, made, variants, x))]
-    refused = compute_curves.refusals(made)
-    return Part("Over compute", (), [compute_curves.grid(made, x)], drawn, [compute_curves.NOTE], refused)
+    fitted = compute_curves.fits(data, variants)
+    drawn = [("compute", "Accuracy over compute", compute_curves.chart(data, fitted, variants, x))]
+    refused = compute_curves.refusals(fitted)
+    return Part("Over compute", (), [compute_curves.grid(fitted, x)], drawn, [compute_curves.NOTE], refused)
 
 
 def comparison(db: Database, layout: Layout, plan: Registration) -> list[Part]:

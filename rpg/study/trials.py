@@ -83,7 +83,7 @@ def read_study(layout: Layout, study: str) -> dict[str, Any]:
 def tunings_of(study: Study, data: str) -> list[Tuning]:
     """How the variants of a study file are tuned; `data` is the digest of their data."""
     tune = study.spec.tune
-    made = []
+    tunings = []
     for variant, settings in study.variants.items():
         space = study.space(variant)
         decisive = {
@@ -97,8 +97,8 @@ def tunings_of(study: Study, data: str) -> list[Tuning]:
         halving = tune.prune == HALVING
         count = study.searches * study.batches
         benchmarks = study.tuning_benchmarks()
-        made.append(Tuning(variant, digest(decisive), space, benchmarks, tune.seeds, count, halving))
-    return made
+        tunings.append(Tuning(variant, digest(decisive), space, benchmarks, tune.seeds, count, halving))
+    return tunings
 
 
 def _json(space: Space) -> dict[str, Any]:

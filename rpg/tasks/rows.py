@@ -195,8 +195,8 @@ def missing(field: str, present: Iterable[object]) -> str:
         how = " (the columns of a CSV file are separated by commas)"
     elif names and field in ("prompt", "answer"):
         how = f"; say which column it is, e.g. task.columns: {{{field}: {names[0]}}}"
-    there = ", ".join(names) or "nothing"
-    return f"field {field} is missing{nearest(field, names) or '.'} Found: {there}{how}"
+    listed = ", ".join(names) or "nothing"
+    return f"field {field} is missing{nearest(field, names) or '.'} Found: {listed}{how}"
 
 
 def value_at(row: Any, path: str) -> Any:
