@@ -111,10 +111,7 @@ def _audit() -> dict[str, dict[str, str]]:
     smallest = Settings(vocabulary=2, length=2, seeds=(0,), drifts=(0.0, 0.4))
     report = audit_catalogue(peers=False, settings=smallest)
     losses = {result.name: digest(result.rows()) for result in (*report.losses, *report.levels)}
-    studies = {
-        f"{result.study} / {result.name} / {result.setting}": digest(asdict(result))
-        for result in report.studies
-    }
+    studies = {f"{row.study} / {row.name} / {row.setting}": digest(asdict(row)) for row in report.studies}
     return {"audit": losses | studies}
 
 

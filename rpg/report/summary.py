@@ -250,8 +250,7 @@ def _late(chosen: Checkpoints, runs: pandas.DataFrame, names: dict[str, str]) ->
     notes = []
     for variant, (step, seeds) in chosen.items():
         variant_runs = runs[runs["variant"] == variant]
-        steps = variant_runs["steps"].max()
-        if step < steps:
+        if step < (steps := variant_runs["steps"].max()):
             notes.append(f"{names[variant]}: last evaluated, and compared, at step {step} of {steps:.0f}")
         if left_out := sorted(set(variant_runs["run"]) - set(seeds.values())):
             notes.append(f"{names[variant]}: numbers without {', '.join(left_out)}")

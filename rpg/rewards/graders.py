@@ -141,14 +141,14 @@ class GymGrader(Grading):
     def grade(self, items: Iterable[Gradable]) -> list[Grade]:
         """Grades in the order of `items`. Raises GradingError: the workers cannot be started, or a problem's columns do
         not name the data set that made it."""
-        items, marker = [Item(*item) for item in items], self.verifier.marker
-        answers = [after_marker(marker, i.response, i.truncated, "\n" in i.truth) for i in items]
+        gradables, marker = [Item(*item) for item in items], self.verifier.marker
+        answers = [after_marker(marker, i.response, i.truncated, "\n" in i.truth) for i in gradables]
         asked = [number for number, (answer, why) in enumerate(answers) if answer and not why]
-        if any("dataset" not in items[number].columns for number in asked):
+        if any("dataset" not in gradables[number].columns for number in asked):
             raise GradingError(
                 "verifier reasoning_gym: needs the columns of problems of task.type: reasoning_gym"
             )
-        scores = self._pool.ask([(dict(items[number].columns), answers[number][0]) for number in asked])
+        scores = self._pool.ask([(dict(gradables[number].columns), answers[number][0]) for number in asked])
         scored = dict(zip(asked, scores, strict=True))
         grades = []
         for number, (answer, why) in enumerate(answers):
