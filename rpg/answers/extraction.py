@@ -72,7 +72,7 @@ def _finally(line: str, behind: str) -> str:
     stated, unclear = [first], ""
     for sentence in [*more, *_sentences(behind)]:
         said = words(sentence)
-        if _CHECK.match(sentence) and not lexicon.CONFIRMING.isdisjoint(said) and _is_prose(sentence):
+        if _CHECK.match(sentence) and not lexicon.CONFIRMING.isdisjoint(said) and _is_prose(said):
             continue
         if _formal(sentence):
             corrected = _corrected(sentence)
@@ -98,7 +98,7 @@ def _corrected(sentence: str) -> str | None:
 
 
 _CHECK = re.compile(
-    r"(?:we|you) can (?:check|verify|confirm)|to (?:check|verify|confirm)|check(?:ing)?\b|verif",
+    r"(?:(?:we|you) can|to) (?:check|verify|confirm)|check(?:ing)?\b|verif|.*\b(?:confirms|as it must)\b",
     re.IGNORECASE,
 )
 _TYPESET = re.compile(r"\\(?:text\w*|boxed|fbox|math\w+)|\$")
@@ -204,7 +204,7 @@ def boxed_answer(text: str) -> str | None:
     before = _COMMAND.sub(r"\g<0>{}", _before(text[max(0, start - 2 * _BEHIND) : start]))
     formula = "" if earlier else _BEFORE_BOX.split(before)[-1].strip("*")
     end = _line_end(text, last.end + 1)
-    content, after = last.of(text), _without_prose(_DEFINED.sub("", text[last.end + 1 : end]))
+    content, after = last.of(text), _without_prose(text[last.end + 1 : end], text[:start])
     lead = _lead(before[: len(before) - len(formula)])
     formula = formula.replace("{}", "") if formula.strip("{} ") else ""
     if (lead + formula + after).strip(" \t.$\\)]"):
@@ -213,18 +213,18 @@ def boxed_answer(text: str) -> str | None:
     return _finally(" or ".join([*dict.fromkeys(earlier), content]), text[end:])
 
 
-def _without_prose(after: str) -> str:
+def _without_prose(after: str, earlier: str) -> str:
     """What stands behind a box in its sentence, without words that only say what the value is of: `of the parts are
-    defective`, `at the party`. Units stay.
-    """
+    defective`, or what the response has named before the box. Units stay."""
     match = _PROSE.match(after)
-    if match is None or not _is_prose(match["words"]):
-        return after
-    said = match["words"]
+    said = match["words"] if match else ""
     first = next((word for word in _WORD.finditer(said) if word[0].lower() not in _UNITS), None)
-    if first and _OF_WHAT.match(said, first.start()) and lexicon.PHRASES.isdisjoint(words(said)):
-        return after[: match.start("words") + first.start()].rstrip() + after[match.end() :]
-    return after
+    if not match or not first or not _is_prose(words(said)) or not lexicon.PHRASES.isdisjoint(words(said)):
+        return after
+    named = {*words(earlier[-4 * _BEHIND :])} - lexicon.COPULAS - lexicon.PREPOSITIONS
+    if first[0].lower() not in named and not _OF_WHAT.match(said, first.start()):
+        return after
+    return after[: match.start("words") + first.start()].rstrip() + after[match.end() :]
 
 
 def _before(text: str) -> str:
@@ -245,57 +245,57 @@ def _before(text: str) -> str:
 
 
 def _lead(before: str) -> str:
-    """The words that lead to a box, behind the last formula or comma of its clause: none where they only say what the value
-    is of, and all of the sentence where they are not known to be harmless, or another value stands beside the box. What
-    leads to the clause (`since ...,`, `..., so`) may neither doubt nor suppose.
+    """The words that lead to a box in its clause: none where none of them denies, doubts or bounds a value, and all of the
+    sentence, marked as unclear, where one may or another value stands beside the box. Before the clause (`since ...,`,
+    `..., so`) nothing may doubt or suppose.
     """
     related = before.rstrip("{ $").endswith("=")
     before = _ENVIRONMENT.sub(" ", before).removesuffix("$$")
     if before.count("$") % 2:
         before = before[: before.rindex("$")]
     before = re.sub(r"(?:\\[(\[]|\\begin)(?!.*(?:\\[)\]]|\\end)).*|</?\w{1,10}>", "", before, flags=re.DOTALL)
-    said = _FORMULA.sub(" # ", _TEXT.sub(r"\1", before))
-    start = max((match.end() for match in _CLAUSE.finditer(said)), default=0)
-    premise, clause = words(said[:start]), said[start:]
-    another = _VALUE_BESIDE.search(said) if not related else None
-    if not lexicon.SUPPOSING.isdisjoint(premise):
+    sentence = _FORMULA.sub(" # ", _TEXT.sub(r"\1", before))
+    start = max((match.end() for match in _CLAUSE.finditer(sentence)), default=0)
+    premise, clause = words(sentence[:start]), sentence[start:]
+    main = _RELATIVE.split(clause, maxsplit=1)[0]
+    another = _STATED_BEFORE.search(main) or (not related and _VALUE_BESIDE.search(sentence))
+    if another or _LABEL.search(before) or not lexicon.SUPPOSING.isdisjoint(premise):
         return f"{before} ? "
-    if another or _LABEL.search(before) or _STATED_BEFORE.search(clause):
-        return f"{before} ? "
-    if len(words(clause)) > 1 and _is_prose(clause) and not _ONE_OF.search(clause):
+    said = words(clause)
+    states = max((i for i, word in enumerate(said) if word in lexicon.STATING), default=0)
+    of_what = next((i for i, word in enumerate(said[:states]) if word in lexicon.RELATIVES | {"of"}), states)
+    spoilt = {*said[of_what:states]} & lexicon.SPOILING - {"no", "not", "or"} or _ONE_OF.search(main)
+    if len(said) > 1 and not spoilt and _is_prose(said[:of_what] + said[states:]):
         return ""
-    harmless = _LEADING_TO_A_BOX.issuperset(words(clause))
+    harmless = _LEADING_TO_A_BOX.issuperset(said)
     return re.split(r"\\[)\]]?|[$\d,;:}#]", clause)[-1] if harmless else f"{before} ? "
 
 
-def _is_prose(sentence: str) -> bool:
-    """Whether nothing in a sentence, of whatever other words, is known to deny, doubt, bound or take back a value."""
-    said = words(sentence)
+def _is_prose(said: list[str]) -> bool:
+    """Whether none of these words, whatever the others are, is known to deny, doubt, bound or take back a value."""
     return not any(word.endswith("n't") or word.partition("'")[0] in lexicon.DOUBTING for word in said)
 
 
-_DEFINED = re.compile(
-    r",? (?:for|where|with) \$?\w ?(?:\\neq?|≠) ?-?\w+\$?(?=\.|\s*\Z)"
-    r"|, where \$?[a-zA-Z]\$? is (?:the|a|an|any|some) [a-z ]+(?=\.|\s*\Z)"
-)
-"""`for $x \\neq 2$`, `where $C$ is a constant`: what a formula is not defined for, and what its letters are."""
-_PROSE = re.compile(r"[\s$\\)\]%*,]*(?P<words>[^\W\d_]+(?:[ ,'’-]+[^\W\d_]+)*)(?=[.!]|\s*\Z)")
+_PROSE = re.compile(r"[\s$\\)\]%*,]*(?P<words>[^\W\d_]+(?:[ ,'’-]+[^\W\d_]+)*)(?=[.!*]|\s*\Z)")
 """Words and commas behind a box, up to the end of its sentence."""
 _UNITS = (lexicon.UNIT_WORDS | lexicon.UNITS | {"percent"}) - {"in", "as", "at"}
 _OF_WHAT = re.compile(
-    rf"(?:of|together|again)\b|(?:such \w+ )?(?:at|in|on|for) (?:{'|'.join(sorted(lexicon.DETERMINERS))})\b"
+    r"(?:of|together|again|each|every|in all|in total|long|wide|high|deep|tall|is (?:therefore |thus )?the|which is the)\b"
+    rf"|(?:such \w+ )?(?:at|in|on|for) (?:{'|'.join(sorted(lexicon.DETERMINERS))})\b"
 )
 _ENVIRONMENT = re.compile(r"\\begin\{(\w+\*?)\}.*?\\end\{\1\}", re.DOTALL)
 _CLAUSE = re.compile(
     rf"(?:^|[,;:.#])\s*(?:and\s+)?(?:{'|'.join(lexicon.CONCLUDING)}|then)\b,?"
     r"|^\W*(?:since|because|as|\w+ing)\b.*,(?:\s+and\b)?"
-    r"|\b(?:means|find|see|know|follows|implies|shows) that\b",
+    r"|\b(?:means|find|see|know|follows|implies|shows) that\b"
+    r"|,\s*(?:which|and (?:that|this|it))(?= (?:reduces|simplifies|equals|evaluates|amounts)\b)|\bin other words,?",
     re.IGNORECASE | re.DOTALL,
 )
 """What stands before a clause of its own."""
 _VALUE_BESIDE = re.compile(r"[#\d][\s,;]*\Z")
 _STATED_BEFORE = re.compile(rf"\b(?:{'|'.join(sorted(lexicon.STATING))}) +[#\d]")
-_ONE_OF = re.compile(r"\bone of\b", re.IGNORECASE)
+_RELATIVE = re.compile(r"\b(?:that|which|when|where|who|such)\b")
+_ONE_OF = re.compile(r"\b(?:one|kind|sort) of\b", re.IGNORECASE)
 _LEADING_TO_A_BOX = (lexicon.SUBJECT | lexicon.EXPLAINING | lexicon.REASONS | {"when", "over"}) - {"for"}
 _LABEL = re.compile(r"\d\s*:\s*$|\bclaim\s*:")
 _TEXT = re.compile(r"\\(?:text\w*|mathrm|mbox)\s*\{([^{}]*)\}")
