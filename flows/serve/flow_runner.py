@@ -24,7 +24,7 @@ from prefect.exceptions import ObjectNotFound
 from flows.prefect.flow_runs import WORK, folder_tag
 from flows.serve import forms
 from flows.serve.deployments import DEPLOYED
-from flows.serve.form_sizes import choices
+from flows.serve.form_sizes import choices, chooser
 from rpg.processes import die_with_parent, parent_mark
 from rpg.store import StoreError, atomic_write_json, home
 from rpg.store.atomic_files import read_json_object
@@ -94,17 +94,18 @@ def _refresh() -> None:
         with contextlib.suppress(Exception), get_client(sync_client=True) as client:
             roots = forms.roots(home())
             sweeps, costs = choices(forms.configs(roots), roots.home)
-            for name, field, names, table in (
-                ("sweep", "config", sweeps, costs),
-                ("study", "config", list(forms.studies(roots)), ""),
-                ("nightly", "sweeps", list(forms.nights(roots)), ""),
+            studies, runs = choices(forms.studies(roots), roots.home)
+            for name, field, shape, table in (
+                ("sweep", "config", chooser(sweeps), costs),
+                ("study", "config", chooser(studies), runs),
+                ("nightly", "sweeps", {"enum": list(forms.nights(roots))}, ""),
             ):
                 deployment = client.read_deployment_by_name(f"{name}/{name}")
                 schema = deployment.parameter_openapi_schema or {}
                 first = (deployment.description or "").partition("\n\n")[0]
                 update: dict[str, Any] = {"description": "\n\n".join(filter(None, [first, table]))}
-                if schema["properties"][field].get("enum") != names:
-                    schema["properties"][field]["enum"] = names
+                if (now := schema["properties"][field] | shape) != schema["properties"][field]:
+                    schema["properties"][field] = now
                     update["parameter_openapi_schema"] = schema
                 if deployment.description != update["description"] or len(update) > 1:
                     client.update_deployment(deployment.id, DeploymentUpdate(**update))
