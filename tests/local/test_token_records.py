@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rpg.backends.local.training_loop import train
-from rpg.planning.space import token_records
+from rpg.planning.space import disk, token_records
 from rpg.store.token_records import read_records, recorded_steps, records_path
 from tests.tiny import make_run, make_spec, make_trainer
 
@@ -82,3 +82,12 @@ def test_recording_changes_no_bit_and_stays_within_its_budget(home):
     trainer = make_trainer(make_spec(training={"token_records": {"every": 1, "most_tokens": 1}}), home)
     trainer.step(1)
     assert trainer.recorder.rows() == []
+
+
+@pytest.mark.parametrize("backend", ["local", "verl"])
+def test_the_disk_that_is_foretold_includes_them(backend):
+    parts = [{"token_records": {"every": every}} for every in (0, 2)]
+    none, some = (make_spec(backend={"type": backend}, training=part) for part in parts)
+    assert disk(some, 16).after - disk(none, 16).after == pytest.approx(
+        token_records(some)
+    ) and token_records(some)
