@@ -134,10 +134,7 @@ def _print_disk(sweep: Sweep) -> None:
         f"training.keep_checkpoints: {sweep.runs[0].spec.training.keep_checkpoints}"
     )
     if records := sum(token_records(run.spec) for run in sweep.runs):
-        if any(run.spec.backend.type == "verl" for run in sweep.runs):
-            say("training.token_records: verl keeps none; only the embedded trainer does")
-        else:
-            say(f"of which records of tokens (training.token_records) at most {size_text(records)}")
+        say(f"of which records of tokens (training.token_records) at most {size_text(records)}")
 
 
 def _print_memory(sweep: Sweep, machine: Machine | None) -> None:
