@@ -70,7 +70,7 @@ def _shown(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-Target = Literal["parquet", "csv", "tensorboard", "wandb", "mlflow", "inspect"]
+Target = Literal["parquet", "csv", "tensorboard", "wandb", "mlflow", "trackio", "inspect"]
 
 
 @app.command()
@@ -84,7 +84,8 @@ def export(
     """Write the results database as files for other tools, or send finished sweeps to a tracker.
 
     Args:
-        where: Folder (csv, parquet, inspect), address of the server (mlflow), or project (wandb; default: rpg).
+        where: Folder (csv, parquet, inspect), address of the server (mlflow), or project (wandb, default: rpg;
+            trackio, default: the sweep).
         to: File format, or tracker.
         sweep: Sweep to send to a tracker, or to write as logs of Inspect AI (default there: evaluations by hand).
             Repeatable.
@@ -140,10 +141,12 @@ def _send(layout: Layout, to: Target, where: str | None, sweeps: list[str], onli
     if not sweeps:
         refuse(f"--sweep: name a sweep to send to {to}. There are: {', '.join(layout.sweeps()) or 'none'}")
     value: dict[str, str] = {"type": to}
+    if to == "wandb":
+        value["mode"] = "online" if online else "offline"
     if to == "mlflow":
-        value |= {"uri": where or ""}
-    elif to == "wandb":
-        value |= {"mode": "online" if online else "offline"} | ({"project": where} if where else {})
+        value["uri"] = where or ""
+    elif to != "tensorboard":
+        value |= {"project": where} if where else {}
     elif where is not None:
         refuse(f"WHERE: {where!r}; tensorboard files go to {tracking_folder(layout) / 'tensorboard'}")
     tracker = tracker_of(value)

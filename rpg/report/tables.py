@@ -257,12 +257,13 @@ def markdown_grid(grid: Grid) -> list[str]:
     ]
 
 
-def latex(summary: Summary, columns: int = 2) -> str:
+def latex(summary: Summary, columns: int | None = None) -> str:
     """Both tables for a paper with one or two columns, using booktabs; names are escaped, and no word is advice."""
     lines, first = [PREAMBLE], ""
     notes = [note.partition("; ")[0] if note == summary.advice else note for note in summary.notes]
     for grid in grids(summary):
-        words = rf"{BEST_NOTE} See Table~\ref{{{first}}}."
+        words = f"{BEST_NOTE} " * any(text.lower().endswith("best") for text in grid.header)
+        words += rf"See Table~\ref{{{first}}}."
         if not first:
             words = " ".join([summary.spending, *caption(summary)]).strip()
             words = tex(re.sub(r" \(docs/[^)]*\)|: rpg \w+ [^.]*", "", words))
@@ -271,9 +272,13 @@ def latex(summary: Summary, columns: int = 2) -> str:
     return "\n".join(lines)
 
 
-PREAMBLE = r"% In the preamble: \usepackage{booktabs}"
-CHARACTERS = {1: 92, 2: 54}
-"""Of a row in \\small that a column holds, by the paper's columns; a starred table of two columns holds twice as many."""
+PREAMBLE = r"% In the preamble: \usepackage{array,booktabs}"
+ROOM = {1: (345.0,), 2: (219.0, 452.0), None: (219.0, 345.0)}
+"""Points of a column, and of a text of two: of a plain article and of ACL, the narrowest. None: papers of both kinds."""
+LETTERS = {9: 9.25, 8: 8.5}
+"""Size of a table's letters in points, from the largest: what an em of them takes in Computer Modern."""
+GAP = 6.0  # points between columns
+LEAST = 9  # ems of a first column whose names are broken into lines
 
 
 def latex_label(name: str, grid: Grid) -> str:
@@ -281,32 +286,83 @@ def latex_label(name: str, grid: Grid) -> str:
 
 
 def latex_table(
-    name: str, grid: Grid, words: str = "", notes: Sequence[str] = (), columns: int = 2
+    name: str, grid: Grid, words: str = "", notes: Sequence[str] = (), columns: int | None = None
 ) -> list[str]:
     """The lines of a floating table; `words` of its caption are LaTeX, all else is escaped.
 
-    What is too wide for a column goes over two, and is set in smaller letters where that is not enough.
+    What is too wide for a column goes over two, then in smaller letters; then names are broken into lines, or the columns
+    are set in blocks below each other.
     """
-    texts = [grid.header, *([cell.text for cell in row] for row in grid.rows)]
-    width = sum(max(map(len, column)) + 2 for column in zip(*texts, strict=True))
-    star = "*" * (columns == 2 and width > 1.12 * CHARACTERS[2])
-    room = CHARACTERS[columns] * (2 if star else 1)
-    sizes = {r"\small": 1.0, r"\footnotesize": 1.12}
-    size = next((size for size, more in sizes.items() if width <= more * room), r"\scriptsize")
-    body = [rf"\begin{{tabular}}{{l{'r' * (len(grid.header) - 1)}}}", r"\toprule"]
-    body += [" & ".join(map(tex, grid.header)) + r" \\", r"\midrule"]
-    for row in grid.rows:
-        cells = [rf"\textbf{{{tex(cell.text)}}}" if cell.bold else tex(cell.text) for cell in row]
-        body.append(" & ".join(cells) + r" \\")
+    each = 2 if grid.header[1].endswith(" last") else 1  # last and best of a benchmark stand below its name
+    header = [text.rpartition(" ")[2] for text in grid.header] if each == 2 else grid.header
+    groups = [text.rpartition(" ")[0] for text in grid.header[1::2]] if each == 2 else []
+    cells = [[Cell(text) for text in header], *grid.rows]
+    ems = [
+        max(_ems(cell.text) * (1.15 if cell.bold else 1) for cell in column)
+        for column in zip(*cells, strict=True)
+    ]
+    for place, text in enumerate(groups, 1):
+        ems[2 * place] = max(ems[2 * place], _ems(text) - ems[2 * place - 1])
+    star, size, names, blocks = _fitting(ems, each, columns)
     title = grid.title[:1].lower() + grid.title[1:]
-    lines = [rf"\begin{{table{star}}}", r"\centering", rf"\caption{{{tex(name)}: {tex(title)}. {words}}}"]
-    lines += [rf"\label{{{latex_label(name, grid)}}}", size + r"\setlength{\tabcolsep}{3pt}", *body]
-    lines += [r"\bottomrule", r"\end{tabular}"]
+    lines = [
+        rf"\begin{{table{star}}}",
+        r"\centering",
+        rf"\caption{{{tex(name)}: {tex(title)}. {words}}}\smallskip",
+    ]
+    lines += [rf"\label{{{latex_label(name, grid)}}}", rf"\fontsize{{{size}}}{{{1.2 * size:g}}}\selectfont"]
+    lines += [r"\setlength{\tabcolsep}{3pt}"]
+    for block in blocks:
+        lines += [rf"\begin{{tabular}}{{@{{}}{names}{'r' * len(block)}@{{}}}}", r"\toprule"]
+        if groups:
+            shown = [groups[(place - 1) // 2] for place in block[::2]]
+            lines += ["".join(rf" & \multicolumn{{2}}{{c}}{{{tex(text)}}}" for text in shown) + r" \\"]
+            lines += ["".join(rf"\cmidrule(lr){{{2 * i}-{2 * i + 1}}}" for i in range(1, len(shown) + 1))]
+        lines += [" & ".join(tex(header[place]) for place in (0, *block)) + r" \\", r"\midrule"]
+        for row in grid.rows:
+            texts = [tex(row[0].text if names == "l" else breakable(row[0].text))]
+            texts += [rf"\textbf{{{tex(row[i].text)}}}" if row[i].bold else tex(row[i].text) for i in block]
+            lines += [" & ".join(texts) + r" \\"]
+        lines += [r"\bottomrule", r"\end{tabular}", r"\par\medskip"]
+    lines.pop()
     if notes:
-        wide = r"\textwidth" if star else r"\columnwidth"
-        lines += [rf"\par\smallskip\begin{{minipage}}{{{wide}}}\footnotesize"]
-        lines += [" ".join(rf"{tex(note.rstrip('.'))}." for note in notes), r"\end{minipage}"]
+        lines += [r"\par\smallskip\begin{minipage}{\linewidth}\raggedright"]
+        lines += [" ".join(rf"{tex(breakable(note.rstrip('.')))}." for note in notes), r"\end{minipage}"]
     return [*lines, rf"\end{{table{star}}}", ""]
+
+
+def _fitting(ems: Sequence[float], each: int, columns: int | None) -> tuple[str, int, str, list[list[int]]]:
+    """How columns of these widths fit: star of the table, size of the letters, kind of the first column, and the others in
+    blocks; `each` so many stay together."""
+    others = list(range(1, len(ems)))
+    for count in range(1, len(others) // each + 1):
+        size_of_block = each * math.ceil(len(others) / each / count)
+        blocks = [others[at : at + size_of_block] for at in range(0, len(others), size_of_block)]
+        for star, room in zip(("", "*"), ROOM[columns], strict=False):
+            for size, em in LETTERS.items():
+                left = min(room - sum(ems[place] * em + GAP for place in block) for block in blocks)
+                if left >= ems[0] * em:
+                    return star, size, "l", blocks
+        if left >= LEAST * em:
+            break
+    return star, size, rf">{{\raggedright}}p{{{max(left, LEAST * em):.0f}pt}}", blocks
+
+
+_EMS = {" .,:;'!|()[]-/fijlrt": 0.33, "0123456789acesz": 0.48, "mw%&+<=>±−": 0.8}
+
+
+def _ems(text: str) -> float:
+    """About the width of a text in Computer Modern; what LaTeX lacks is written as its code point."""
+    total = 0.0
+    for letter in text:
+        known = next((ems for letters, ems in _EMS.items() if letter in letters), None)
+        total += known or (4.5 if letter > "\u024f" else 0.74 if letter.isupper() else 0.54)
+    return total
+
+
+def breakable(text: str) -> str:
+    """With places where a line may end, in names of settings and in digests."""
+    return re.sub(r"[^\w\s-](?=\w)|_|\w{12}(?=\w{4})|[^\x00-\u024f]", "\\g<0>\u200b", text)
 
 
 def number(value: float) -> str:
@@ -338,7 +394,8 @@ _ENCODER = UnicodeToLatexEncoder(
         # An opening bracket after the end of a row would start an option.
         UnicodeToLatexConversionRule(
             RULE_DICT,
-            {ord("["): "{[}", ord("]"): "{]}", ord("|"): r"\textbar{}", ord("\n"): " ", ord("\t"): " "},
+            {ord("["): "{[}", ord("]"): "{]}", ord("|"): r"\textbar{}", ord("\n"): " ", ord("\t"): " "}
+            | {ord("\u200b"): r"\allowbreak{}"},
         ),
         "defaults",
     ],

@@ -11,12 +11,21 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
 from glob import escape
 from pathlib import Path
 from typing import Any, Protocol
 
 from rpg.config.section import registered
-from rpg.config.tracking import TRACKERS, MlflowTracker, TensorBoardTracker, TrackerSection, WandbTracker
+from rpg.config.tracking import (
+    TRACKERS,
+    MlflowTracker,
+    TensorBoardTracker,
+    TrackerSection,
+    TrackioTracker,
+    WandbTracker,
+)
 from rpg.errors import UserError
 from rpg.store.current import flat
 from rpg.store.run_folder import RunFolder
@@ -190,7 +199,43 @@ class Mlflow:
             self._client.set_terminated(self._id)
 
 
-_SINKS: dict[type, Any] = {TensorBoardTracker: TensorBoard, WandbTracker: Wandb, MlflowTracker: Mlflow}
+class Trackio:
+    """A run in Trackio's database on this machine. A record has an id there too, so that it is never twice in it.
+
+    `trackio.init` and `log` are not used: they know one run at a time, stamp everything with the present, ask the hub who
+    is logged in, and turn what fails into warnings, after which it would never be sent.
+    """
+
+    def __init__(self, tracker: TrackioTracker, run: RunFolder, folder: Path):
+        os.environ.setdefault("TRACKIO_DIR", str(folder / "trackio"))
+        os.environ.pop("TRACKIO_BUCKET_ID", None)  # with it, opening the database would download a bucket of the hub
+        with _needs("trackio"):
+            from trackio.sqlite_storage import SQLiteStorage
+        manifest = run.read_manifest()
+        project = tracker.project or run.sweep
+        SQLiteStorage.validate_project_name(project)
+        self._id = f"{run.sweep}-{manifest['run_id']}"
+        config = {**manifest["spec"], "_Group": manifest["variant"]}
+        self._send = partial(SQLiteStorage.bulk_log, project, run.name, config=config, run_id=self._id)
+
+    def log(self, records: Sequence[Record]) -> None:
+        self._send(
+            [record.values for record in records],
+            steps=[record.step for record in records],
+            timestamps=[datetime.fromtimestamp(record.time, UTC).isoformat() for record in records],
+            log_ids=[f"{self._id} {record.key}" for record in records],
+        )
+
+    def close(self, _finished: bool, /) -> None:
+        pass
+
+
+_SINKS: dict[type, Any] = {
+    TensorBoardTracker: TensorBoard,
+    WandbTracker: Wandb,
+    MlflowTracker: Mlflow,
+    TrackioTracker: Trackio,
+}
 registered("tracker", TRACKERS.values(), _SINKS, "rpg/tracking/trackers.py")
 
 

@@ -1,18 +1,21 @@
 """Trackers get what the run folders hold, once, and never disturb anything. Read back by their own readers."""
 
+import contextlib
 import importlib.util
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import time
+from datetime import datetime
 from typing import NamedTuple
 
 import pytest
 
 from benchmarks.synthetic import write_sweep
 from rpg.config.errors import ConfigError
-from rpg.config.tracking import MlflowTracker, TensorBoardTracker, WandbTracker
+from rpg.config.tracking import MlflowTracker, TensorBoardTracker, TrackioTracker, WandbTracker
 from rpg.store import Layout, RunFolder
 from rpg.tracking import follower as following
 from rpg.tracking.follower import Follower, tracking_folder
@@ -169,6 +172,41 @@ def test_a_server_of_mlflow_has_the_same_numbers_also_those_it_missed(layout, tm
         server.wait()
 
 
+@needs("trackio")
+def test_trackio_has_each_number_once_at_its_time_and_step_and_nothing_leaves_the_machine(layout, monkeypatch):
+    """Of a follower that is killed when it has handed numbers over and not yet noted that, and of a later one."""
+    import socket
+
+    folder = tracking_folder(layout) / "trackio"
+    monkeypatch.setenv("TRACKIO_DIR", str(folder))
+    monkeypatch.setenv("TRACKIO_BUCKET_ID", "somebody/bucket")
+    for name in ("connect", "connect_ex"):
+        monkeypatch.setattr(socket.socket, name, lambda *_: pytest.fail("it connects to somewhere"))
+    tracker, whole = TrackioTracker(type="trackio"), RunFolder.read_metrics
+    with monkeypatch.context() as killed:
+        killed.setattr(RunFolder, "read_metrics", lambda self: Half(whole(self).rows[:20]))
+        killed.setattr(following, "atomic_write_json", lambda *_: sys.exit("killed"))
+        with pytest.raises(SystemExit):
+            follow(layout, tracker)
+    assert follow(layout, tracker)[0] and follow(layout, tracker)[0] == 0
+    with contextlib.closing(sqlite3.connect(folder / "quickstart.db")) as db:
+        stored = db.execute("SELECT run_name, step, json(metrics), timestamp FROM metrics").fetchall()
+        [runs] = db.execute("SELECT count(DISTINCT run_id) FROM metrics JOIN configs USING (run_id)").fetchone()
+    assert runs == len(layout.run_folders("quickstart"))
+
+    def read(run, name):
+        rows = [(step, json.loads(text)) for of, step, text, _ in stored if of == run]
+        points = [(step, values[name]) for step, values in rows if name in values]
+        assert len(dict(points)) == len(points), "a number is there twice"
+        return dict(points)
+
+    compare(layout, read)
+    for run in layout.run_folders("quickstart"):
+        times = {step: at for of, step, text, at in stored if of == run.name and "reward" in text}
+        for row in run.read_metrics().rows:
+            assert datetime.fromisoformat(times[row["step"]]).timestamp() == pytest.approx(row["time"])
+
+
 class Flaky:
     """A tracker that fails at first."""
 
@@ -207,6 +245,7 @@ def test_what_a_tracker_missed_is_sent_after_and_it_is_warned_once(layout, monke
         ("track: [tensorbord]", "track.0: unknown type 'tensorbord'; did you mean 'tensorboard'?"),
         ("track: [{type: mlflow}]", "track.0.uri: this field is required"),
         ("track: [{type: mlflow, uri: x}]", "track.0.uri"),
+        ("track: [{type: trackio, space: x/y}]", "track.0.space: unknown"),
         ("track: [{type: wandb, mode: on}]", "track.0.mode: Input should be 'offline' or 'online'"),
         ("track: [tensorboard, tensorboard]", "a tracker is named twice"),
     ],
@@ -222,6 +261,6 @@ def test_tracking_changes_no_run(tmp_path):
     from rpg.config.identity import identity
 
     (tmp_path / "one.yaml").write_text("seed: 1\n")
-    (tmp_path / "two.yaml").write_text("seed: 1\ntrack: [tensorboard, {type: wandb}]\n")
+    (tmp_path / "two.yaml").write_text("seed: 1\ntrack: [tensorboard, {type: wandb}, trackio]\n")
     one, two = (load_run(tmp_path / f"{name}.yaml") for name in ("one", "two"))
-    assert identity(one, "d") == identity(two, "d") and len(two.track) == 2
+    assert identity(one, "d") == identity(two, "d") and len(two.track) == 3
