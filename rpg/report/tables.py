@@ -333,7 +333,7 @@ def latex_table(
 
 def _fitting(ems: Sequence[float], each: int, columns: int | None) -> tuple[str, int, str, list[list[int]]]:
     """How columns of these widths fit: star of the table, size of the letters, kind of the first column, and the others in
-    blocks; `each` so many stay together."""
+    blocks; `each` of them stay together."""
     others = list(range(1, len(ems)))
     for count in range(1, len(others) // each + 1):
         size_of_block = each * math.ceil(len(others) / each / count)
