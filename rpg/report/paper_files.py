@@ -82,8 +82,7 @@ def references(names: Iterable[str]) -> str:
     cited = {key: entries[key] for key in ("rpglab", "arxiv:2505.17508")}
     for citation in (catalogue[name].citation for name in names if name in catalogue):
         for key in citation_keys(citation):
-            # A paper that references.bib lacks has what the catalogue says of it.
-            cited[key] = entries.get(key, f"@misc{{{key}, title = {{{citation}}}}}")
+            cited[key] = entries[key]
     return "\n".join(cited.values()) + "\n"
 
 

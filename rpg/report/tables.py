@@ -8,6 +8,7 @@ import math
 import re
 import textwrap
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any, Literal, NamedTuple
 
 from pylatexenc.latexencode import RULE_DICT, UnicodeToLatexConversionRule, UnicodeToLatexEncoder
@@ -277,8 +278,8 @@ ROOM = {1: (345.0,), 2: (219.0, 452.0), None: (219.0, 345.0)}
 """Points of a column, and of a text of two: of a plain article and of ACL, the narrowest. None: papers of both kinds."""
 LETTERS = {9: 9.25, 8: 8.5}
 """Size of a table's letters in points, from the largest: what an em of them takes in Computer Modern."""
-GAP = 6.0  # points between columns
-LEAST = 9  # ems of a first column whose names are broken into lines
+GAP, LEAST = 6.0, 9
+"""Points between columns; ems of a first column whose names are broken into lines."""
 
 
 def latex_label(name: str, grid: Grid) -> str:
@@ -293,71 +294,68 @@ def latex_table(
     What is too wide for a column goes over two, then in smaller letters; then names are broken into lines, or the columns
     are set in blocks below each other.
     """
-    each = 2 if grid.header[1].endswith(" last") else 1  # last and best of a benchmark stand below its name
-    header = [text.rpartition(" ")[2] for text in grid.header] if each == 2 else grid.header
-    groups = [text.rpartition(" ")[0] for text in grid.header[1::2]] if each == 2 else []
-    cells = [[Cell(text) for text in header], *grid.rows]
+    pairs = grid.header[1].endswith(" last")  # last and best of a benchmark stand below its name
+    groups = [text.removesuffix(" last") for text in grid.header[1::2]] if pairs else []
+    rows = [[Cell(text.rpartition(" ")[2] if pairs else text) for text in grid.header], *grid.rows]
     ems = [
-        max(_ems(cell.text) * (1.15 if cell.bold else 1) for cell in column)
-        for column in zip(*cells, strict=True)
+        max(_ems(cell.text) * (1.15 if cell.bold else 1) for cell in part) for part in zip(*rows, strict=True)
     ]
     for place, text in enumerate(groups, 1):
         ems[2 * place] = max(ems[2 * place], _ems(text) - ems[2 * place - 1])
-    star, size, names, blocks = _fitting(ems, each, columns)
-    title = grid.title[:1].lower() + grid.title[1:]
+    star, size, names, blocks = _fitting(ems, 1 + pairs, columns)
+    title = tex(grid.title[:1].lower() + grid.title[1:])
     lines = [
         rf"\begin{{table{star}}}",
         r"\centering",
-        rf"\caption{{{tex(name)}: {tex(title)}. {words}}}\smallskip",
+        rf"\caption{{{tex(name)}: {title}. {words}}}\smallskip",
     ]
-    lines += [rf"\label{{{latex_label(name, grid)}}}", rf"\fontsize{{{size}}}{{{1.2 * size:g}}}\selectfont"]
-    lines += [r"\setlength{\tabcolsep}{3pt}"]
+    lines += [rf"\label{{{latex_label(name, grid)}}}"]
+    lines += [rf"\fontsize{{{size}}}{{{1.2 * size:g}}}\selectfont\setlength{{\tabcolsep}}{{{GAP / 2:g}pt}}"]
     for block in blocks:
         lines += [rf"\begin{{tabular}}{{@{{}}{names}{'r' * len(block)}@{{}}}}", r"\toprule"]
         if groups:
-            shown = [groups[(place - 1) // 2] for place in block[::2]]
-            lines += ["".join(rf" & \multicolumn{{2}}{{c}}{{{tex(text)}}}" for text in shown) + r" \\"]
-            lines += ["".join(rf"\cmidrule(lr){{{2 * i}-{2 * i + 1}}}" for i in range(1, len(shown) + 1))]
-        lines += [" & ".join(tex(header[place]) for place in (0, *block)) + r" \\", r"\midrule"]
-        for row in grid.rows:
-            texts = [tex(row[0].text if names == "l" else breakable(row[0].text))]
-            texts += [rf"\textbf{{{tex(row[i].text)}}}" if row[i].bold else tex(row[i].text) for i in block]
-            lines += [" & ".join(texts) + r" \\"]
-        lines += [r"\bottomrule", r"\end{tabular}", r"\par\medskip"]
-    lines.pop()
+            heads = [rf" & \multicolumn{{2}}{{c}}{{{tex(groups[place // 2])}}}" for place in block[::2]]
+            under = [rf"\cmidrule(lr){{{place}-{place + 1}}}" for place in range(2, len(block) + 1, 2)]
+            lines += ["".join(heads) + r" \\", "".join(under)]
+        for row in rows:
+            cells = [Cell(breakable(row[0].text) if names != "l" else row[0].text), *(row[i] for i in block)]
+            texts = [rf"\textbf{{{tex(cell.text)}}}" if cell.bold else tex(cell.text) for cell in cells]
+            lines += [" & ".join(texts) + r" \\", *([r"\midrule"] if row is rows[0] else [])]
+        lines += [r"\bottomrule", r"\end{tabular}\par\medskip"]
     if notes:
-        lines += [r"\par\smallskip\begin{minipage}{\linewidth}\raggedright"]
-        lines += [" ".join(rf"{tex(breakable(note.rstrip('.')))}." for note in notes), r"\end{minipage}"]
+        text = " ".join(rf"{tex(breakable(note.rstrip('.')))}." for note in notes)
+        lines += [rf"\begin{{minipage}}{{\linewidth}}\raggedright {text}\end{{minipage}}"]
     return [*lines, rf"\end{{table{star}}}", ""]
 
 
-def _fitting(ems: Sequence[float], each: int, columns: int | None) -> tuple[str, int, str, list[list[int]]]:
+def _fitting(ems: Sequence[float], each: int, columns: int | None) -> tuple[str, int, str, list[range]]:
     """How columns of these widths fit: star of the table, size of the letters, kind of the first column, and the others in
     blocks; `each` of them stay together."""
-    others = list(range(1, len(ems)))
-    for count in range(1, len(others) // each + 1):
-        size_of_block = each * math.ceil(len(others) / each / count)
-        blocks = [others[at : at + size_of_block] for at in range(0, len(others), size_of_block)]
-        for star, room in zip(("", "*"), ROOM[columns], strict=False):
-            for size, em in LETTERS.items():
-                left = min(room - sum(ems[place] * em + GAP for place in block) for block in blocks)
-                if left >= ems[0] * em:
-                    return star, size, "l", blocks
+    count = len(ems) - 1
+    for number in range(1, count // each + 1):
+        step = each * math.ceil(count / each / number)
+        blocks = [range(1 + at, 1 + min(at + step, count)) for at in range(0, count, step)]
+        for (star, room), (size, em) in product(zip(("", "*"), ROOM[columns], strict=False), LETTERS.items()):
+            left = min(room - sum(ems[place] * em + GAP for place in block) for block in blocks)
+            if left >= ems[0] * em:
+                return star, size, "l", blocks
         if left >= LEAST * em:
             break
     return star, size, rf">{{\raggedright}}p{{{max(left, LEAST * em):.0f}pt}}", blocks
 
 
-_EMS = {" .,:;'!|()[]-/fijlrt": 0.33, "0123456789acesz": 0.48, "mw%&+<=>±−": 0.8}
+_EMS = {
+    r"[ .,:;'!|()/fijlrt[\]-]": 0.33,
+    "[0-9acesz]": 0.48,
+    "[mw%&+<=>±−]": 0.8,
+    r"[^\x00-\u024f]": 4.5,
+    "[A-Z]": 0.74,
+}
 
 
 def _ems(text: str) -> float:
     """About the width of a text in Computer Modern; what LaTeX lacks is written as its code point."""
-    total = 0.0
-    for letter in text:
-        known = next((ems for letters, ems in _EMS.items() if letter in letters), None)
-        total += known or (4.5 if letter > "\u024f" else 0.74 if letter.isupper() else 0.54)
-    return total
+    return sum(next((ems for kind, ems in _EMS.items() if re.match(kind, each)), 0.54) for each in text)
 
 
 def breakable(text: str) -> str:

@@ -18,14 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rpg.config.section import registered
-from rpg.config.tracking import (
-    TRACKERS,
-    MlflowTracker,
-    TensorBoardTracker,
-    TrackerSection,
-    TrackioTracker,
-    WandbTracker,
-)
+from rpg.config.tracking import TRACKERS, MlflowTracker, TrackerSection, TrackioTracker, WandbTracker
 from rpg.errors import UserError
 from rpg.store.current import flat
 from rpg.store.run_folder import RunFolder
@@ -107,7 +100,7 @@ class Sink(Protocol):
 class TensorBoard:
     """Event files, as TensorBoard's own writer makes them."""
 
-    def __init__(self, _tracker: TensorBoardTracker, run: RunFolder, folder: Path):
+    def __init__(self, _tracker: TrackerSection, run: RunFolder, folder: Path):
         with _needs("tensorboard"):
             from torch.utils.tensorboard import SummaryWriter
         self._writer = SummaryWriter(str(folder / "tensorboard" / run.sweep / run.name))
@@ -199,7 +192,7 @@ class Mlflow:
             self._client.set_terminated(self._id)
 
 
-class Trackio:
+class Trackio(Sink):
     """A run in Trackio's database on this machine. A record has an id there too, so that it is never twice in it.
 
     `trackio.init` and `log` are not used: they know one run at a time, stamp everything with the present, ask the hub who
@@ -208,7 +201,9 @@ class Trackio:
 
     def __init__(self, tracker: TrackioTracker, run: RunFolder, folder: Path):
         os.environ.setdefault("TRACKIO_DIR", str(folder / "trackio"))
-        os.environ.pop("TRACKIO_BUCKET_ID", None)  # with it, opening the database would download a bucket of the hub
+        os.environ.pop(
+            "TRACKIO_BUCKET_ID", None
+        )  # with it, opening the database would download a bucket of the hub
         with _needs("trackio"):
             from trackio.sqlite_storage import SQLiteStorage
         manifest = run.read_manifest()
@@ -226,24 +221,16 @@ class Trackio:
             log_ids=[f"{self._id} {record.key}" for record in records],
         )
 
-    def close(self, _finished: bool, /) -> None:
-        pass
 
-
-_SINKS: dict[type, Any] = {
-    TensorBoardTracker: TensorBoard,
-    WandbTracker: Wandb,
-    MlflowTracker: Mlflow,
-    TrackioTracker: Trackio,
-}
-registered("tracker", TRACKERS.values(), _SINKS, "rpg/tracking/trackers.py")
+_SINKS: dict[str, Any] = {"tensorboard": TensorBoard, "wandb": Wandb, "mlflow": Mlflow, "trackio": Trackio}
+registered("tracker", TRACKERS, _SINKS, "rpg/tracking/trackers.py")
 
 
 def open_sink(tracker: TrackerSection, run: RunFolder, folder: Path) -> Sink:
     """Open a run at a tracker, with the tracker's files below `folder`. Raises TrackerError: its package is not
     installed; StoreError: the run's manifest cannot be read. The package may raise anything else.
     """
-    sink: Sink = _SINKS[type(tracker)](tracker, run, folder)
+    sink: Sink = _SINKS[tracker.type](tracker, run, folder)
     return sink
 
 
