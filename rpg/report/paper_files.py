@@ -100,7 +100,7 @@ def appendix(db: Database, summary: Summary) -> str:
         raise StoreError(f"{summary.sweep}: no run has begun here, so there is nothing to describe")
     seeds = ", ".join(map(str, sorted({run["seed"] for run in manifests.values()})))
     parts = [
-        r"% In the preamble: \usepackage{array,booktabs,longtable}. Tables that go over pages take a single column.",
+        r"% In the preamble: \usepackage{array,booktabs,longtable,tabularx}. Long tables take a single column.",
         r"\makeatletter\if@twocolumn\onecolumn\fi\makeatother",
         rf"\section{{Reproducing {tables.tex(summary.sweep)}}}",
     ]
@@ -127,7 +127,7 @@ def appendix(db: Database, summary: Summary) -> str:
     for what in ("code", "git_revision", "versions", "machine"):
         shown = {_plain(record[what]) for record in records if record.get(what)}
         parts += [
-            rf"{{\raggedright {what.replace('_', ' ')}: {tables.tex(tables.breakable(text))}.\par}}"
+            rf"{{\raggedright {what.replace('_', ' ')}: {tables.breakable(text)}.\par}}"
             for text in sorted(shown)
         ]
     return "\n".join(parts) + "\n"
@@ -149,7 +149,7 @@ def _leaves(values: Any) -> dict[str, str]:
 
 def _long(shares: tuple[float, ...], header: tuple[str, ...], rows: Any) -> list[str]:
     """A table over pages; `shares` of the text's width, whose rest is between the columns."""
-    lines = [" & ".join(tables.tex(tables.breakable(str(cell))) for cell in row) + r" \\" for row in rows]
+    lines = [" & ".join(tables.breakable(str(cell)) for cell in row) + r" \\" for row in rows]
     head = " & ".join(map(tables.tex, header)) + r" \\"
     columns = "".join(rf">{{\raggedright\arraybackslash}}p{{{share}\linewidth}}" for share in shares)
     return [r"{\footnotesize\setlength{\tabcolsep}{3pt}", rf"\begin{{longtable}}{{@{{}}{columns}@{{}}}}", r"\toprule",

@@ -8,7 +8,6 @@ import math
 import re
 import textwrap
 from collections.abc import Callable, Sequence
-from itertools import product
 from typing import Any, Literal, NamedTuple
 
 from pylatexenc.latexencode import RULE_DICT, UnicodeToLatexConversionRule, UnicodeToLatexEncoder
@@ -273,13 +272,10 @@ def latex(summary: Summary, columns: int | None = None) -> str:
     return "\n".join(lines)
 
 
-PREAMBLE = r"% In the preamble: \usepackage{array,booktabs}"
-ROOM = {1: (345.0,), 2: (219.0, 452.0), None: (219.0, 345.0)}
-"""Points of a column, and of a text of two: of a plain article and of ACL, the narrowest. None: papers of both kinds."""
-LETTERS = {9: 9.25, 8: 8.5}
-"""Size of a table's letters in points, from the largest: what an em of them takes in Computer Modern."""
-GAP, LEAST = 6.0, 9
-"""Points between columns; ems of a first column whose names are broken into lines."""
+PREAMBLE = r"% In the preamble: \usepackage{array,booktabs,tabularx}"
+ROOM, LEAST = {1: (81,), 2: (51, 106), None: (51, 81)}, 16
+"""Digits beside each other in a column, and over two, by the columns of a plain article and of ACL, the narrowest; None: of
+either paper. And of a first column whose names are broken into lines."""
 
 
 def latex_label(name: str, grid: Grid) -> str:
@@ -291,76 +287,56 @@ def latex_table(
 ) -> list[str]:
     """The lines of a floating table; `words` of its caption are LaTeX, all else is escaped.
 
-    What is too wide for a column goes over two, then in smaller letters; then names are broken into lines, or the columns
-    are set in blocks below each other.
+    The first column has what others leave. What is too wide for a column goes over two, or into blocks below each other.
     """
-    pairs = grid.header[1].endswith(" last")  # last and best of a benchmark stand below its name
-    groups = [text.removesuffix(" last") for text in grid.header[1::2]] if pairs else []
-    rows = [[Cell(text.rpartition(" ")[2] if pairs else text) for text in grid.header], *grid.rows]
-    ems = [
-        max(_ems(cell.text) * (1.15 if cell.bold else 1) for cell in part) for part in zip(*rows, strict=True)
-    ]
-    for place, text in enumerate(groups, 1):
-        ems[2 * place] = max(ems[2 * place], _ems(text) - ems[2 * place - 1])
-    star, size, names, blocks = _fitting(ems, 1 + pairs, columns)
+    pairs = [text.removesuffix(" last") for text in grid.header[1:] if text.endswith(" last")]
+    header = [text.rpartition(" ")[2] for text in grid.header] if pairs else grid.header
+    rows = [[Cell(text) for text in header], *grid.rows]
+    widths = [max(_digits(cell.text) for cell in column) for column in zip(*rows, strict=True)]
+    for place, text in enumerate(pairs):  # above last and best of a benchmark
+        widths[2 * place + 1] = max(widths[2 * place + 1], _digits(text) - widths[2 * place + 2])
+    star, blocks = _fitting(widths, 2 if pairs else 1, columns)
     title = tex(grid.title[:1].lower() + grid.title[1:])
-    lines = [
-        rf"\begin{{table{star}}}",
-        r"\centering",
-        rf"\caption{{{tex(name)}: {title}. {words}}}\smallskip",
+    lines = [rf"\begin{{table{star}}}\caption{{{tex(name)}: {title}. {words}}}\smallskip"]
+    lines += [
+        rf"\label{{{latex_label(name, grid)}}}",
+        r"\fontsize{8}{9.6}\selectfont\setlength{\tabcolsep}{3pt}",
     ]
-    lines += [rf"\label{{{latex_label(name, grid)}}}"]
-    lines += [rf"\fontsize{{{size}}}{{{1.2 * size:g}}}\selectfont\setlength{{\tabcolsep}}{{{GAP / 2:g}pt}}"]
     for block in blocks:
-        lines += [rf"\begin{{tabular}}{{@{{}}{names}{'r' * len(block)}@{{}}}}", r"\toprule"]
-        if groups:
-            heads = [rf" & \multicolumn{{2}}{{c}}{{{tex(groups[place // 2])}}}" for place in block[::2]]
-            under = [rf"\cmidrule(lr){{{place}-{place + 1}}}" for place in range(2, len(block) + 1, 2)]
-            lines += ["".join(heads) + r" \\", "".join(under)]
+        kinds = r"@{}>{\raggedright\arraybackslash}X" + "r" * len(block)
+        lines += [rf"\begin{{tabularx}}{{\linewidth}}{{{kinds}@{{}}}}", r"\toprule"]
+        if pairs:
+            names = [rf" & \multicolumn{{2}}{{c}}{{{tex(pairs[place // 2])}}}" for place in block[::2]]
+            rules = [rf"\cmidrule(lr){{{2 * i}-{2 * i + 1}}}" for i in range(1, len(names) + 1)]
+            lines += ["".join(names) + r" \\", "".join(rules)]
         for row in rows:
-            cells = [Cell(breakable(row[0].text) if names != "l" else row[0].text), *(row[i] for i in block)]
-            texts = [rf"\textbf{{{tex(cell.text)}}}" if cell.bold else tex(cell.text) for cell in cells]
-            lines += [" & ".join(texts) + r" \\", *([r"\midrule"] if row is rows[0] else [])]
-        lines += [r"\bottomrule", r"\end{tabular}\par\medskip"]
+            cells = [rf"\textbf{{{tex(row[i].text)}}}" if row[i].bold else tex(row[i].text) for i in block]
+            lines += [
+                " & ".join([breakable(row[0].text), *cells]) + r" \\",
+                *[r"\midrule"] * (row is rows[0]),
+            ]
+        lines += [r"\bottomrule", r"\end{tabularx}\par\medskip"]
     if notes:
-        text = " ".join(rf"{tex(breakable(note.rstrip('.')))}." for note in notes)
-        lines += [rf"\begin{{minipage}}{{\linewidth}}\raggedright {text}\end{{minipage}}"]
+        lines += [r"{\raggedright", *(f"{breakable(note.rstrip('.'))}." for note in notes), r"\par}"]
     return [*lines, rf"\end{{table{star}}}", ""]
 
 
-def _fitting(ems: Sequence[float], each: int, columns: int | None) -> tuple[str, int, str, list[range]]:
-    """How columns of these widths fit: star of the table, size of the letters, kind of the first column, and the others in
-    blocks; `each` of them stay together."""
-    count = len(ems) - 1
+def _fitting(widths: Sequence[float], each: int, columns: int | None) -> tuple[str, list[range]]:
+    """How columns of these widths fit: star of the table, and blocks of all but the first, of which `each` stay together."""
+    count = len(widths) - 1
     for number in range(1, count // each + 1):
         step = each * math.ceil(count / each / number)
-        blocks = [range(1 + at, 1 + min(at + step, count)) for at in range(0, count, step)]
-        for (star, room), (size, em) in product(zip(("", "*"), ROOM[columns], strict=False), LETTERS.items()):
-            left = min(room - sum(ems[place] * em + GAP for place in block) for block in blocks)
-            if left >= ems[0] * em:
-                return star, size, "l", blocks
-        if left >= LEAST * em:
+        blocks = [range(at, min(at + step, count + 1)) for at in range(1, count + 1, step)]
+        widest = LEAST + max(sum(widths[place] for place in block) for block in blocks)
+        if stars := [star for star, room in zip(("", "*"), ROOM[columns], strict=False) if widest <= room]:
             break
-    return star, size, rf">{{\raggedright}}p{{{max(left, LEAST * em):.0f}pt}}", blocks
+    return (*stars, "")[0], blocks
 
 
-_EMS = {
-    r"[ .,:;'!|()/fijlrt[\]-]": 0.33,
-    "[0-9acesz]": 0.48,
-    "[mw%&+<=>±−]": 0.8,
-    r"[^\x00-\u024f]": 4.5,
-    "[A-Z]": 0.74,
-}
-
-
-def _ems(text: str) -> float:
-    """About the width of a text in Computer Modern; what LaTeX lacks is written as its code point."""
-    return sum(next((ems for kind, ems in _EMS.items() if re.match(kind, each)), 0.54) for each in text)
-
-
-def breakable(text: str) -> str:
-    """With places where a line may end, in names of settings and in digests."""
-    return re.sub(r"[^\w\s-](?=\w)|_|\w{12}(?=\w{4})|[^\x00-\u024f]", "\\g<0>\u200b", text)
+def _digits(text: str) -> float:
+    """About how many digits are as wide as a cell; what LaTeX lacks is written as its code point."""
+    capitals, unknown = (len(re.findall(kind, text)) for kind in ("[A-Z]", "[^\x00-\u024f±−]"))
+    return 1.5 + len(text) + 0.45 * capitals + 8 * unknown
 
 
 def number(value: float) -> str:
@@ -392,8 +368,7 @@ _ENCODER = UnicodeToLatexEncoder(
         # An opening bracket after the end of a row would start an option.
         UnicodeToLatexConversionRule(
             RULE_DICT,
-            {ord("["): "{[}", ord("]"): "{]}", ord("|"): r"\textbar{}", ord("\n"): " ", ord("\t"): " "}
-            | {ord("\u200b"): r"\allowbreak{}"},
+            {ord("["): "{[}", ord("]"): "{]}", ord("|"): r"\textbar{}", ord("\n"): " ", ord("\t"): " "},
         ),
         "defaults",
     ],
@@ -406,3 +381,11 @@ _ENCODER = UnicodeToLatexEncoder(
 def tex(text: str) -> str:
     """Text for any LaTeX; characters that it lacks become their code points."""
     return str(_ENCODER.unicode_to_latex(text))
+
+
+_BREAKS = r"(?<=[^\w\s-])(?=\w)|(?<=_)|(?<=[^\x00-\u024f])|(?<=[0-9a-f]{12})(?=[0-9a-f]{4})"
+
+
+def breakable(text: str) -> str:
+    """The same with places where a line may end: in names of settings and in digests."""
+    return r"\allowbreak{}".join(map(tex, re.split(_BREAKS, text)))

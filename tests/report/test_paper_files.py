@@ -47,7 +47,7 @@ def papers(tmp_path_factory):
 def test_latex_takes_all_files_and_nothing_juts_out_of_its_column(papers, columns, options):
     folder = papers[1] / str(columns)
     (folder / "paper.tex").write_text(
-        rf"\documentclass[{options}]{{article}}\usepackage{{array,booktabs,graphicx,longtable}}\begin{{document}}"
+        rf"\documentclass[{options}]{{article}}\usepackage{{array,booktabs,graphicx,longtable,tabularx}}\begin{{document}}"
         r"\nocite{*}\input{tables.tex}\par\noindent\includegraphics[width=\columnwidth]{differences.pdf}"
         r"\par\noindent\includegraphics[width=\columnwidth,height=9cm]{curves.pdf}"
         r"\bibliographystyle{plain}\bibliography{references}\appendix\input{appendix.tex}\end{document}"
