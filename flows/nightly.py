@@ -111,10 +111,8 @@ def _audit() -> dict[str, dict[str, str]]:
     smallest = Settings(vocabulary=2, length=2, seeds=(0,), drifts=(0.0, 0.4))
     report = audit_catalogue(peers=False, settings=smallest)
     losses = {result.name: digest(result.rows()) for result in (*report.losses, *report.levels)}
-    return {
-        "audit": losses
-        | {f"{one.study} / {one.name} / {one.setting}": digest(asdict(one)) for one in report.studies}
-    }
+    studies = {f"{row.study} / {row.name} / {row.setting}": digest(asdict(row)) for row in report.studies}
+    return {"audit": losses | studies}
 
 
 def forget(layout: Layout, keep: int, tonight: str) -> list[str]:
@@ -214,8 +212,8 @@ def run_night(
         if again and "accepted" in earlier:
             record["accepted"], bits = earlier["accepted"], False
         elif bits and not failed and (settled := reference(before)):
-            known = earlier.get("cause") if again else None
-            cause, is_environment = record["cause"] = known or blame(record, settled, ROOT, night_of)
+            earlier_cause = earlier.get("cause") if again else None
+            cause, is_environment = record["cause"] = earlier_cause or blame(record, settled, ROOT, night_of)
             said, bits = f"{said}; {cause}", not is_environment
         if night_of and not (_set(folder) or only or failed):
             record["planted"] = (again and earlier.get("planted")) or planted(record, ROOT, night_of)

@@ -106,14 +106,14 @@ def _commit(tonight: Record, settled: Record, commit: str, tree: Path, night: Ni
         _git(tree, "checkout", "-q", head.rstrip("+"))
         if is_good():
             return "uncommitted changes are the cause"
-    said = _git(tree, "bisect", "start", head.rstrip("+"), commit)
-    while "is the first bad commit" not in said:
+    output = _git(tree, "bisect", "start", head.rstrip("+"), commit)
+    while "is the first bad commit" not in output:
         try:
             verdict = "good" if is_good() else "bad"
         except NoNight:
             verdict = "skip"
-        said = _git(tree, "bisect", verdict)
-    first = _git(tree, "show", "-s", "--format=%h (%an: %s)", said.split()[0]).strip()
+        output = _git(tree, "bisect", verdict)
+    first = _git(tree, "show", "-s", "--format=%h (%an: %s)", output.split()[0]).strip()
     return f"commit {first} is the cause, found by running {labels[0]} at the commits between"
 
 
@@ -149,8 +149,8 @@ def planted(tonight: Record, root: Path, night: NightOf) -> dict[str, bool]:
 
 
 def _same(record: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    found = ledger(record, other)
-    return not found.change and not found.reported
+    diff = ledger(record, other)
+    return not diff.change and not diff.reported
 
 
 def _changed(tonight: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
@@ -159,9 +159,9 @@ def _changed(tonight: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]
     for name, digests in tonight["digests"].items():
         seconds = tonight["values"].get(f"{name.rpartition(' / ')[0]} / seconds_step", 1.0)
         sizes[name.partition(" / ")[0]] += len(digests["steps"]) * seconds
-    found = ledger(tonight, before)
+    diff = ledger(tonight, before)
     runs = [run for run, now in tonight["digests"].items() if now != before["digests"].get(run, now)]
-    labels = {name.partition(" / ")[0] for name in (*runs, *found.reported)}
+    labels = {name.partition(" / ")[0] for name in (*runs, *diff.reported)}
     smallest = sorted(sizes, key=lambda label: (sizes[label], label))
     return [label for label in smallest if label in labels] or smallest[:1]
 

@@ -104,9 +104,9 @@ class AccessControl:
             await _refuse(scope, send, 401, "a password is needed", (b"www-authenticate", _REALM))
 
     def _has_password(self, headers: dict[str, str]) -> bool:
-        kind, _, given = headers.get("authorization", "").partition(" ")
+        kind, _, encoded = headers.get("authorization", "").partition(" ")
         try:
-            credentials = base64.b64decode(given, validate=True)
+            credentials = base64.b64decode(encoded, validate=True)
         except ValueError:
             return False
         return kind.lower() == "basic" and hmac.compare_digest(credentials, (self._secret or "").encode())

@@ -120,12 +120,12 @@ class Cluster:
             begun.set()
         assert process.stdout is not None
         for line in process.stdout:
-            told = json.loads(line)
+            message = json.loads(line)
             with self._changed:
-                if "key" in told:
-                    self._running.pop(told["key"]).answered(told)
-                elif "error" in told:
-                    self._error = told["error"]
+                if "key" in message:
+                    self._running.pop(message["key"]).answered(message)
+                elif "error" in message:
+                    self._error = message["error"]
                 else:
                     self._ready = self._was_up = True
                 self._changed.notify_all()

@@ -252,7 +252,7 @@ class SlurmQueue:
         self._jobs.pop(number).answered(dict(answer))
 
 
-def outcome(number: str, folder: RunFolder, said: Path) -> dict[str, object] | None:
+def outcome(number: str, folder: RunFolder, output: Path) -> dict[str, object] | None:
     """What has become of a job that neither waits nor runs, for Remote.answered; None if it has not ended after all."""
     state, code, signal, node = _ended(number)
     steps = folder.read_manifest()["steps"]
@@ -265,7 +265,7 @@ def outcome(number: str, folder: RunFolder, said: Path) -> dict[str, object] | N
     if state == FAILED:
         if signal or code == BUSY or folder.read_failed() is not None:
             return {"code": -signal or code}
-        last = last_line(said) or last_line(folder.log_path) or "its log is empty"
+        last = last_line(output) or last_line(folder.log_path) or "its log is empty"
         why = f"ended with code {code} on {node}: {last}"
     if why:
         return {"refused": f"backend.place: Slurm job {number} {why}"}

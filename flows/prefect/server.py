@@ -97,18 +97,18 @@ def _prepare_database() -> None:
     from prefect.server.database import provide_database_interface
     from prefect.settings import PREFECT_API_DATABASE_CONNECTION_URL, PREFECT_HOME
 
-    own, kept = PREFECT_HOME.value() / "prefect.db", user_cache() / f"prefect-{__version__}.db"
-    is_own = PREFECT_API_DATABASE_CONNECTION_URL.value() == f"sqlite+aiosqlite:///{own}"
+    database, cached = PREFECT_HOME.value() / "prefect.db", user_cache() / f"prefect-{__version__}.db"
+    is_own = PREFECT_API_DATABASE_CONNECTION_URL.value() == f"sqlite+aiosqlite:///{database}"
     interface = provide_database_interface()
-    with locks.in_turn(own.with_suffix(".lock")):
-        is_new = is_own and not own.exists()
-        if is_new and kept.exists():
+    with locks.in_turn(database.with_suffix(".lock")):
+        is_new = is_own and not database.exists()
+        if is_new and cached.exists():
             with suppress(sqlite3.Error):  # what was kept is no database
-                _copy(kept, own)
+                _copy(cached, database)
         anyio.run(_create, interface)
-        if is_new and not kept.exists():
+        if is_new and not cached.exists():
             with suppress(OSError, StoreError, sqlite3.Error):  # the cache cannot be used
-                _copy(own, kept)
+                _copy(database, cached)
     begin = interface.database_config.begin_transaction
     # The other mode is that of Postgres, too, which has row locks.
     interface.database_config.begin_transaction = lambda session, **_: begin(session, True)

@@ -99,7 +99,7 @@ def tune(running: Running, tunings: Sequence[Tuning]) -> None:
     study = running.study
     for stage in range(study.batches):
         places = [
-            (one, search * study.batches + stage) for one in tunings for search in range(study.searches)
+            (tuning, search * study.batches + stage) for tuning in tunings for search in range(study.searches)
         ]
         for tuning, number in places:
             if not batch_path(running.layout, running.name, tuning, number).exists():
@@ -128,7 +128,7 @@ def _train(running: Running, tunings: Sequence[Tuning], places: Sequence[tuple[T
     trained = False
     while due := {run.folder: run for place in places for run in _due(running, *place, trained)}:
         trained = True
-        ended = {run.folder: run for one in tunings for run in _ended(running, one)}
+        ended = {run.folder: run for tuning in tunings for run in _ended(running, tuning)}
         sweep = tuning_plan(running.study, [*{**ended, **due}.values()])
         error = running.conduct(sweep, due)
         folders = [running.layout.run(sweep.spec.name, name) for name in due]
@@ -173,13 +173,13 @@ def register(running: Running, tunings: Sequence[Tuning]) -> None:
         return
     winners = {}
     for tuning in tunings:
-        if not (found := tuned(layout, name, tuning)):
+        if not (ended_searches := tuned(layout, name, tuning)):
             command = next_steps.command("study", str(running.study.path), "--only", "tune", layout=layout)
             raise StudyError(
                 f"{name}: {tuning.variant} is not tuned yet, so nothing can be registered; first: {command}"
             )
-        won = [best for trials in found if (best := winner(trials))]
-        if len(won) < len(found):
+        won = [best for trials in ended_searches if (best := winner(trials))]
+        if len(won) < len(ended_searches):
             raise StudyError(
                 f"{name}: a search of {tuning.variant} has no finished trial, so it has no settings to compare"
             )

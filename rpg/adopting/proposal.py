@@ -38,9 +38,9 @@ def propose(source: Source, folder: Path, model: str | None) -> tuple[str, list[
     """Write the usable rows, run.yaml and sweep.yaml into a new folder. Returns what was chosen, and a line for each row
     that cannot be used. Raises UserError: no column holds prompts, nothing says what is right, or no row can be used."""
     bad: list[DataError] = []
-    given = [[row for name in names for row in _rows(name, bad)] for names in (source.train, source.held_out)]
-    columns = _columns(source, [row for _, row in given[0][:LOOKED_AT]], bad)
-    train, held_out = ([row for where, row in rows if _usable(row, columns, where, bad)] for rows in given)
+    parts = [[row for name in names for row in _rows(name, bad)] for names in (source.train, source.held_out)]
+    columns = _columns(source, [row for _, row in parts[0][:LOOKED_AT]], bad)
+    train, held_out = ([row for where, row in rows if _usable(row, columns, where, bad)] for rows in parts)
     if not source.held_out:
         train, held_out = _split(train, columns["prompt"])
     if not train or not held_out:
@@ -116,9 +116,9 @@ def _columns(source: Source, rows: list[Row], bad: list[DataError]) -> dict[str,
     if prompt is None or (answer is None and not source.rewards):
         answers = ("answers, and no function gives rewards", ANSWERS)
         what, names = ("prompts", PROMPTS) if prompt is None else answers
-        there = ", ".join(dict.fromkeys(name for row in rows for name in row)) or "none"
+        existing = ", ".join(dict.fromkeys(name for row in rows for name in row)) or "none"
         raise UserError(
-            f"{source.name}: no column holds {what}; looked for {', '.join(names)}; columns: {there}{_listed(bad)}"
+            f"{source.name}: no column holds {what}; looked for {', '.join(names)}; columns: {existing}{_listed(bad)}"
         )
     if answer is None:
         return {"prompt": prompt}

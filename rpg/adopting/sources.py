@@ -64,31 +64,31 @@ def read_source(given: str) -> Source:
     return source
 
 
-def _taken(given: ForeignSettings, name: str, table: dict[str, str], read: str) -> Source:
+def _taken(foreign: ForeignSettings, name: str, table: dict[str, str], read: str) -> Source:
     """The settings of `table`; a remark about all others that are not `read` elsewhere."""
-    source = Source(name, [], settings={table[k]: v for k, v in given.values.items() if k in table})
-    if others := sorted(given.values.keys() - table.keys() - set(read.split())):
+    source = Source(name, [], settings={table[k]: v for k, v in foreign.values.items() if k in table})
+    if others := sorted(foreign.values.keys() - table.keys() - set(read.split())):
         source.remarks.append(f"settings that are not taken over: {', '.join(others)}")
-    source.remarks += [f"{key} is not taken over: {why}" for key, why in given.unresolved.items()]
+    source.remarks += [f"{key} is not taken over: {why}" for key, why in foreign.unresolved.items()]
     return source
 
 
 def _verl(path: Path) -> Source:
-    given = read_settings(path)
-    if given.trainer != "verl":
+    foreign = read_settings(path)
+    if foreign.trainer != "verl":
         raise UserError(
-            f"{path}: starts {given.trainer}; accepted are commands of verl (overrides a.b=value)"
+            f"{path}: starts {foreign.trainer}; accepted are commands of verl (overrides a.b=value)"
         )
     kl, estimator = "actor_rollout_ref.actor.use_kl_loss", "algorithm.adv_estimator"
-    source = _taken(given, path.stem, _KNOWN["verl"], f"data.train_files data.val_files {estimator} {kl}")
+    source = _taken(foreign, path.stem, _KNOWN["verl"], f"data.train_files data.val_files {estimator} {kl}")
     for key, files in (("train", source.train), ("val", source.held_out)):
-        value = given.values.get(f"data.{key}_files", [])
+        value = foreign.values.get(f"data.{key}_files", [])
         files += [value] if isinstance(value, str) else map(str, value)
-    name = str(given.values.get(estimator, "gae"))
+    name = str(foreign.values.get(estimator, "gae"))
     advantages = _KNOWN["advantages"]
     if name not in advantages:
         source.remarks.append(f"{estimator}={name} has no counterpart that is taken over: GRPO is taken")
-    if not given.values.get(kl):
+    if not foreign.values.get(kl):
         source.settings["algorithm.beta"] = 0.0
     source.settings["algorithm.name"] = advantages.get(name, "grpo")
     return source
@@ -121,8 +121,9 @@ class _Script:
                         self.top[(alias.asname or alias.name).partition(".")[0]] = alone
 
     def read(self) -> Source:
-        given = [pair for call in self.calls("GRPOConfig") for pair in _keywords(call)]
-        unread = {argument: self.value(node) for argument, node in given}
+        unread = {
+            name: self.value(node) for call in self.calls("GRPOConfig") for name, node in _keywords(call)
+        }
         for name in [name for name in self.given.unresolved if unread.get(name) is not None]:
             self.given.values[name] = unread[name]
             del self.given.unresolved[name]
@@ -174,30 +175,30 @@ class _Script:
 
     def _data(self, call: ast.Call) -> list[str]:
         """The files of a call of load_dataset, or its hub id with what else it names."""
-        given = {name: self.value(node) for name, node in _keywords(call)}
-        files = given.get("data_files")
+        named = {name: self.value(node) for name, node in _keywords(call)}
+        files = named.get("data_files")
         if files:
             files = [files] if isinstance(files, str) else files
             names = files.values() if isinstance(files, dict) else files
             return [str(self.path.parent / name) for name in names]
         name, config = ([self.value(node) for node in call.args] + [None, None])[:2]
-        parts = [name or given.get("path"), config or given.get("name") or "", given.get("split") or ""]
+        parts = [name or named.get("path"), config or named.get("name") or "", named.get("split") or ""]
         return [":".join(map(str, parts)).rstrip(":")] if parts[0] else []
 
     def _trainer(self, source: Source, weights: list[Any]) -> None:
         """The model and the reward functions of the call that makes a trainer."""
         for call in (node for node in self.nodes if isinstance(node, ast.Call)):
-            given = dict(_keywords(call))
-            if "reward_funcs" not in given:
+            arguments = dict(_keywords(call))
+            if "reward_funcs" not in arguments:
                 continue
-            model = given.get("model")
+            model = arguments.get("model")
             model = self.assigned.get(model.id) if isinstance(model, ast.Name) else model
             if isinstance(model, ast.Call) and ast.unparse(model.func).endswith("from_pretrained"):
                 model = model.args[0] if model.args else None
             if isinstance(path := self.value(model), str):
                 local = self.path.parent / path
                 source.settings["model.path"] = str(local) if local.is_dir() else path
-            functions = given["reward_funcs"]
+            functions = arguments["reward_funcs"]
             if isinstance(functions, ast.Name):
                 functions = self.assigned.get(functions.id, functions)
             parts = functions.elts if isinstance(functions, ast.List | ast.Tuple) else [functions]
@@ -209,7 +210,7 @@ class _Script:
                         f"the reward {ast.unparse(part)} is no function of the script: not taken over"
                     )
             read = {"model", "reward_funcs", "args", "train_dataset", "eval_dataset", "processing_class"}
-            if others := sorted(given.keys() - read):
+            if others := sorted(arguments.keys() - read):
                 source.remarks.append(
                     f"arguments of the trainer that are not taken over: {', '.join(others)}"
                 )

@@ -64,8 +64,8 @@ def equivalent(gold: str, answer: str, relative_tolerance: float = 0.0) -> Verdi
     if verdict is not None:
         return verdict
     if (choice := _CHOICE.fullmatch(gold)) and (len(gold) > 1 or _CHOSEN.search(answer)):
-        known = SUBJECT | EXPLAINING | {choice[1].lower()}
-        right = {*_LETTER.findall(answer)} == {choice[1]} and known.issuperset(words(answer))
+        harmless = SUBJECT | EXPLAINING | {choice[1].lower()}
+        right = {*_LETTER.findall(answer)} == {choice[1]} and harmless.issuperset(words(answer))
         right = right and not re.search(r"[-+*/^=<>?]|\\[lgn]e", answer)
         return right, "same choice" if right else "no choice, or another"
     try:
@@ -180,8 +180,8 @@ def _words(tokens: list[Token], gold: list[Token]) -> str:
         "".join(t.text.lower() for t in part if t.text not in articles)
         for part in (tokens[start:], tokens[:start])
     ]
-    known = SUBJECT | {t.text.lower() for t in gold}
-    unknown = any(t.kind == "word" and t.text.lower() not in known for t in tokens[:start])
+    subject_words = SUBJECT | {t.text.lower() for t in gold}
+    unknown = any(t.kind == "word" and t.text.lower() not in subject_words for t in tokens[:start])
     return "?" * unknown + (said[0] or said[1])
 
 
@@ -288,8 +288,8 @@ class _Match:
         bounded = gold[0] == "tuple" or identity_testing.is_order(gold)
         if statement.alternatives or len(trees) != 2 or not bounded:
             return False
-        both = identity_testing.both(trees[0], trees[1])
-        return both is not None and self.element(gold, both)
+        interval = identity_testing.both(trees[0], trees[1])
+        return interval is not None and self.element(gold, interval)
 
     def element(self, gold: Tree, answer: Tree) -> bool:
         name, value = named(gold)

@@ -69,14 +69,14 @@ def _finally(line: str, behind: str) -> str:
     first, *more = _TAKES_BACK.split(line) if len(line) < 2 * _BEHIND else [line]
     beginning = _TYPESET.sub("", line[:_WORDED])
     worded = not _formal(beginning)
-    own = {*words(beginning)} if worded else set()
+    line_words = {*words(beginning)} if worded else set()
     stated, unclear = [first], ""
     for sentence in [*more, *_sentences(behind)]:
         said = words(sentence)
         if _formal(sentence):
             corrected = _corrected(sentence)
             stated = [corrected] if corrected else [*stated, sentence]
-        elif worded and {*said} - own <= lexicon.SUBJECT and not lexicon.is_harmless(said, worded):
+        elif worded and {*said} - line_words <= lexicon.SUBJECT and not lexicon.is_harmless(said, worded):
             stated.append(sentence)
         elif not lexicon.is_harmless(said, worded):
             stated, unclear = [], sentence
@@ -87,13 +87,13 @@ def _corrected(sentence: str) -> str | None:
     """What a sentence states that takes another statement back (`Wait, it should be 43`); None for any other."""
     words_only = re.split(r"[\d$\\]", sentence, maxsplit=1)[0]
     end = max(words_only.rfind(sign) for sign in ",:;—–-") + 1
-    before, rest = sentence[:end], sentence[end:]
-    first, then = ({*words(part)} - lexicon.REASONING for part in (before, rest))
-    takes_back = first or then or words(before) == ["no"]
-    if not takes_back or not first <= lexicon.RETRACTING or not then <= lexicon.CORRECTING:
+    before, stated = sentence[:end], sentence[end:]
+    retraction, correction = ({*words(part)} - lexicon.REASONING for part in (before, stated))
+    takes_back = retraction or correction or words(before) == ["no"]
+    if not takes_back or not retraction <= lexicon.RETRACTING or not correction <= lexicon.CORRECTING:
         return None
-    lead, *formula = re.split(r"(?=[\d$\\])", rest, maxsplit=1)
-    return _WORD.sub(lambda word: "" if word[0].lower() in then else word[0], lead) + "".join(formula)
+    lead, *formula = re.split(r"(?=[\d$\\])", stated, maxsplit=1)
+    return _WORD.sub(lambda word: "" if word[0].lower() in correction else word[0], lead) + "".join(formula)
 
 
 _TYPESET = re.compile(r"\\(?:text\w*|boxed|fbox|math\w+)|\$")
@@ -199,12 +199,12 @@ def boxed_answer(text: str) -> str | None:
     before = _COMMAND.sub(r"\g<0>{}", _before(text[max(0, start - 2 * _BEHIND) : start]))
     formula = "" if earlier else _BEFORE_BOX.split(before)[-1].strip("*")
     end = _line_end(text, last.end + 1)
-    content, rest = last.of(text), text[last.end + 1 : end]
+    content, after = last.of(text), text[last.end + 1 : end]
     lead = _lead(before[: len(before) - len(formula)])
     formula = formula.replace("{}", "") if formula.strip("{} ") else ""
-    if (lead + formula + rest).strip(" \t.$\\)]"):
+    if (lead + formula + after).strip(" \t.$\\)]"):
         opened = "$" * (before.count("$") % 2)
-        content = f"{lead}{opened}{formula}\\boxed{{{content}}}{rest}"
+        content = f"{lead}{opened}{formula}\\boxed{{{content}}}{after}"
     return _finally(" or ".join([*dict.fromkeys(earlier), content]), text[end:])
 
 
@@ -215,14 +215,14 @@ def _before(text: str) -> str:
     if opening < 0 or any(closing in text[opening:] for closing in (r"\]", r"\end{")):
         opening = len(text)
     above, display = text[:opening], re.sub(r"\A\$\$", r"\\[", text[opening:]).replace("\n", " ")
-    own = _DISPLAY_END.split(_SENTENCE_END.split(above)[-1] + display)[-1]
+    before = _DISPLAY_END.split(_SENTENCE_END.split(above)[-1] + display)[-1]
     led_to = above[:-400] + _OPENS.sub("", above[-400:])
     if "\n" in above[len(led_to) :] and led_to and led_to[-1] not in ".!?":
         sentence = _SENTENCE_END.split(led_to)[-1]
         led = re.split(r"[$\\\d\])}]", sentence)[-1]
         led = sentence if words(led)[-1:] in (["and"], ["or"]) else led
-        own = f"{led} {own}" if words(led) else own
-    return _BULLET.sub("", own)
+        before = f"{led} {before}" if words(led) else before
+    return _BULLET.sub("", before)
 
 
 def _lead(before: str) -> str:
@@ -243,8 +243,8 @@ def _lead(before: str) -> str:
         return f"{before} ? "
     if _says_of_what(_PIECE.findall(clause), related):
         return ""
-    known = _LEADING_TO_A_BOX.issuperset(words(clause)) and not _LABEL.search(before)
-    if another or not known or _STATED_BEFORE.search(clause):
+    harmless = _LEADING_TO_A_BOX.issuperset(words(clause)) and not _LABEL.search(before)
+    if another or not harmless or _STATED_BEFORE.search(clause):
         return f"{before} ? "
     return re.split(r"\\[)\]]?|[$\d,;:}#]", clause)[-1]
 
@@ -266,8 +266,8 @@ def _says_of_what(pieces: list[str], related: bool) -> bool:
     if len(subject) < 2:
         return bool(subject) and (subject[0] in lexicon.PRONOUNS or pieces[0].istitle())
     head = itertools.takewhile(lambda piece: piece not in lexicon.PREPOSITIONS, pieces[1 : len(subject)])
-    known = all(piece.istitle() or piece in _LEADING_TO_A_BOX for piece in head)
-    return known and subject[0] in lexicon.DETERMINERS and lexicon.COPULAS.isdisjoint(main)
+    is_familiar = all(piece.istitle() or piece in _LEADING_TO_A_BOX for piece in head)
+    return is_familiar and subject[0] in lexicon.DETERMINERS and lexicon.COPULAS.isdisjoint(main)
 
 
 _STATES = lexicon.STATING - {"be", "being"}

@@ -129,11 +129,11 @@ def _rounded(exact: values.Value, decimal: Number) -> bool:
 
 def finite(value: Fraction) -> bool:
     """Whether the decimal expansion ends."""
-    rest = value.denominator
+    denominator = value.denominator
     for prime in (2, 5):
-        while rest % prime == 0:
-            rest //= prime
-    return rest == 1
+        while denominator % prime == 0:
+            denominator //= prime
+    return denominator == 1
 
 
 def worth(tree: Tree) -> Number:

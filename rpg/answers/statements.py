@@ -251,22 +251,22 @@ def _statements(items: list[Item], remark: bool = False) -> list[Statement]:
         return _of_words(items, remark)
     items = _without_opening(items)
     start = _predicate(items)
-    subject, rest = items[:start], _without_references(items[start:])
-    first = next((i for i, item in enumerate(rest) if item.kind == "formula"), None)
+    subject, predicate = items[:start], _without_references(items[start:])
+    first = next((i for i, item in enumerate(predicate) if item.kind == "formula"), None)
     if first is None:
         raise Unreadable("only the number of a problem or a step")
     _check_subject(subject)
-    leading = _words(rest[:first])
+    head, leading = predicate[:first], _words(predicate[:first])
     if remark and not _REFERRING.isdisjoint(leading):
-        _check(rest, lexicon.REASONING)
+        _check(predicate, lexicon.REASONING)
         return []
-    formula = rest[first].tokens
+    formula = predicate[first].tokens
     named = formula[0].text == "="  # Area = 5
-    _check(rest[:first], lexicon.SUBJECT if named else _INTRODUCING | (lexicon.JOINING if remark else set()))
+    _check(head, lexicon.SUBJECT if named else _INTRODUCING | (lexicon.JOINING if remark else set()))
     approximate = not lexicon.APPROXIMATE.isdisjoint(leading) or formula[0].text == "~"
     concluded = items[0].text in lexicon.CONCLUDING
     statement = Statement([_bare(formula)], approximate=approximate, concluded=concluded)
-    stated = _behind(statement, rest[first + 1 :])
+    stated = _behind(statement, predicate[first + 1 :])
     if {"either", "both"} & {*leading} and len(stated[0].formulas) == 1:
         raise Unreadable("unclear: one value where several are named")
     if len(subject) == 2 and subject[0].kind == "formula":
@@ -291,19 +291,19 @@ def _without_opening(items: list[Item]) -> list[Item]:
     return items[end + 1 :] if opening and opening <= lexicon.EXPLAINING - {"case", "cases"} else items
 
 
-def _behind(statement: Statement, rest: list[Item]) -> list[Statement]:
+def _behind(statement: Statement, following: list[Item]) -> list[Statement]:
     """A statement with the formulas that follow the first one, and what its remarks state."""
     stated, remarks = [statement], list[Statement]()
     between: list[Item] = []
-    for i, item in enumerate(rest):
+    for i, item in enumerate(following):
         if item.kind == "remark":
             remarks += _statements(item.inner, True)
             statement.approximate |= not (remarks or lexicon.APPROXIMATE.isdisjoint(_words([item])))
         elif item.kind == "formula":
             _join(stated, between, item.tokens)
             between = []
-        elif item.text in lexicon.SUBORDINATE and _explains(item, rest[i + 1 :]):
-            _check(rest[i + 1 :], lexicon.REASONING)
+        elif item.text in lexicon.SUBORDINATE and _explains(item, following[i + 1 :]):
+            _check(following[i + 1 :], lexicon.REASONING)
             break
         else:
             between.append(item)
@@ -311,10 +311,10 @@ def _behind(statement: Statement, rest: list[Item]) -> list[Statement]:
     return stated + remarks
 
 
-def _check(items: list[Item], known: Set[str]) -> None:
+def _check(items: list[Item], harmless: Set[str]) -> None:
     """Raises Unreadable: a word that is not known to leave what is stated as it is."""
     for word in _words(items):
-        if word not in known:
+        if word not in harmless:
             raise Unreadable(f"unclear: {word!r}")
 
 
@@ -322,8 +322,8 @@ def _check_subject(subject: list[Item]) -> None:
     """Raises Unreadable: what is said to be the value is not known to be; or another value stands before it."""
     words = _words(subject)
     explains = bool(words) and (words[0] in lexicon.REASONS or words[0].endswith("ing"))
-    known = lexicon.REASONING if explains else lexicon.SUBJECT
-    _check(subject, known | {"when"} if "remainder" in words else known)
+    harmless = lexicon.REASONING if explains else lexicon.SUBJECT
+    _check(subject, harmless | {"when"} if "remainder" in words else harmless)
     if words[:1] in (["a"], ["an"]) or "of the answer" in " ".join(words):
         raise Unreadable("unclear: not the answer, but something of it")
     for before, item in itertools.pairwise([Item("sep"), *subject]):
@@ -343,8 +343,8 @@ def _check_behind(items: list[Item]) -> None:
         if separates or not words or (explains and lexicon.is_harmless(words, worded=not separated)):
             continue
         asserts = words[0] in ("is", "are") and words[1:2] in (["the"], ["our"], ["my"])
-        known = lexicon.BEHIND | (lexicon.SUBJECT if asserts else set())
-        unknown = [word for word in words if word not in known]
+        harmless = lexicon.BEHIND | (lexicon.SUBJECT if asserts else set())
+        unknown = [word for word in words if word not in harmless]
         of_answer = " of the answer" in " ".join(words)
         if unknown or of_answer or (words[-1] in lexicon.COUNTING and not asserts):
             raise Unreadable(f"unclear: {(unknown or words)[-1]!r} behind the value")

@@ -66,8 +66,8 @@ def dimension(tree: Tree) -> dict[str, int]:
         if kind == "add" and left != right:
             raise Unreadable("a sum of different units")
         sign = {"add": 0, "multiply": 1, "divide": -1}[kind]
-        both = {base: left.get(base, 0) + sign * right.get(base, 0) for base in {**left, **right}}
-        return {base: exponent for base, exponent in both.items() if exponent}
+        powers = {base: left.get(base, 0) + sign * right.get(base, 0) for base in {**left, **right}}
+        return {base: exponent for base, exponent in powers.items() if exponent}
     return {}
 
 

@@ -191,8 +191,8 @@ def _trl(source: str, settings: dict[str, Any]) -> tuple[Subject, list[str]]:
         remarks.append(_updates(steps / accumulated * settings["num_iterations"]))
     else:
         remarks.append("With generation_batch_size, the optimizer steps per rollout depend on the processes.")
-    known = {key: value for key, value in settings.items() if _TRL_LOSS.match(key)}
-    return peers.trl_subject(loss, source, beta, known), remarks
+    loss_settings = {key: value for key, value in settings.items() if _TRL_LOSS.match(key)}
+    return peers.trl_subject(loss, source, beta, loss_settings), remarks
 
 
 # --- trainers that are not installed -------------------------------------------------------------------

@@ -200,8 +200,8 @@ def _substituted(text: str, variables: ForeignSettings) -> str | None:
 
     def value(match: re.Match[str]) -> str:
         name, default = match[1] or match[3], match[2]
-        known = name in variables.values and name not in variables.unresolved
-        return str(variables.values[name]) if known else "$" if default is None else default
+        is_resolved = name in variables.values and name not in variables.unresolved
+        return str(variables.values[name]) if is_resolved else "$" if default is None else default
 
     result = _VARIABLE.sub(value, text)
     return None if "$" in result or "`" in result else result

@@ -44,13 +44,13 @@ def agreement(blocks: Array, targets: Array, draws: int = 400) -> Agreement:
         raise ValueError(
             f"{len(blocks)} blocks and {len(targets)} targets: at least 2 of each, of different samples"
         )
-    own, cross, right = blocks @ blocks.T, blocks @ targets.T, targets @ targets.T
+    block_gram, cross, target_gram = blocks @ blocks.T, blocks @ targets.T, targets @ targets.T
     rng = np.random.default_rng(0)
-    points = [_point(own, cross, right, np.ones(len(blocks)), np.ones(len(targets)))]
+    points = [_point(block_gram, cross, target_gram, np.ones(len(blocks)), np.ones(len(targets)))]
     for _ in range(draws):
         a = np.bincount(rng.integers(len(blocks), size=len(blocks)), minlength=len(blocks))
         b = np.bincount(rng.integers(len(targets), size=len(targets)), minlength=len(targets))
-        points.append(_point(own, cross, right, a.astype(float), b.astype(float)))
+        points.append(_point(block_gram, cross, target_gram, a.astype(float), b.astype(float)))
     values = np.array(points)
     tail = (1 - LEVEL) / 2
 
@@ -64,9 +64,9 @@ def agreement(blocks: Array, targets: Array, draws: int = 400) -> Agreement:
     return Agreement((float(cosine), float(low), float(high)), interval(1))
 
 
-def _point(own: Array, cross: Array, right: Array, a: Array, b: Array) -> tuple[float, float]:
+def _point(block_gram: Array, cross: Array, target_gram: Array, a: Array, b: Array) -> tuple[float, float]:
     """(cosine, bias) with blocks counted `a` and targets counted `b` times."""
-    size, target = _squared(own, a), _squared(right, b)
+    size, target = _squared(block_gram, a), _squared(target_gram, b)
     product = float(a @ cross @ b / (a.sum() * b.sum()))
     if target <= 0:
         return float("nan"), float("nan")

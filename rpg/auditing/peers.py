@@ -85,8 +85,8 @@ def verl_subject(
 
 
 def _fields_of(config: type, settings: Mapping[str, Any]) -> dict[str, Any]:
-    known = {entry.name for entry in fields(config) if entry.init}
-    return {name: value for name, value in settings.items() if name in known}
+    accepted = {entry.name for entry in fields(config) if entry.init}
+    return {name: value for name, value in settings.items() if name in accepted}
 
 
 def _verl(source: str, beta: float) -> list[Subject]:
@@ -207,8 +207,8 @@ def _trl_more(source: str, beta: float) -> list[Subject]:
 
 def trl_subject(name: str, source: str, beta: float, options: Mapping[str, Any]) -> Subject:
     """TRL's GRPO loss under GRPOConfig's defaults, replaced by `options`."""
-    given = {**options, "beta": beta}
-    bare, clipped = (partial(_trl_loss, options={**given, **bounds}) for bounds in (_TRL_BARE, {}))
+    settings = {**options, "beta": beta}
+    bare, clipped = (partial(_trl_loss, options={**settings, **bounds}) for bounds in (_TRL_BARE, {}))
     per_token = options.get("loss_type") != "luspo"  # which sums over tokens
     return Subject(name, source, bare, clipped, beta, "rkl" if beta else "none", per_token, peer=True)
 

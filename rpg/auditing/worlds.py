@@ -89,5 +89,5 @@ def of_responses(responses: Sequence[tuple[int, ...]], vocabulary: int, length: 
     old, apart, direction = torch.randn(3, len(index), vocabulary, generator=g, dtype=torch.float64)
     ref = old + 0.7 * apart
     rewards = torch.randn(len(responses), generator=g, dtype=torch.float64)
-    made = World(tokens, states, mask, rewards, old, ref, direction)
-    return replace(made, rewards=rewards - made.probabilities(old) @ rewards)
+    world = World(tokens, states, mask, rewards, old, ref, direction)
+    return replace(world, rewards=rewards - world.probabilities(old) @ rewards)

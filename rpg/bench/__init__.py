@@ -37,8 +37,8 @@ def run(command: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Any]:
         raise BenchError(f"{command[0]}: cannot be started ({error.strerror}); expected a Python") from error
     lines = child.stdout.splitlines()
     if child.returncode or not lines:
-        said = [line for line in child.stderr.splitlines() if line.strip()] or ["no output"]
-        raise BenchError(f"{' '.join(command)}: {said[-1]}")
+        errors = [line for line in child.stderr.splitlines() if line.strip()] or ["no output"]
+        raise BenchError(f"{' '.join(command)}: {errors[-1]}")
     answer: dict[str, Any] = json.loads(lines[-1])
     return answer
 
@@ -59,8 +59,8 @@ def bench(
     be measured.
     """
     with tempfile.TemporaryDirectory() as scratch:
-        given = spec.model_dump(mode="json")
-        settings = {"spec": given, "home": str(home), "scratch": scratch, "steps": steps}
+        raw_spec = spec.model_dump(mode="json")
+        settings = {"spec": raw_spec, "home": str(home), "scratch": scratch, "steps": steps}
         say("this machine and the embedded trainer")
         ours = run([sys.executable, "-m", "rpg.bench.our_step"], settings)
         work = {name: ours.pop(name) for name in ("model", "prompts")}

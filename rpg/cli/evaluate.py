@@ -107,8 +107,8 @@ def evaluate(
 
     as_others = load_preset(preset) if preset else None
 
-    def setting(name: str, given: Any, default: Any) -> Any:
-        return given if given is not None else getattr(as_others, name, default)
+    def setting(name: str, option: Any, default: Any) -> Any:
+        return option if option is not None else getattr(as_others, name, default)
 
     restriction = Restriction(
         setting("top_k", top_k, None), setting("top_p", top_p, 1.0), setting("min_p", min_p, 0.0),

@@ -246,7 +246,8 @@ def nightly(
         refuse("--why only works with accept: rpg nightly accept --why '...'")
     overrides = parse_assignments(set_)
     other = partial(night_of, module="rpg", folder=folder, cache=layout.cache, overrides=overrides)
-    night = run_night(layout, folder, overrides, lambda one: execute(one, home, workers), keep, only, other)
+    run = partial(execute, home=home, workers=workers)
+    night = run_night(layout, folder, overrides, run, keep, only, other)
     if night is None:
         say(f"{ALREADY} in {layout.home}; this one is skipped")
         return 0

@@ -227,11 +227,11 @@ def import_(
         say(
             f"these columns look like scores: {', '.join(log.offered)}; import one with --eval BENCHMARK=COLUMN"
         )
-    rest = [name for name in log.others if name not in log.offered]
-    rest.sort(key=lambda name: name.startswith(("eval", "val-")))  # training metrics first
-    if rest:
-        more = f" and {len(rest) - _COLUMNS} more" if len(rest) > _COLUMNS else ""
-        say(f"not imported: {', '.join(rest[:_COLUMNS])}{more}; import one with --map NAME=COLUMN", "dim")
+    left_out = [name for name in log.others if name not in log.offered]
+    left_out.sort(key=lambda name: name.startswith(("eval", "val-")))  # training metrics first
+    if left_out:
+        more = f" and {len(left_out) - _COLUMNS} more" if len(left_out) > _COLUMNS else ""
+        say(f"not imported: {', '.join(left_out[:_COLUMNS])}{more}; import one with --map NAME=COLUMN", "dim")
 
 
 def _samples(file: Path, home: Path | None) -> None:
@@ -248,9 +248,9 @@ def _samples(file: Path, home: Path | None) -> None:
     )
 
 
-def _pairs(given: list[str], option: str) -> dict[str, str]:
+def _pairs(assignments: list[str], option: str) -> dict[str, str]:
     pairs = {}
-    for pair in given:
+    for pair in assignments:
         name, sign, column = pair.partition("=")
         if not sign or not name.strip() or not column.strip():
             refuse(f"{option} {pair!r}: write name=column, e.g. {option} reward=train/reward")

@@ -108,10 +108,10 @@ def _status(layout: Layout, name: str) -> None:
     from rpg.study.status import headings, sentences, state
     from rpg.study.trials import studies
 
-    known = studies(layout)
-    if name not in known:
-        existing = f"There are: {', '.join(known)}" if known else "There are none yet"
-        refuse(f"no study {name!r} in {layout.home}{nearest(name, known)} {existing}")
+    names = studies(layout)
+    if name not in names:
+        existing = f"There are: {', '.join(names)}" if names else "There are none yet"
+        refuse(f"no study {name!r} in {layout.home}{nearest(name, names)} {existing}")
     table = columns(*headings, right=headings[1:6])
     for row in state(layout, name):
         table.add_row(*row)

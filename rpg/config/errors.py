@@ -82,9 +82,9 @@ def explain(
         cause = item.get("ctx", {}).get("error")
         path, siblings = _written(model, item["loc"])
         if isinstance(cause, AlgorithmError):  # its message names the field
-            given = item.get("input")
-            part = given.get(cause.field) if isinstance(given, dict) else None
-            position = (place([*path, cause.field], part) if part is not None else None) or place(path, given)
+            entry = item.get("input")
+            part = entry.get(cause.field) if isinstance(entry, dict) else None
+            position = (place([*path, cause.field], part) if part is not None else None) or place(path, entry)
             field = "" if cause.field == "algorithm" else "algorithm."
             lines.append(f"{_at(where, position)}: {field}{cause}")
             continue

@@ -102,7 +102,7 @@ def load_sweep(
     or add one; `name` replaces the file's. `data_digest` maps a run to the digest of its data, which is part of the
     run's identity. Raises ConfigError: naming the file, the field, the value and what would be accepted.
     """
-    spec, given = _read_spec(path, axes, name)
+    spec, value_labels = _read_spec(path, axes, name)
     base = load_raw_run(shipped.base(path, spec.base), (path.resolve(),)) if spec.base else {}
     base = merge(base, spec.run)
     varied = {field: values for field, values in spec.axes.items() if field not in overrides}
@@ -130,7 +130,7 @@ def load_sweep(
         by_id[planned.run_id] = at
         runs.append(planned)
         for axis, value in point.items():
-            if text := given.get((axis, canonical_json(value))):
+            if text := value_labels.get((axis, canonical_json(value))):
                 labels[_part(axis, value, several)] = text
     if not runs:
         raise ConfigError(f"{path}: exclude: leaves no run")
@@ -270,8 +270,8 @@ def value_text(value: Any) -> str:
     """A value in the name of a variant."""
     if isinstance(value, dict):
         head = str(value.get("name") or value.get("type") or "")
-        rest = ",".join(f"{k}={value_text(v)}" for k, v in value.items() if k not in ("name", "type"))
-        return f"{head}({rest})" if head and rest else head or f"({rest})"
+        settings = ",".join(f"{k}={value_text(v)}" for k, v in value.items() if k not in ("name", "type"))
+        return f"{head}({settings})" if head and settings else head or f"({settings})"
     if isinstance(value, list):
         return "[" + ",".join(map(value_text, value)) + "]"
     if value is None:

@@ -49,9 +49,9 @@ class Environments(AbstractContextManager["Environments"]):
         """Begin conversation `row`; what `reset` says. Everything random follows from `key`. Raises EnvironmentFault."""
         event = {"what": "begin", "row": row, "columns": dict(columns), "key": key, "number": 0}
         self._events[row] = [event]
-        said = self._required(event, "reset")
+        observation = self._required(event, "reset")
         self._there.add(row)
-        return said if isinstance(said, str) else None
+        return observation if isinstance(observation, str) else None
 
     def call(self, row: int, text: str) -> Reply:
         """The reply to a call in conversation `row`."""

@@ -127,8 +127,8 @@ def _prepare(begin: Any) -> Callable[[Any], dict[str, Any]]:
             return {"value": conversations.answer(event)}
         except BaseException as error:  # noqa: BLE001 - the user's code may raise anything, and SystemExit
             limit = " (task.memory_gib)" if isinstance(error, MemoryError) else ""
-            said = f"{type(error).__name__}: {error}".partition("\n")[0].rstrip(": ")
-            return {"error": said[:200] + limit}
+            message = f"{type(error).__name__}: {error}".partition("\n")[0].rstrip(": ")
+            return {"error": message[:200] + limit}
 
     return answer
 

@@ -130,7 +130,7 @@ class Evaluator:
             seed=spec.seed,
             scorer=self._scorer(folder, spec),
             draws=draws,
-            known=read_samples(fewer).to_pylist() if fewer.exists() else (),
+            graded_rows=read_samples(fewer).to_pylist() if fewer.exists() else (),
             progress=self._report_progress(folder, step, benchmark),
         )
         # What it depends on besides the samples' settings.

@@ -71,12 +71,12 @@ def evaluate_problems(
     seed: int,
     scorer: Scorer,
     draws: Draws,
-    known: Iterable[Mapping[str, Any]] = (),
+    graded_rows: Iterable[Mapping[str, Any]] = (),
     progress: Callable[[Progress], None] | None = None,
 ) -> list[dict[str, Any]]:
     """One row per sample, with the columns of rpg.store.samples.EVAL_COLUMNS, in the order of problems and samples.
 
-    Samples in `draws` are not drawn again, nor those that an older version stored among the graded rows `known`; what is
+    Samples in `draws` are not drawn again, nor those among `graded_rows`, which an older version stored; what is
     missing is added there before it is graded. `engine` gives one that has the model, and is not called if nothing is
     missing. Sample k of a problem depends only on the seed, the problem's id and k: another order of problems or more
     samples per problem give the same ones. Raises DataError: a prompt is too long; GradingError, RewardError: answers
@@ -85,11 +85,11 @@ def evaluate_problems(
     wanted = [(problem, k) for problem in problems for k in range(samples_per_problem)]
     prompts = {problem.id: digest(problem.given()) for problem in problems}
     keys = {(problem.id, k): Key(problem.id, prompts[problem.id], k) for problem, k in wanted}
-    there = draws.read()
+    stored = draws.read()
     older = {
         key: Draw(row["response"].removeprefix(scorer.prefix), row["tokens"], row["truncated"])
-        for row in known
-        if (key := keys.get((row["problem_id"], row["sample"]))) and key not in there and TURNS not in row
+        for row in graded_rows
+        if (key := keys.get((row["problem_id"], row["sample"]))) and key not in stored and TURNS not in row
     }
     if older:
         draws.add(older)
@@ -108,7 +108,7 @@ def _drawn(
 
     def tell() -> None:
         if progress is not None:
-            done = sum(key in there for key in wanted)
+            done = sum(key in stored for key in wanted)
             progress(Progress(done, len(wanted), tokens, time.monotonic() - began, fresh))
 
     def keep(batch: dict[Key, Draw]) -> None:
@@ -118,12 +118,12 @@ def _drawn(
         batch.clear()
         tell()
 
-    there = draws.read()
+    stored = draws.read()
     tell()
-    while missing := [key for key in wanted if key not in there]:
-        with draws.claimed({key.problem for key in missing}) as ours:
-            there = draws.read()  # with what another process had finished before it gave up its claim
-            missing = [key for key in missing if key not in there and key.problem in ours]
+    while missing := [key for key in wanted if key not in stored]:
+        with draws.claimed({key.problem for key in missing}) as claimed:
+            stored = draws.read()  # with what another process had finished before it gave up its claim
+            missing = [key for key in missing if key not in stored and key.problem in claimed]
             batch: dict[Key, Draw] = {}
             flushed = time.monotonic()
             for finished in engine().complete([wanted[key] for key in missing]) if missing else ():
@@ -135,9 +135,9 @@ def _drawn(
                 keep(batch)
         if not missing:  # other processes draw the rest
             time.sleep(_WAIT_SECONDS)
-            there = draws.read()
+            stored = draws.read()
             tell()
-    return there
+    return stored
 
 
 def request(problem: Problem, k: int, seed: int) -> Request:

@@ -113,8 +113,8 @@ def _imported(layout: Layout, sweep: str, run: str) -> RunFolder:
     else:
         close = difflib.get_close_matches(run, names, n=1, cutoff=0.4)
         reason = f"no such imported run{f'; did you mean {close[0]!r}?' if close else '.'}"
-    there = ", ".join(f"{sweep}/{name}" for name in names) or "none (rpg import)"
-    raise JoinError(f"--join {sweep}{f'/{run}' if run else ''}: {reason} Imported: {there}")
+    listed = ", ".join(f"{sweep}/{name}" for name in names) or "none (rpg import)"
+    raise JoinError(f"--join {sweep}{f'/{run}' if run else ''}: {reason} Imported: {listed}")
 
 
 def _trained_here(layout: Layout, sweep: str) -> RunFolder:

@@ -65,9 +65,8 @@ class DriftMeter:
         count = spec.evaluation.samples_per_problem
         key = repr((model, benchmark, spec.seed, spec.evaluation, spec.rollout))
         if key not in self._samples:
-            complete = sum(len(part.batch) for part in samples) == count * len(problems)
-            there = step == 0 and complete
-            self._samples[key] = samples if there else _draw(engine, initial, problems, count, spec.seed)
+            reusable = step == 0 and sum(len(part.batch) for part in samples) == count * len(problems)
+            self._samples[key] = samples if reusable else _draw(engine, initial, problems, count, spec.seed)
         return drift(engine.policy, initial, samples, self._samples[key], spec.evaluation.temperature)
 
     def _initial(self, spec: RunSpec) -> Policy | None:

@@ -158,7 +158,7 @@ def evaluate(
                         seed=seed,
                         scorer=scorer,
                         draws=draws,
-                        known=_older(folder, name, identity, draws.key),
+                        graded_rows=_older(folder, name, identity, draws.key),
                         progress=progress_lines(name, say),
                     )
             checks = check(loaded, *training_data)

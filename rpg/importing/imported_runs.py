@@ -86,12 +86,12 @@ def register(
     """Write the manifest, and name the run in its sweep's record, which is made if there is none. Raises StoreError: the
     record exists and cannot be read (then nothing is written)."""
     origin, variant, seed = manifest["imported"], manifest["variant"], manifest["seed"]
-    made = {"run_id": _identity(origin["from"], folder.sweep, variant, seed), "display_name": variant}
+    identity = {"run_id": _identity(origin["from"], folder.sweep, variant, seed), "display_name": variant}
     folder.path.mkdir(parents=True, exist_ok=True)
     with in_turn(layout.sweep_folder(folder.sweep) / ".imports.lock"):  # seeds may be recorded side by side
         record = _record(layout, folder.sweep)
         defaults = {"created": time.time(), "versions": {}, "eval_steps": [], "benchmarks": []}
-        write_manifest(folder, {**defaults, **made, **manifest})
+        write_manifest(folder, {**defaults, **identity, **manifest})
         if not (folder.path / IMPORTED).exists():
             write_scores(folder, {})
         record["baseline"] = record.get("baseline") or baseline

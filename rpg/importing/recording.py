@@ -217,8 +217,8 @@ class Recording:
 
     def _ours(self, values: Mapping[str, Any]) -> dict[str, float]:
         """The values under our names; a name that is taken, or counts something here, gets `their_` before it."""
-        found = {name: self._number(name, value) for name, value in values.items()}
-        numbers = {name: number for name, number in found.items() if number is not None}
+        parsed = {name: self._number(name, value) for name, value in values.items()}
+        numbers = {name: number for name, number in parsed.items() if number is not None}
         table = {**{f"train/{name}": ours for name, ours in TRL.items()}, **VERL, **TRL}
         ours = {theirs: name for name, theirs in columns_of(table, numbers).items()} | self._names
         row: dict[str, float] = {}

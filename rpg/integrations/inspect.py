@@ -52,7 +52,7 @@ def _files(layout: Layout, sweeps: Sequence[str]) -> Iterator[tuple[str, Path]]:
 
 
 def _as_log(name: str, path: Path) -> log.EvalLog:
-    rows, known = read_samples(path).to_pylist(), metadata(path)
+    rows, about = read_samples(path).to_pylist(), metadata(path)
     of, _, benchmark = name.rpartition("/")
     ids = list(dict.fromkeys(row["problem_id"] for row in rows))
     k = max((row["sample"] for row in rows), default=0) + 1
@@ -91,7 +91,7 @@ def _as_log(name: str, path: Path) -> log.EvalLog:
             model=of,
             dataset=log.EvalDataset(name=benchmark, samples=len(ids), sample_ids=ids),
             config=log.EvalConfig(epochs=k),
-            metadata=known,
+            metadata=about,
         ),
         results=log.EvalResults(
             total_samples=len(rows),
@@ -120,8 +120,8 @@ def import_log(layout: Layout, file: Path) -> Path:
     rows = [_row(sample, file) for sample in samples]
     counts = Counter(row["problem_id"] for row in rows)
     if not rows or len(set(counts.values())) > 1:
-        found = f"{min(counts.values())} to {max(counts.values())}" if rows else "no"
-        raise ConfigError(f"{file}: {found} samples per problem; expected as many of each, one at least")
+        sizes = f"{min(counts.values())} to {max(counts.values())}" if rows else "no"
+        raise ConfigError(f"{file}: {sizes} samples per problem; expected as many of each, one at least")
     [k] = set(counts.values())
     digest = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
     folder, benchmark = layout.evaluations / _as_name(whole.eval.model), _as_name(whole.eval.task)

@@ -39,8 +39,8 @@ def advantages(
     every group is one response. Raises TypeError for what is no tensor or no algorithm, ValueError for wrong shapes,
     FloatingPointError for rewards that are not finite.
     """
-    given = {"old_log_prob": old_log_prob, "ref_log_prob": ref_log_prob, "values": values}
-    require_types(algo, {"rewards": rewards, "group": group, "response_mask": response_mask, **given})
+    optional = {"old_log_prob": old_log_prob, "ref_log_prob": ref_log_prob, "values": values}
+    require_types(algo, {"rewards": rewards, "group": group, "response_mask": response_mask, **optional})
     if algo.kl.type == "reward":
         require_reference(algo, ref_log_prob)
     mask = response_mask != 0
@@ -83,8 +83,8 @@ def value_targets(algo: Algorithm, *, values: Tensor, **inputs: Any) -> Tensor:
     assert isinstance(algo.advantage, GAE)
     lam = algo.advantage.lam if algo.advantage.critic_lam is None else algo.advantage.critic_lam
     kind = algo.advantage.model_copy(update={"lam": lam, "std": False})
-    own = advantages(algo.model_copy(update={"advantage": kind}), values=values, **inputs)
-    return torch.where(inputs["response_mask"] != 0, values + own, 0)
+    critic_advantages = advantages(algo.model_copy(update={"advantage": kind}), values=values, **inputs)
+    return torch.where(inputs["response_mask"] != 0, values + critic_advantages, 0)
 
 
 def value_loss(

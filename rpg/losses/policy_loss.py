@@ -179,8 +179,8 @@ class _KnownSlope(torch.autograd.Function):
 
 def _read(inputs: Mapping[str, Tensor | None], mask: Tensor) -> tuple[TokenInputs, Tensor]:
     """Zeros where masked, before any arithmetic: NaN times zero is NaN. Also the highest log-probability."""
-    given = [inputs.get(name) for name in ("advantages", "log_prob", "old_log_prob", "ref_log_prob")]
-    clean = [torch.where(mask, value, 0) for value in given if value is not None]
+    tensors = [inputs.get(name) for name in ("advantages", "log_prob", "old_log_prob", "ref_log_prob")]
+    clean = [torch.where(mask, value, 0) for value in tensors if value is not None]
     dtype = torch.promote_types(clean[1].dtype, torch.float32)
     advantages, *log_probs = (value.to(dtype) for value in clean)
     log_prob, old, *ref = (value.clamp_(min=LOG_PROB_FLOOR) for value in log_probs)
@@ -246,8 +246,8 @@ def _check_shapes(inputs: dict[str, Tensor], mask: Tensor, rollout_weights: Tens
         if tuple(value.shape) != shape:
             raise ValueError(f"{name}: shape {tuple(value.shape)}, accepted: {shape} like log_prob")
     if rollout_weights is not None and tuple(rollout_weights.shape) not in (shape, (shape[0], 1)):
-        got = tuple(rollout_weights.shape)
-        raise ValueError(f"rollout_weights: shape {got}, accepted: {shape} or {(shape[0], 1)}")
+        weights_shape = tuple(rollout_weights.shape)
+        raise ValueError(f"rollout_weights: shape {weights_shape}, accepted: {shape} or {(shape[0], 1)}")
 
 
 def _explain_not_finite(loss: float, inputs: dict[str, Tensor], mask: Tensor) -> FloatingPointError:

@@ -88,15 +88,15 @@ class Conversations:
             restriction = how.get("restriction", WHOLE)
             how["restriction"] = replace(restriction, stop=(*restriction.stop, task.markers[1]))
         talks = [Talk() for _ in keys]
-        said = [environments.begin(row, columns[row // group_size], key) for row, key in enumerate(keys)]
-        ids = self._encoded(policy.tokenizer, prompts, said, max_prompt_tokens)
+        openings = [environments.begin(row, columns[row // group_size], key) for row, key in enumerate(keys)]
+        ids = self._encoded(policy.tokenizer, prompts, openings, max_prompt_tokens)
         active, size = list(range(len(talks))), group_size
         positions = getattr(policy.model.config, "max_position_embeddings", None) or 1 << 30
         while active:
             before = [talks[row].tokens for row in active]
-            so_far = [[*ids[row // group_size], *own] for row, own in zip(active, before, strict=True)]
-            given = so_far[::size]  # at first one for a whole group
-            room = min(max_new_tokens - min(map(len, before)), positions - max(map(len, given)))
+            so_far = [[*ids[row // group_size], *tokens] for row, tokens in zip(active, before, strict=True)]
+            contexts = so_far[::size]  # at first one for a whole group
+            room = min(max_new_tokens - min(map(len, before)), positions - max(map(len, contexts)))
             drawn = None
             if uniforms is not None:
                 windows = [uniforms[row, len(talks[row].tokens) :][:room] for row in active]
@@ -104,12 +104,12 @@ class Conversations:
             turn: Drawing = {**how, "group_size": size, "max_new_tokens": room, "uniforms": drawn}
             if size < group_size:
                 turn["tell"] = ignore_progress
-            samples = policy.sample(given, **turn)
-            size, rest = 1, []
+            samples = policy.sample(contexts, **turn)
+            size, continuing = 1, []
             for at, row in enumerate(active):
                 if self._goes_on(policy.tokenizer, talks[row], samples, at, row, max_new_tokens):
-                    rest.append(row)
-            active = rest
+                    continuing.append(row)
+            active = continuing
         for row, talk in enumerate(talks):
             talk.earned = environments.reward(row)
         environments.forget()
@@ -119,7 +119,7 @@ class Conversations:
         self,
         tokenizer: PreTrainedTokenizerBase,
         prompts: Sequence[Given],
-        said: Sequence[str | None],
+        openings: Sequence[str | None],
         limit: int,
     ) -> list[list[int]]:
         """Prompts as token ids, each with what `reset` said (one text per response) at the end of its last user message;
@@ -128,8 +128,8 @@ class Conversations:
         if self._schemas is None:
             described = self.task.reply is None and "tools" in (tokenizer.chat_template or "")
             self._schemas = self.environments.schemas() if described else []
-        size = len(said) // len(prompts)
-        groups = [said[start : start + size] for start in range(0, len(said), size)]
+        size = len(openings) // len(prompts)
+        groups = [openings[start : start + size] for start in range(0, len(openings), size)]
         if any(len(set(texts)) > 1 for texts in groups):
             raise EnvironmentFault(
                 f"task.factory: {self.task.factory}: reset returned different texts for one problem; responses that are "
@@ -154,12 +154,12 @@ class Conversations:
         replies = [self.environments.call(row, text) for text in asked]
         talk.calls += len(replies)
         talk.failures += sum(reply.failed for reply in replies)
-        said = reply_tokens(tokenizer, self.task, [reply.text for reply in replies])
-        if len(talk.tokens) + len(said) >= limit:
+        reply_ids = reply_tokens(tokenizer, self.task, [reply.text for reply in replies])
+        if len(talk.tokens) + len(reply_ids) >= limit:
             talk.truncated = True
             return False
-        talk.add(said)
-        talk.turns.append(tokenizer.decode(said, skip_special_tokens=True))
+        talk.add(reply_ids)
+        talk.turns.append(tokenizer.decode(reply_ids, skip_special_tokens=True))
         return True
 
     def close(self) -> None:

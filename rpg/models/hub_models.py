@@ -24,9 +24,9 @@ def hub_file(model: str, revision: str | None = None) -> Path:
         try:
             return Path(hf_hub_download(model, "config.json", revision=revision))
         except (OSError, ValueError, HfHubHTTPError) as error:
-            known = f"is neither a local folder nor a model on the hub ({str(error).strip().partition(chr(10))[0]})"
-            away = (
+            missing = f"is neither a local folder nor a model on the hub ({str(error).strip().partition(chr(10))[0]})"
+            unreachable = (
                 "is not a local folder, and the hub cannot be reached: copy the model's folder to this machine and give its "
                 "path, or fetch it where there is a network (rpg model)"
             )
-            raise DataError(f"model {model!r} {known if answers else away}") from None
+            raise DataError(f"model {model!r} {missing if answers else unreachable}") from None

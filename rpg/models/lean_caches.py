@@ -27,8 +27,8 @@ class _Cache:
     def __init__(self, seen: Tensor, max_new_tokens: int, apart: int = 0):
         """`seen` (P, W) is False on the padding, which is to the left of a prompt; the first `apart` slots are elsewhere."""
         self.rows, self.filled = seen.shape
-        self._apart, own = apart, self.filled - apart
-        self._room, self._last = own + min(max_new_tokens, _ROOM), own + max_new_tokens
+        self._apart, held = apart, self.filled - apart
+        self._room, self._last = held + min(max_new_tokens, _ROOM), held + max_new_tokens
         self._bias = torch.where(seen, 0.0, _MASKED)[:, None, None]
         self._keys: list[Tensor] = []
         self._values: list[Tensor] = []

@@ -71,9 +71,9 @@ def _outside_limit(prompts: Sequence[Given], encoded: Sequence[Sequence[int]], l
     worst = max(outside, key=lambda i: len(encoded[i]))
     prompt, tokens = prompts[worst], len(encoded[worst])
     several = len(outside) > 1 and tokens > 0
-    which = f"{len(outside):,} prompts are longer, the longest has" if several else "a prompt has"
+    subject = f"{len(outside):,} prompts are longer, the longest has" if several else "a prompt has"
     start = (prompt if isinstance(prompt, str) else prompt[-1]["content"])[:80]
-    return f"rollout.max_prompt_tokens: {limit}, but {which} {tokens} tokens: {start!r}"
+    return f"rollout.max_prompt_tokens: {limit}, but {subject} {tokens} tokens: {start!r}"
 
 
 def encode(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> list[list[int]]:

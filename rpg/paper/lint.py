@@ -86,8 +86,8 @@ def _coarser(entries: list[Entry], decimals: int) -> list[Finding]:
                 text += f"this looks like {problems} problems x {samples} sample{'s' * (samples > 1)}"
                 text += f", not {first.problems} x {first.samples}"
                 if odd:
-                    rest = (f"{entry.row} {column} {value:.{decimals}f}" for entry, column, value in odd)
-                    text += f"; not on that grid: {', '.join(rest)}"
+                    off_grid = (f"{entry.row} {column} {value:.{decimals}f}" for entry, column, value in odd)
+                    text += f"; not on that grid: {', '.join(off_grid)}"
                 findings.append(_finding("coarser", first, "last, best", text)._replace(row="all rows"))
                 break
     return findings

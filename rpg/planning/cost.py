@@ -87,12 +87,12 @@ def design(sweep: Sweep) -> stats.Design | None:
 
 def known_spreads(layout: Layout, benchmarks: tuple[str, ...]) -> stats.Spreads | None:
     """How much seeds, answers and problems differed in stored sweeps on the same benchmarks; the median of the sweeps."""
-    found = []
+    spreads = []
     for name in layout.sweeps():
         looks = layout.read_looks(name)
         same = [look for look in looks if set(look.get("benchmarks", ())) == set(benchmarks)]
-        found += [look["spreads"] for look in same[-1:]]
-    return stats.Spreads(*map(float, np.median(found, axis=0))) if found else None
+        spreads += [look["spreads"] for look in same[-1:]]
+    return stats.Spreads(*map(float, np.median(spreads, axis=0))) if spreads else None
 
 
 def finds(sweep: Sweep, layout: Layout) -> str:

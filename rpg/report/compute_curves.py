@@ -44,19 +44,19 @@ def measured(
 
 def fits(data: pandas.DataFrame, labels: Sequence[str]) -> dict[str, ComputeFit]:
     """The curve of every label that has a checkpoint."""
-    made = {}
+    fitted = {}
     for label in dict.fromkeys(labels):
         part = data[data["label"] == label]
         if len(part):
             table = part.pivot(index="seed", columns="step", values=["x", "mean"])
-            made[label] = fit(table["x"], table["mean"])
-    return made
+            fitted[label] = fit(table["x"], table["mean"])
+    return fitted
 
 
-def grid(made: Mapping[str, ComputeFit], x: str) -> Grid:
+def grid(fitted: Mapping[str, ComputeFit], x: str) -> Grid:
     header = ["Variant", "Seeds", "Asymptote", f"Midpoint, {X_TITLES[x]}", "Slope", f"At {FAR} budgets"]
     rows = []
-    for label, each in made.items():
+    for label, each in fitted.items():
         texts = ["refused", "", "", ""]
         if not each.refusal:
             far = Bounds(*map(float, each.at(FAR * each.budget)))
@@ -65,8 +65,8 @@ def grid(made: Mapping[str, ComputeFit], x: str) -> Grid:
     return grid_of(f"Accuracy over {X_TITLES[x]}", "compute", [*header, "Held-out error"], rows)
 
 
-def refusals(made: Mapping[str, ComputeFit]) -> list[str]:
-    return [f"{label}: no extrapolation: {each.refusal}." for label, each in made.items() if each.refusal]
+def refusals(fitted: Mapping[str, ComputeFit]) -> list[str]:
+    return [f"{label}: no extrapolation: {each.refusal}." for label, each in fitted.items() if each.refusal]
 
 
 def _range(bounds: Bounds) -> str:
@@ -75,12 +75,12 @@ def _range(bounds: Bounds) -> str:
 
 
 def chart(
-    data: pandas.DataFrame, made: Mapping[str, ComputeFit], labels: Sequence[str], x: str
+    data: pandas.DataFrame, fitted: Mapping[str, ComputeFit], labels: Sequence[str], x: str
 ) -> alt.LayerChart:
     """Seeds as points, curves as lines: to the budget, and on to `FAR` budgets where they are not refused."""
     points = data[data["x"] > 0]
     lines = []
-    for label, each in made.items():
+    for label, each in fitted.items():
         amount = np.geomspace(points["x"].min(), each.budget * (1 if each.refusal else FAR), 200)
         mean, low, high = (np.clip(part, 0, 1) for part in each.at(amount))
         low, high = (np.where(each.refusal, np.nan, part) for part in (low, high))

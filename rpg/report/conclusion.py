@@ -31,15 +31,15 @@ def conclusion(summary: Summary) -> str:
         return f"{few} ({_words(MINIMUM_SEEDS)} are needed). {_with_name(count, baseline)} {largest}."
     real = compared[compared["verdict"].isin(REAL)]
     if real.empty:
-        one = f"{compared.iloc[0]['label']} does not differ"
-        who = f"None of {_words(count)} differs" if count > 1 else one
+        label = compared.iloc[0]["label"]
+        subject = f"None of {_words(count)} differs" if count > 1 else f"{label} does not differ"
         largest = _largest(summary, compared, table)
-        return f"{who} from {baseline} beyond noise. {_with_name(count, baseline)} {largest}."
+        return f"{subject} from {baseline} beyond noise. {_with_name(count, baseline)} {largest}."
     if count == 1:
         name = f"{real.iloc[0]['label']} is {real.iloc[0]['verdict']} than {baseline}:"
         return f"{name} {_size(summary, real.iloc[0], table)}."
-    who = f"{_words(len(real)).capitalize()} of {_words(count)} differ{'s' * (len(real) == 1)}"
-    return f"{who} from {baseline}; the largest difference is {_largest(summary, real, table)}."
+    subject = f"{_words(len(real)).capitalize()} of {_words(count)} differ{'s' * (len(real) == 1)}"
+    return f"{subject} from {baseline}; the largest difference is {_largest(summary, real, table)}."
 
 
 def _with_name(count: int, baseline: str) -> str:

@@ -230,8 +230,8 @@ def explanation(data: pandas.DataFrame, each: bool = False) -> list[str]:
     up_to = "" if data["seeds"].min() == seeds else "up to "
     parts = [f"Lines: mean over {up_to}{seeds} seeds." if seeds > 1 else "One seed."]
     over = "seeds and problems" if seeds > 1 else "problems"
-    both = "both seeds, no mean" if each else "from one seed to the other"
-    training = {1: "", 2: f"; training: {both}"}.get(seeds, "; training: 95 % interval over seeds")
+    of_two = "both seeds, no mean" if each else "from one seed to the other"
+    training = {1: "", 2: f"; training: {of_two}"}.get(seeds, "; training: 95 % interval over seeds")
     if data["label"].nunique() > BANDED and not each:
         training = ""
     elif seeds > 2:

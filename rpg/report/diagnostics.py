@@ -145,7 +145,7 @@ def _exploding(rows: Rows) -> Iterator[Finding]:
         f"{smaller}clipping, or a larger beta",
     )
     ratio = "ratio exploding", "{} was above {:g}", f"{smaller}or clipping"
-    found: dict[str, Finding] = {}
+    findings: dict[str, Finding] = {}
     for name, what, limit, (rule, words, advice) in (
         ("kl_policy_to_old", "the policy that sampled", KL_LARGE, kl),
         ("kl_policy_to_ref", "the reference", REFERENCE_KL_LARGE, kl),
@@ -154,8 +154,8 @@ def _exploding(rows: Rows) -> Iterator[Finding]:
         above = [value for value in _values(rows, name) if value > limit]
         if len(above) >= OFTEN:
             often = f"in {len(above)} of the last {len(rows)} steps, {max(above):.3g} at most"
-            found.setdefault(rule, Finding(rule, f"{words.format(what, limit)} {often}", advice))
-    yield from found.values()
+            findings.setdefault(rule, Finding(rule, f"{words.format(what, limit)} {often}", advice))
+    yield from findings.values()
 
 
 def _means(rows: Rows, name: str) -> tuple[float, float]:

@@ -55,15 +55,15 @@ def labels(variants: pandas.DataFrame) -> dict[str, str]:
     """
     rows = [(row.variant, row.algorithm, row.display_name) for row in variants.itertuples()]
     texts = [text for text in variants.get("labels", ()) if isinstance(text, str)]
-    given: dict[str, str] = (json.loads(texts[0]) or {}) if texts else {}
+    part_labels: dict[str, str] = (json.loads(texts[0]) or {}) if texts else {}
     named = {variant: algorithm or "" for variant, algorithm, _ in rows}
     fields = {variant: {**dict(_fields_of(variant, name)), "": name} for variant, name in named.items()}
-    made = {}
+    label_of = {}
     for variant, algorithm, name in rows:
         kept = _telling(fields[variant], list(fields.values()))
-        made[variant] = label(variant, algorithm, name, kept, given)
-    counts = pandas.Series(list(made.values())).value_counts()
-    return {variant: name if counts[name] == 1 else variant for variant, name in made.items()}
+        label_of[variant] = label(variant, algorithm, name, kept, part_labels)
+    counts = pandas.Series(list(label_of.values())).value_counts()
+    return {variant: name if counts[name] == 1 else variant for variant, name in label_of.items()}
 
 
 def series_labels(

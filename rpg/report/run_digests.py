@@ -179,10 +179,10 @@ def named_as(tonight: Mapping[str, Any], night: Mapping[str, Any]) -> dict[str, 
 
 def _settings(night: Mapping[str, Any]) -> dict[str, list[str]]:
     """Sweep -> the settings of its runs."""
-    found: dict[str, list[str]] = {}
+    settings: dict[str, list[str]] = {}
     for name, run in sorted((night.get("digests") or {}).items()):
-        found.setdefault(name.partition(" / ")[0], []).append(run["spec"])
-    return found
+        settings.setdefault(name.partition(" / ")[0], []).append(run["spec"])
+    return settings
 
 
 def environment(versions: Mapping[str, str], machine: Mapping[str, Any]) -> dict[str, str]:
@@ -231,12 +231,12 @@ def verdict(tonight: Mapping[str, Any], nights: Sequence[Mapping[str, Any]]) -> 
     before = reference(nights)
     if before is None:
         return "bits: the first night; later nights are compared with it", False
-    found = ledger(tonight, before)
-    if found.is_equal:
-        return f"bits are the same as in night {before['night']}; {found}", False
-    parts = ["bits changed"] if found.change else ["report statistics changed"] if found.reported else []
-    what = " and ".join([*parts, *(["less compared"] if found.gone else [])])
+    diff = ledger(tonight, before)
+    if diff.is_equal:
+        return f"bits are the same as in night {before['night']}; {diff}", False
+    parts = ["bits changed"] if diff.change else ["report statistics changed"] if diff.reported else []
+    what = " and ".join([*parts, *(["less compared"] if diff.gone else [])])
     same = "code, package versions, processor and configuration are the same: not deterministic"
     changes = ", ".join(causes(tonight, before))
     why = f"changed since: {changes}" if changes else same
-    return f"{what} since {_commit(before)}: {found}; {why}", True
+    return f"{what} since {_commit(before)}: {diff}; {why}", True

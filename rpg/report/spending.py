@@ -30,9 +30,9 @@ def add_spending(table: pandas.DataFrame, spent: pandas.DataFrame, chosen: Check
     """Fill in the columns `SPENT`; `spent` are queries.spending by run and step."""
     for place, row in table.iterrows():
         step, runs = chosen[row["variant"]]
-        known = spent.reindex([(run, step) for run in runs.values()])
+        at_step = spent.reindex([(run, step) for run in runs.values()])
         for name in SPENT:
-            table.loc[place, name] = known[name].astype(float).mean(skipna=False)
+            table.loc[place, name] = at_step[name].astype(float).mean(skipna=False)
 
 
 def short_of(

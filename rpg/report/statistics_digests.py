@@ -41,12 +41,12 @@ def statistics(layout: Layout, sweeps: Mapping[str, str]) -> Statistics:
     Raises StoreError: the database cannot be written.
     """
     build(layout)
-    found = {"functions of rpg.stats": _functions()}
+    digests = {"functions of rpg.stats": _functions()}
     with connect(layout) as db:
         for label, sweep in sweeps.items():
             with suppress(StoreError):
-                found |= {f"{label} / {name}": parts for name, parts in _of_sweep(db, sweep).items()}
-    return found
+                digests |= {f"{label} / {name}": parts for name, parts in _of_sweep(db, sweep).items()}
+    return digests
 
 
 def digest(value: Any) -> str:
@@ -72,7 +72,7 @@ def _of_sweep(db: Database, sweep: str) -> Statistics:
     notes = " ".join([summary.spending, *summary.notes, *tables.caption(summary)])
     for run, name in runs.items():
         notes = notes.replace(run, name)
-    found = {
+    digests = {
         "table": _parts(summary.table, runs),
         "printed tables": {
             f"{grid.key}: {name}": digest([row[place] for row in grid.rows])
@@ -88,13 +88,13 @@ def _of_sweep(db: Database, sweep: str) -> Statistics:
     }
     for equal in summary.equal:
         if equal.axis != "seconds":
-            found[f"equal {equal.axis}"] = _parts(equal.table, runs)
+            digests[f"equal {equal.axis}"] = _parts(equal.table, runs)
     for name in (*TABLES, *VIEWS):
         columns = [column for column, *_ in db.execute(f"DESCRIBE {name}").fetchall()]
         if "sweep" in columns and name != "attempts":
             rows = queries.frame(db, f"SELECT * FROM {name} WHERE sweep = ?", [sweep])
-            found[f"{'view' if name in VIEWS else 'table'} {name}"] = _parts(rows, runs)
-    return found
+            digests[f"{'view' if name in VIEWS else 'table'} {name}"] = _parts(rows, runs)
+    return digests
 
 
 def _parts(frame: pandas.DataFrame, runs: Mapping[str, str]) -> dict[str, str]:
@@ -124,14 +124,14 @@ def _functions() -> dict[str, str]:
     look = stats.Look("here", runs[:6], 15, 1, 0.01, ["one"], spread, {})
     votes = (["1", "2", "2", None], [False, True, True, False]), (["1", "2"], [False, True])
     values = {
-        "family": [[one.difference, *one.intervals(0.05), one.p_values()] for one in families],
+        "family": [[family.difference, *family.intervals(0.05), family.p_values()] for family in families],
         "holm": stats.holm(np.array([0.04, 0.01, np.nan, 0.02])),
         "verdict": [stats.verdict(sign * 0.1, p) for sign in (-1, 1) for p in (0.01, 0.05, 0.06)],
         "accuracy": [stats.accuracy([part[0, :seeds] for part in strata]) for seeds in (5, 1)],
         "crossed": stats.crossed([scores[1] - scores[0]]),
         "pass_at_k": stats.pass_at_k([4, 4, 8], [0, 1, 3], 2),
         "majority_at_k": [stats.majority_at_k(*each) for each in votes],
-        "detectable": [stats.detectable(one, each) for one in designs for each in (spread, stats.ASSUMED)],
+        "detectable": [stats.detectable(plan, each) for plan in designs for each in (spread, stats.ASSUMED)],
         "sentence": [stats.sentence(design, stats.ASSUMED, 0.02) for design in designs],
         "next_look": [stats.next_look(at, "here", runs[:n], 20)[1:] for at in ([], [look]) for n in (8, 15)],
     }

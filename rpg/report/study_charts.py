@@ -25,8 +25,8 @@ def search(data: pandas.DataFrame, fields: Mapping[str, bool]) -> list[alt.Layer
     `data` has columns variant, trial, objective, state, best, link and the one or two `fields`, which say whether their axis
     is logarithmic. Where a variant has only one of them, accuracy is the height as well.
     """
-    known = data["objective"].dropna()
-    scale = alt.Scale(scheme="viridis", domain=[known.min(), known.max()] if len(known) else [0.0, 1.0])
+    scores = data["objective"].dropna()
+    scale = alt.Scale(scheme="viridis", domain=[scores.min(), scores.max()] if len(scores) else [0.0, 1.0])
     legend = alt.Legend(title="accuracy", format=".2f", gradientLength=90)
     colour = alt.Color("objective:Q", scale=scale, legend=legend)
     states = [state for state in SHAPES if state in set(data["state"])]
@@ -38,7 +38,7 @@ def search(data: pandas.DataFrame, fields: Mapping[str, bool]) -> list[alt.Layer
     }
     if data["link"].notna().any():
         encoded["href"] = alt.Href("link:N")
-    height = {"shorthand": "objective:Q", "title": "accuracy", "scale": _scale(known, False)}
+    height = {"shorthand": "objective:Q", "title": "accuracy", "scale": _scale(scores, False)}
     accuracy = alt.Tooltip("objective:Q", title="accuracy", format=".4f")
     panels = []
     for variant, part in data.groupby("variant", sort=False):
@@ -82,7 +82,7 @@ def curves(
     """
     encoded = encodings(labels, [label for label in labels if label in set(data["label"])])
     parts = [data] if points is None else [data, points]
-    known = pandas.concat([part.reindex(columns=["mean", "low", "high"]).stack() for part in parts])
+    heights = pandas.concat([part.reindex(columns=["mean", "low", "high"]).stack() for part in parts])
     ends = [float(min(part["x"].min() for part in parts)), float(max(part["x"].max() for part in parts))]
     if points is not None:  # whole, also at the edge
         ends = [ends[0] / 1.03, ends[1] * 1.03]
@@ -91,7 +91,7 @@ def curves(
     few = {"values": places} if len(places) <= MARKED else {}
     axis = alt.Axis(format="~s" if log else ".3~g", **few)
     across = alt.X("x:Q", title=x, scale=scale, axis=axis)
-    up = {"title": y, "scale": _scale(known, False)}
+    up = {"title": y, "scale": _scale(heights, False)}
     base = alt.Chart(data).encode(x=across, color=encoded["color"])
     band = base.transform_filter("isValid(datum.low)")
     band = band.mark_area(opacity=0.1, clip=True, interpolate=interpolate)
@@ -114,8 +114,8 @@ def short(field: str) -> str:
 
 def _scale(values: pandas.Series, log: bool) -> alt.Scale:
     """A domain around the values."""
-    known = values.dropna().astype(float)
-    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
+    numbers = values.dropna().astype(float)
+    low, high = (float(numbers.min()), float(numbers.max())) if len(numbers) else (0.0, 1.0)
     if log:
         factor = max((high / low) ** 0.06, 1.1)
         return alt.Scale(type="log", nice=False, domain=[low / factor, high * factor])

@@ -122,18 +122,18 @@ def summarise(
     Raises StoreError: the database does not hold the sweep; NotComparable: current runs differ in more than the sweep's
     axes (rpg.store.current.require_comparable).
     """
-    known = queries.sweeps(db).set_index("sweep")
-    if sweep not in known.index:
+    sweeps = queries.sweeps(db).set_index("sweep")
+    if sweep not in sweeps.index:
         raise StoreError(
-            f"no sweep {sweep!r} in the results database; it holds {', '.join(known.index) or 'none'}"
+            f"no sweep {sweep!r} in the results database; it holds {', '.join(sweeps.index) or 'none'}"
         )
     require_comparable(queries.manifests(db, sweep))
     runs = queries.runs(db, sweep)
     benchmarks = [name for name in queries.benchmarks(db, [sweep]) if names is None or name in names]
-    found = queries.variants(db, [sweep])
-    baseline = baseline or known.loc[sweep, "baseline"]
+    variant_rows = queries.variants(db, [sweep])
+    baseline = baseline or sweeps.loc[sweep, "baseline"]
     baseline = baseline if isinstance(baseline, str) else None
-    variants = sorted(found["variant"], key=lambda variant: (variant != baseline, variant))
+    variants = sorted(variant_rows["variant"], key=lambda variant: (variant != baseline, variant))
     scores = queries.scores(db, sweep)
     sampled = set(scores.loc[scores["pass_at_k"].notna(), "variant"])
     notes = _notes(runs, baseline, variants, sampled)
@@ -149,9 +149,8 @@ def summarise(
             parts = [name for name in benchmarks if name in measured.get(variant, ())]
         if (checkpoint := _checkpoint(scores, variant, parts))[1]:
             chosen[variant] = checkpoint
-    names_of = labels(found)
-    waiting = [names_of[variant] for variant in variants if variant not in chosen]
-    if waiting:
+    names_of = labels(variant_rows)
+    if waiting := [names_of[variant] for variant in variants if variant not in chosen]:
         notes.append(f"no checkpoint evaluated on all benchmarks yet: {', '.join(waiting)}")
     for variant in (name for name in chosen if name in elsewhere):
         if missing := [name for name in judged if name not in measured[variant]]:
@@ -180,7 +179,7 @@ def summarise(
     notes += short_of(past.budget, spent, chosen, names_of)
     return Summary(
         sweep, baseline, benchmarks, variants, names_of, table, notes + ill, queries.rules(db, sweep), tuple(ill), look,
-        tuple(equal), unequal(table, names_of), advice=advice, question=str(known.loc[sweep, "description"] or ""),
+        tuple(equal), unequal(table, names_of), advice=advice, question=str(sweeps.loc[sweep, "description"] or ""),
     )  # fmt: skip
 
 
@@ -210,7 +209,7 @@ def _notes(runs: pandas.DataFrame, baseline: str | None, variants: list[str], sa
 
 def _one_initial_model(manifests: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """A note if seeds share a warm start, so that the spread over seeds has none of initial models."""
-    models = [(one["seed"], one["spec"].get("model", {})) for one in manifests.values()]
+    models = [(manifest["seed"], manifest["spec"].get("model", {})) for manifest in manifests.values()]
     starts = {(model.get("warm_start") or {}).get("seed") for _, model in models}
     if len({seed for seed, _ in models}) < 2 or len(starts) != 1 or starts == {None}:
         return []
@@ -243,19 +242,17 @@ def _checkpoint(scores: pandas.DataFrame, variant: str, benchmarks: list[str]) -
 
 def _judged(scores: pandas.DataFrame, elsewhere: set[str], benchmarks: list[str]) -> list[str]:
     """The benchmarks over whose mean variants are judged: those of the runs trained here, or all if there are none."""
-    own = set(scores.loc[~scores["variant"].isin(elsewhere), "benchmark"])
-    return [name for name in benchmarks if name in own] or benchmarks
+    trained_here = set(scores.loc[~scores["variant"].isin(elsewhere), "benchmark"])
+    return [name for name in benchmarks if name in trained_here] or benchmarks
 
 
 def _late(chosen: Checkpoints, runs: pandas.DataFrame, names: dict[str, str]) -> list[str]:
     notes = []
     for variant, (step, seeds) in chosen.items():
-        mine = runs[runs["variant"] == variant]
-        steps = mine["steps"].max()
-        if step < steps:
+        variant_runs = runs[runs["variant"] == variant]
+        if step < (steps := variant_runs["steps"].max()):
             notes.append(f"{names[variant]}: last evaluated, and compared, at step {step} of {steps:.0f}")
-        left_out = sorted(set(mine["run"]) - set(seeds.values()))
-        if left_out:
+        if left_out := sorted(set(variant_runs["run"]) - set(seeds.values())):
             notes.append(f"{names[variant]}: numbers without {', '.join(left_out)}")
     return notes
 
@@ -264,18 +261,18 @@ def _health(db: Database, sweep: str, runs: pandas.DataFrame, names: dict[str, s
     """Findings of rpg.report.diagnostics, with one line for all runs of a variant that show the same."""
     rows = queries.health_metrics(db, sweep, diagnostics.OFTEN, diagnostics.WINDOW)
     findings = {run: diagnostics.of_training(steps) for run, steps in rows.items()}
-    for one in queries.without_answer(db, sweep).itertuples():
-        found = findings.setdefault(one.run, [])
-        found += diagnostics.of_answers(one.benchmark, int(one.step), one.missing)
-        forms = {entry["key"]: entry["value"] for entry in one.forms} if one.unread else {}
-        accuracies = (one.accuracy, None if pandas.isna(one.second_reading) else one.second_reading)
-        found += diagnostics.of_unread(one.benchmark, int(one.step), one.unread, forms, accuracies)
+    for row in queries.without_answer(db, sweep).itertuples():
+        run_findings = findings.setdefault(row.run, [])
+        run_findings += diagnostics.of_answers(row.benchmark, int(row.step), row.missing)
+        forms = {entry["key"]: entry["value"] for entry in row.forms} if row.unread else {}
+        accuracies = (row.accuracy, None if pandas.isna(row.second_reading) else row.second_reading)
+        run_findings += diagnostics.of_unread(row.benchmark, int(row.step), row.unread, forms, accuracies)
     lines = []
-    for variant, mine in runs.groupby("variant"):
-        of_runs = [{finding.rule: finding for finding in findings.get(run, [])} for run in mine["run"]]
+    for variant, of_variant in runs.groupby("variant"):
+        of_runs = [{finding.rule: finding for finding in findings.get(run, [])} for run in of_variant["run"]]
         for rule in dict.fromkeys(rule for each in of_runs for rule in each):
             shown = [each[rule] for each in of_runs if rule in each]
-            lines.append(f"{names[variant]} ({len(shown)} of {len(mine)} runs): {shown[0]}")
+            lines.append(f"{names[variant]} ({len(shown)} of {len(of_variant)} runs): {shown[0]}")
     for variants in queries.identical_variants(db, sweep):
         lines.append(str(diagnostics.identical([names[variant] for variant in variants])))
     return lines
@@ -292,15 +289,15 @@ def _rows(
     steps = runs.groupby("variant")["steps"].max()
     rows = []
     for variant, (step, seeds) in chosen.items():
-        own = scores[scores["run"].isin(seeds.values()) & (scores["step"] <= step)]
+        variant_scores = scores[scores["run"].isin(seeds.values()) & (scores["step"] <= step)]
         for benchmark in [*benchmarks, MEAN] if len(benchmarks) > 1 else benchmarks:
             parts = judged if benchmark == MEAN else [benchmark]
             # The mean's curve is averaged here, not taken from the database: `names` may pick benchmarks.
-            each = own[own["benchmark"].isin(parts)].groupby(["run", "step"])
+            each = variant_scores[variant_scores["benchmark"].isin(parts)].groupby(["run", "step"])
             curve = each[list(SHARES)].mean()[each.size() == len(parts)].reset_index()
             last, first_step = curve[curve["step"] == step], curve["step"].min()
-            found = [problems.array(name, verdicts.at_step(seeds, step)) for name in parts]
-            arrays = [array for array in found if array is not None]
+            per_benchmark = [problems.array(name, verdicts.at_step(seeds, step)) for name in parts]
+            arrays = [array for array in per_benchmark if array is not None]
             if last.empty or 0 < len(arrays) < len(parts):
                 continue
             sampled = parts[: len(arrays)]
@@ -324,8 +321,8 @@ def _rows(
 def _last(arrays: Sequence[Any], accuracies: pandas.Series) -> dict[str, Any]:
     """The last accuracy with its interval; without samples that is Student's over seeds, and needs three of them."""
     if arrays:
-        found = stats.accuracy(arrays)
-        return {"last": found.mean, "low": found.low, "high": found.high, "problems": found.problems}
+        score = stats.accuracy(arrays)
+        return {"last": score.mean, "low": score.low, "high": score.high, "problems": score.problems}
     seeds, mean = len(accuracies), float(accuracies.mean())
     half = float(stats.t_quantile(seeds - 1) * accuracies.sem()) if seeds > 2 else math.nan
     return {"last": mean, "low": mean - half, "high": mean + half, "problems": 0}
@@ -367,14 +364,14 @@ def _judge(
         results |= verdicts.compare(problems, pairs, tested, level)
     results = verdicts.looked_at(results, earlier)
     for place, row in table.iterrows():
-        if one := results.get((row["variant"], row["benchmark"])):
+        if result := results.get((row["variant"], row["benchmark"])):
             names = ["difference", "difference_low", "difference_high", "p", "p_corrected", "verdict"]
-            table.loc[place, names] = list(one)
-    if all(one.verdict == verdicts.TOO_FEW for one in results.values()):
+            table.loc[place, names] = list(result)
+    if all(result.verdict == verdicts.TOO_FEW for result in results.values()):
         return None
-    found = {json.dumps(key): (one.low, one.high, one.verdict) for key, one in results.items()}
+    outcomes = {json.dumps(key): (result.low, result.high, result.verdict) for key, result in results.items()}
     benchmarks = [benchmark for benchmark in parts if benchmark != MEAN]
-    return stats.Look(name, compared, planned, len(earlier) + 1, level, benchmarks, None, found)
+    return stats.Look(name, compared, planned, len(earlier) + 1, level, benchmarks, None, outcomes)
 
 
 def _leads(
@@ -389,7 +386,7 @@ def _leads(
         place = part["last"].idxmax()
         pairs = verdicts.at_last(chosen, part.loc[place, "variant"])
         others = verdicts.compare(problems, pairs, {benchmark: parts[benchmark]}).values()
-        leads[place] = len(others) == len(part) - 1 > 0 and all(one.verdict == "worse" for one in others)
+        leads[place] = len(others) == len(part) - 1 > 0 and all(other.verdict == "worse" for other in others)
     return [bool(lead) for lead in leads]
 
 

@@ -104,8 +104,8 @@ def curve_data(
     `points`: the most points per training curve, as averages of neighbours; None keeps every step. `each_seed`: a curve for
     every seed.
     """
-    known, series = queries.metric_names(db), list(labels)
-    measured = [name for name in metrics if name in known]
+    recorded, series = queries.metric_names(db), list(labels)
+    measured = [name for name in metrics if name in recorded]
     training = queries.metric_curves(db, series, measured, x, points, each_seed)
     parts = [training.rename(columns={"metric": "name"})]
     if scores and each_seed:

@@ -132,8 +132,8 @@ def grids(summary: Summary) -> list[Grid]:
     if summary.table.empty:
         return []
     equal = [equal_table(summary, part) for part in summary.equal if part.axis == summary.at]
-    found = [main_table(summary), *equal, benchmark_table(summary), spending_table(summary)]
-    return [grid for grid in found if grid]
+    candidates = [main_table(summary), *equal, benchmark_table(summary), spending_table(summary)]
+    return [grid for grid in candidates if grid]
 
 
 def _amount(value: float) -> str:

@@ -70,10 +70,10 @@ class ProblemScores:
     """Accuracy per run and problem at these checkpoints, fetched in one query."""
 
     def __init__(self, db: Database, sweep: str, checkpoints: set[tuple[str, int]]) -> None:
-        found = queries.problem_scores(db, sweep, sorted(checkpoints))
-        self.samples = found.groupby(["run", "step", "benchmark"])["samples"].min().to_dict()
+        scores = queries.problem_scores(db, sweep, sorted(checkpoints))
+        self.samples = scores.groupby(["run", "step", "benchmark"])["samples"].min().to_dict()
         self._tables = {}
-        for benchmark, part in found.groupby("benchmark"):
+        for benchmark, part in scores.groupby("benchmark"):
             table = part.pivot(index=["run", "step"], columns="problem_id", values="accuracy")
             self._tables[benchmark] = {key: at for at, key in enumerate(table.index)}, table.to_numpy()
 
@@ -134,34 +134,33 @@ def compare(
     for name, parts in benchmarks.items():
         fitted += [(name, *family) for family in families(scores, pairs, parts)]
     together = sum(len(variants) for _, variants, _ in fitted)
-    found: dict[tuple[str, str], Difference] = {}
+    results: dict[tuple[str, str], Difference] = {}
     for benchmark, variants, family in fitted:
         columns = np.concatenate([family.difference, *family.intervals(level / together), family.p_values()])
-        for variant, column in zip(variants, columns.T.tolist(), strict=True):
-            difference, low, high, p = column
+        for variant, (estimate, low, high, p) in zip(variants, columns.T.tolist(), strict=True):
             few = family.seeds < stats.MINIMUM_SEEDS and not math.isnan(p)
             if math.isnan(p):
                 low = high = math.nan
             tested, verdict = (math.nan, TOO_FEW) if few else (p, "")
-            found[variant, benchmark] = Difference(difference, low, high, tested, math.nan, verdict)
-    corrected = stats.holm(np.array([one.p for one in found.values()])) * (stats.ERROR / level)
-    for key, p in zip(found, np.minimum(corrected, 1.0).tolist(), strict=True):
-        one = found[key]
-        found[key] = one._replace(p_corrected=p, verdict=one.verdict or stats.verdict(one.difference, p))
-    return found
+            results[variant, benchmark] = Difference(estimate, low, high, tested, math.nan, verdict)
+    corrected = stats.holm(np.array([result.p for result in results.values()])) * (stats.ERROR / level)
+    for (key, result), p in zip(list(results.items()), np.minimum(corrected, 1.0).tolist(), strict=True):
+        verdict = result.verdict or stats.verdict(result.difference, p)
+        results[key] = result._replace(p_corrected=p, verdict=verdict)
+    return results
 
 
 def looked_at(
-    found: Mapping[tuple[str, str], Difference], earlier: Sequence[stats.Look]
+    results: Mapping[tuple[str, str], Difference], earlier: Sequence[stats.Look]
 ) -> dict[tuple[str, str], Difference]:
     """With what earlier looks have found: a verdict stays, and intervals hold together, so the truth is in all of them."""
-    made = {}
-    for key, one in found.items():
+    combined = {}
+    for key, result in results.items():
         before = [look.results[json.dumps(key)] for look in earlier if json.dumps(key) in look.results]
-        low = max([one.low, *(result[0] for result in before)])
-        high = min([one.high, *(result[1] for result in before)])
-        if low <= one.difference <= high:
-            one = one._replace(low=low, high=high)
-        settled = [result[2] for result in before if result[2] in REAL]
-        made[key] = one._replace(verdict=settled[0]) if settled else one
-    return made
+        low = max([result.low, *(former[0] for former in before)])
+        high = min([result.high, *(former[1] for former in before)])
+        if low <= result.difference <= high:
+            result = result._replace(low=low, high=high)
+        settled = [former[2] for former in before if former[2] in REAL]
+        combined[key] = result._replace(verdict=settled[0]) if settled else result
+    return combined

@@ -95,8 +95,8 @@ def _by_form(function: Callable[..., Any], batch: Batch) -> Any:
     asked_for = (p for p in parameters.values() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL))
     missing = [p.name for p in asked_for if p.default is p.empty and p.name not in arguments]
     if missing:
-        there = ", ".join(sorted(arguments))
-        raise TypeError(f"no argument for parameter {', '.join(missing)}; there are: {there}")
+        present = ", ".join(sorted(arguments))
+        raise TypeError(f"no argument for parameter {', '.join(missing)}; there are: {present}")
     by_place = [p.name for p in parameters.values() if p.kind is p.POSITIONAL_ONLY]
     any_keyword = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     accepted = arguments.keys() if any_keyword else arguments.keys() & parameters
@@ -121,13 +121,13 @@ def _one_by_one(function: Callable[..., Any], batch: Batch) -> list[Any]:
     rows = []
     for number, text in enumerate(batch.responses):
         columns = {name: values[number] for name, values in batch.columns.items()}
-        given = {
+        arguments = {
             "data_source": columns.get("data_source", ""),
             "solution_str": text,
             "ground_truth": columns.get("answer", ""),
             "extra_info": {**columns, "prompt": batch.prompts[number]},
         }
-        rows.append(awaited(function(**{name: value for name, value in given.items() if name in names})))
+        rows.append(awaited(function(**{name: value for name, value in arguments.items() if name in names})))
     return [row["score"] if isinstance(row, Mapping) and "score" in row else row for row in rows]
 
 

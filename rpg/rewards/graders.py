@@ -141,14 +141,14 @@ class GymGrader(Grading):
     def grade(self, items: Iterable[Gradable]) -> list[Grade]:
         """Grades in the order of `items`. Raises GradingError: the workers cannot be started, or a problem's columns do
         not name the data set that made it."""
-        given, marker = [Item(*item) for item in items], self.verifier.marker
-        answers = [after_marker(marker, i.response, i.truncated, "\n" in i.truth) for i in given]
+        gradables, marker = [Item(*item) for item in items], self.verifier.marker
+        answers = [after_marker(marker, i.response, i.truncated, "\n" in i.truth) for i in gradables]
         asked = [number for number, (answer, why) in enumerate(answers) if answer and not why]
-        if any("dataset" not in given[number].columns for number in asked):
+        if any("dataset" not in gradables[number].columns for number in asked):
             raise GradingError(
                 "verifier reasoning_gym: needs the columns of problems of task.type: reasoning_gym"
             )
-        scores = self._pool.ask([(dict(given[number].columns), answers[number][0]) for number in asked])
+        scores = self._pool.ask([(dict(gradables[number].columns), answers[number][0]) for number in asked])
         scored = dict(zip(asked, scores, strict=True))
         grades = []
         for number, (answer, why) in enumerate(answers):
@@ -181,8 +181,8 @@ def after_marker(marker: str, response: str, truncated: bool, lines: bool = Fals
     """What follows the last marker, up to the end of its line (`lines`: of the response), and why it does not count, if
     so. In a response that was cut off by the length limit (`truncated`), an answer that reaches the cut is incomplete.
     """
-    _, found, tail = response.rpartition(marker)
-    if not found:
+    _, separator, tail = response.rpartition(marker)
+    if not separator:
         return None, "cut off before an answer" if truncated else f"no {marker!r}"
     line, newline, _ = (tail, "", "") if lines else tail.partition("\n")
     if truncated and not newline:

@@ -113,8 +113,8 @@ def family(strata: Sequence[np.ndarray]) -> Family:
     seeds = arrays[0].shape[2]
     means = np.mean([array.mean(axis=3) for array in arrays], axis=0)
     apart = means[:, 1:] - means[:, :1]
-    rest, slopes = without_shifts(arrays)
-    pairs = [array[:, 1:] - array[:, :1] for array in rest]
+    unshifted, slopes = without_shifts(arrays)
+    pairs = [array[:, 1:] - array[:, :1] for array in unshifted]
     pair, square = components(pairs), components(slopes).problems
     moved = [array.mean(axis=2, keepdims=True) + slope for array, slope in zip(pairs, slopes, strict=True)]
     excess = pair.problems - pair.both, components(moved).problems - pair.problems - square, square
@@ -128,7 +128,7 @@ def family(strata: Sequence[np.ndarray]) -> Family:
         nothing = np.ones((*difference.shape, 1)), np.zeros((*difference.shape, 1)), math.inf
         return Family(difference, nothing, nothing, excess, excess_df, edge, 1)
     level = np.mean([share * (1 - share) for share in accuracies], axis=0)
-    pooled = posterior_pooled(means, noise_of_answers(rest), level)
+    pooled = posterior_pooled(means, noise_of_answers(unshifted), level)
     of_seeds = apart.var(axis=2, ddof=1) / seeds
     if seeds < _MANY:
         pairwise = posterior_pairwise(of_seeds, pair.both, seeds)
@@ -224,10 +224,10 @@ def posterior_pooled(means: np.ndarray, noise: np.ndarray, level: np.ndarray) ->
 def shared_out(means: np.ndarray, precision: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Sums of squares (N, V) of what the seeds' shared part leaves, and their degrees of freedom; none without precision."""
     share = precision / np.maximum(precision.sum(axis=1, keepdims=True), 1e-300)
-    rest = means - means.mean(axis=2, keepdims=True)
-    rest = rest - (share[..., None] * rest).sum(axis=1, keepdims=True)
-    known = precision > 0
-    return (rest**2).sum(axis=2) * known, (means.shape[2] - 1) * (1 - share) * known
+    residuals = means - means.mean(axis=2, keepdims=True)
+    residuals = residuals - (share[..., None] * residuals).sum(axis=1, keepdims=True)
+    has_precision = precision > 0
+    return (residuals**2).sum(axis=2) * has_precision, (means.shape[2] - 1) * (1 - share) * has_precision
 
 
 def _kernel(width: float) -> np.ndarray:

@@ -62,16 +62,16 @@ def accuracy(strata: Sequence[ArrayLike]) -> Estimate:
     """Mean accuracy of a variant, with the standard error of `crossed` and Wilson's (1927) interval for as many independent
     trials; Clopper and Pearson's for as many trials as there are problems if all samples agree.
     """
-    found = crossed(strata)
-    mean, error = found.mean, found.standard_error
+    estimate = crossed(strata)
+    mean, error = estimate.mean, estimate.standard_error
     if error == 0 and mean in (0.0, 1.0):
-        slack = 1 - ((1 - LEVEL) / 2) ** (1 / found.problems)
+        slack = 1 - ((1 - LEVEL) / 2) ** (1 / estimate.problems)
         low, high = (0.0, slack) if mean == 0 else (1 - slack, 1.0)
     elif error > 0 and 0 < mean < 1:
-        low, high = _wilson(mean, error, float(t_quantile(found.df)))
+        low, high = _wilson(mean, error, float(t_quantile(estimate.df)))
     else:
-        low, high = max(0.0, found.low), min(1.0, found.high)
-    return found._replace(low=low, high=high)
+        low, high = max(0.0, estimate.low), min(1.0, estimate.high)
+    return estimate._replace(low=low, high=high)
 
 
 def _wilson(mean: float, error: float, quantile: float) -> tuple[float, float]:
@@ -109,9 +109,9 @@ def components(strata: Sequence[np.ndarray]) -> Components:
         with np.errstate(invalid="ignore"):
             v = ((means - means.mean(axis=-1, keepdims=True)) ** 2).sum(axis=(-2, -1)) / np.float64(count - 1)
         of_problems.append((v / count / parts**2, count - 1))
-        rest = array - means - array.mean(axis=-1, keepdims=True) + means.mean(axis=-1, keepdims=True)
+        interaction = array - means - array.mean(axis=-1, keepdims=True) + means.mean(axis=-1, keepdims=True)
         df = max((size - 1) * (count - 1), 1)
-        of_both.append(((rest**2).sum(axis=(-2, -1)) / df / (size * count) / parts**2, df))
+        of_both.append(((interaction**2).sum(axis=(-2, -1)) / df / (size * count) / parts**2, df))
     problems, both = (np.asarray(sum(v for v, _ in each)) for each in (of_problems, of_both))
     spreads = (np.asarray(sum(v**2 / max(df, 1) for v, df in each)) for each in (of_problems, of_both))
     seeds = per_seed.var(axis=-1, ddof=1) / size if size > 1 else np.zeros(per_seed.shape[:-1])

@@ -67,9 +67,9 @@ def detectable(design: Design, spread: Spreads) -> float:
     noise = spread.answers**2 * _per_problem(design.problems) / design.samples
     of_seeds = 2 * (spread.seeds**2 + noise) / design.seeds
     of_problems = 2 * spread.problems**2 * _per_problem(design.problems)
-    known = (spread.seeds**2 + noise) / max(spread.seeds**2, noise / 8, 1e-12)
+    noise_ratio = (spread.seeds**2 + noise) / max(spread.seeds**2, noise / 8, 1e-12)
     others = 1 - 1 / differences
-    df_seeds = (design.seeds - 1) * (0.75 + 0.75 * others) * known ** (others / 2)
+    df_seeds = (design.seeds - 1) * (0.75 + 0.75 * others) * noise_ratio ** (others / 2)
     df_problems = sum(design.problems) - len(design.problems)
     total = of_seeds + of_problems
     df = total**2 / max(of_seeds**2 / df_seeds + of_problems**2 / df_problems, 1e-300)

@@ -101,35 +101,35 @@ def fit(compute: ArrayLike, accuracy: ArrayLike) -> ComputeFit:
     seeds, checkpoints = x.shape
     budget = float(x[:, -1].mean())
     first = int((x.mean(axis=0) <= budget / 2).sum())
-    made = ComputeFit(seeds, budget, "", np.nan, np.full(4, np.nan), np.full((seeds, 4), np.nan))
+    fitted = ComputeFit(seeds, budget, "", np.nan, np.full(4, np.nan), np.full((seeds, 4), np.nan))
     if not FIRST_HALF <= first < checkpoints:
         of = f"{first} of {checkpoints} checkpoints lie in the first half of the budget"
-        return made._replace(refusal=f"{of}; a fit takes at least {FIRST_HALF} there")
-    made = made._replace(parameters=_least_squares(x, y))
+        return fitted._replace(refusal=f"{of}; a fit takes at least {FIRST_HALF} there")
+    fitted = fitted._replace(parameters=_least_squares(x, y))
     if seeds < MINIMUM_SEEDS:
-        return made._replace(refusal=f"intervals take {MINIMUM_SEEDS} seeds, and there are {seeds}")
+        return fitted._replace(refusal=f"intervals take {MINIMUM_SEEDS} seeds, and there are {seeds}")
     predicted = curve(_least_squares(x[:, :first], y[:, :first]), x[:, first:])
-    made = made._replace(
-        deviations=_gauss_newton(made.parameters, x, y),
+    fitted = fitted._replace(
+        deviations=_gauss_newton(fitted.parameters, x, y),
         held_out=float(np.sqrt(((y[:, first:] - predicted).mean(axis=0) ** 2).mean())),
     )
-    return made._replace(refusal=_refusal(made, y))
+    return fitted._replace(refusal=_refusal(fitted, y))
 
 
-def _refusal(made: ComputeFit, y: np.ndarray) -> str:
+def _refusal(fitted: ComputeFit, y: np.ndarray) -> str:
     third = y.shape[1] // 3
     gains = y[:, -third:].mean(axis=1) - y[:, :third].mean(axis=1)
-    needed = special.stdtrit(made.seeds - 1, 1 - RISES) * gains.std(ddof=1) / np.sqrt(made.seeds)
+    needed = special.stdtrit(fitted.seeds - 1, 1 - RISES) * gains.std(ddof=1) / np.sqrt(fitted.seeds)
     if gains.mean() <= needed:
         return f"accuracy does not clearly rise ({gains.mean():+.3f} from the first third of the checkpoints to the last)"
-    reached, rise_at_least = made.reached(), made.parameters[1] - _half(made.deviations[:, 1])
+    reached, rise_at_least = fitted.reached(), fitted.parameters[1] - _half(fitted.deviations[:, 1])
     if reached.value < REACHED or reached.low < REACHED_AT_LEAST or rise_at_least <= 0:
         return (
             f"no saturation is in sight: at the end of the budget the curve has made {reached.value:.0%} of its rise, and "
             f"could have made as little as {reached.low:.0%} ({REACHED:.0%} and {REACHED_AT_LEAST:.0%} would do)"
         )
-    if made.held_out > TOLERATED:
-        error = f"{made.held_out:.3f} ({TOLERATED} would do)"
+    if fitted.held_out > TOLERATED:
+        error = f"{fitted.held_out:.3f} ({TOLERATED} would do)"
         return f"the first half of the budget predicts the second with an error of {error}"
     return ""
 
@@ -162,7 +162,7 @@ def _least_squares(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     best = ((wanted - rises[:, None] * centred) ** 2).sum(axis=1).argmin()
     begin = [y.mean() - rises[best] * share[best].mean(), rises[best], *places[:, best, 0]]
     low, high = [-1, -3, near - 3, np.log(_SLOPES[0])], [2, 3, far + 3, np.log(_SLOPES[1])]
-    found = optimize.least_squares(
+    solution = optimize.least_squares(
         lambda parameters: curve(parameters, x) - y,
         np.clip(begin, np.add(low, 1e-6), np.subtract(high, 1e-6)),
         jac=lambda parameters: _slopes(parameters, x),
@@ -171,7 +171,7 @@ def _least_squares(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         # Along a flat valley, where the curve is refused anyway, the search would go on for seconds.
         max_nfev=100,
     )
-    return np.asarray(found.x)
+    return np.asarray(solution.x)
 
 
 def _gauss_newton(parameters: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:

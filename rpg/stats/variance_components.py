@@ -22,15 +22,15 @@ def variance_components(cells: np.ndarray, samples: int, factors: Sequence[str])
     axes = range(cells.ndim)
     groups = [group for size in range(1, cells.ndim + 1) for group in combinations(axes, size)]
     squares = {frozenset(group): _mean_square(cells, group) for group in groups}
-    found = {}
+    variances = {}
     for group in groups:
         inside = frozenset(group)
         around = {group: square for group, square in squares.items() if group >= inside}
         total = sum((-1) ** len(larger - inside) * square for larger, square in around.items())
-        found[group] = total / np.prod([cells.shape[axis] for axis in axes if axis not in inside])
+        variances[group] = total / np.prod([cells.shape[axis] for axis in axes if axis not in inside])
     answers = float((cells * (1 - cells)).mean()) * samples / max(samples - 1, 1)
-    alone = {factors[axis]: float(found[axis,]) for axis in axes}
-    mixed = float(sum(found[group] for group in groups if len(group) > 1))
+    alone = {factors[axis]: float(variances[axis,]) for axis in axes}
+    mixed = float(sum(variances[group] for group in groups if len(group) > 1))
     if samples > 1:  # of one answer, nobody knows what would have been the same another time
         return {**alone, TOGETHER: mixed - answers / samples, SAMPLING: answers}
     return {**alone, f"{TOGETHER} and {SAMPLING}": mixed}

@@ -97,15 +97,15 @@ def build(layout: Layout, damaged: Path | None = None) -> Build:
 
 
 def _build(layout: Layout, damaged: Path | None) -> Build:
-    sources, rest = run_sources(layout), fingerprint_beside_runs(layout)
-    here = {(source.folder.sweep, source.folder.name): source for source in sources}
+    sources, beside_runs = run_sources(layout), fingerprint_beside_runs(layout)
+    runs = {(source.folder.sweep, source.folder.name): source for source in sources}
     previous = current(layout)
     seen = _fingerprints(previous) if previous and previous != damaged else None
-    changed = [source for key, source in here.items() if seen is None or seen.get(key) != source.fingerprint]
-    dropped = [key for key in seen or {} if key not in here and key != NO_RUN]
-    if previous and seen is not None and not changed and not dropped and seen[NO_RUN] == rest:
-        return Build(previous, 0, len(here), 0, False)
-    if seen is None or 3 * (len(changed) + len(dropped)) > len(here):
+    changed = [source for key, source in runs.items() if seen is None or seen.get(key) != source.fingerprint]
+    dropped = [key for key in seen or {} if key not in runs and key != NO_RUN]
+    if previous and seen is not None and not changed and not dropped and seen[NO_RUN] == beside_runs:
+        return Build(previous, 0, len(runs), 0, False)
+    if seen is None or 3 * (len(changed) + len(dropped)) > len(runs):
         # Reading everything costs little more than reading most of it, and leaves no holes in the file.
         changed, previous = sources, None
 
@@ -123,7 +123,7 @@ def _build(layout: Layout, damaged: Path | None) -> Build:
                 db.execute(CREATE_TABLES)
             # No transaction: nobody sees this file yet, and a file that cannot be read would abort all of it.
             forget(db, dropped)
-            ingest(db, layout, changed, rest)
+            ingest(db, layout, changed, beside_runs)
             db.execute("CHECKPOINT")
         temporary.replace(path)
     except duckdb.Error as error:
@@ -135,17 +135,17 @@ def _build(layout: Layout, damaged: Path | None) -> Build:
     # A reader that has one of these open keeps it until it closes the file.
     for version in sorted(versions)[: 1 - KEEP]:
         (layout.analytics / versions[version]).unlink(missing_ok=True)
-    return Build(path, len(changed), len(here) - len(changed), len(dropped), True)
+    return Build(path, len(changed), len(runs) - len(changed), len(dropped), True)
 
 
 def _fingerprints(path: Path) -> dict[tuple[str, str], str] | None:
     """The fingerprints of the files from which `path` was built; None if it is damaged or of another schema version."""
     try:
         with contextlib.closing(open_file(path)) as db:
-            [(version, rest)] = db.execute("SELECT schema_version, fingerprint FROM meta").fetchall()
+            [(version, beside_runs)] = db.execute("SELECT schema_version, fingerprint FROM meta").fetchall()
             if version != VERSION:
                 return None
             rows = db.execute("SELECT sweep, run, fingerprint FROM runs").fetchall()
     except (StoreError, duckdb.Error, ValueError):
         return None
-    return {(sweep, run): fingerprint for sweep, run, fingerprint in rows} | {NO_RUN: rest}
+    return {(sweep, run): fingerprint for sweep, run, fingerprint in rows} | {NO_RUN: beside_runs}

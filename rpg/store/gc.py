@@ -51,7 +51,7 @@ def garbage(layout: Layout) -> list[Item]:
 def _unused(layout: Layout) -> Iterator[Path]:
     """Stored samples to which none can be added: of checkpoints of runs that are on disk no more. Those of models outside of
     this folder stay."""
-    there = {
+    models = {
         model_files_digest(run.checkpoint(step), layout.home)
         for sweep in layout.sweeps()
         for run in layout.run_folders(sweep)
@@ -61,7 +61,7 @@ def _unused(layout: Layout) -> Iterator[Path]:
     for path in _entries(layout.samples):
         settings = read_json_object(path / SETTINGS) if (path / SETTINGS).is_file() else {}
         of_run = str(settings.get("of", "")).startswith(f"{layout.runs.name}/")
-        if of_run and settings.get("model") not in there:
+        if of_run and settings.get("model") not in models:
             yield path
 
 

@@ -17,11 +17,11 @@ from rpg.store.run_folder import IMPORTED, step_name
 from rpg.store.schema import KEYS, VERSION, create_views
 
 
-def ingest(db: duckdb.DuckDBPyConnection, layout: Layout, sources: list[Source], rest: str) -> None:
+def ingest(db: duckdb.DuckDBPyConnection, layout: Layout, sources: list[Source], beside_runs: str) -> None:
     """Replace the rows of these runs by what their folders contain now, and all rows of sweeps, audits and evaluations by
     hand.
 
-    `rest` is the fingerprint of the files that belong to no run.
+    `beside_runs` is the fingerprint of the files that belong to no run.
     """
     for table in ("samples", "evals", "warnings"):
         db.execute(f"DELETE FROM {table} WHERE sweep = ''")
@@ -43,7 +43,7 @@ def ingest(db: duckdb.DuckDBPyConnection, layout: Layout, sources: list[Source],
     measurements = db.execute("SELECT * FROM metrics LIMIT 0").description
     db.execute(create_views(len(measurements) > len(KEYS)))
     db.execute("DELETE FROM meta")
-    db.execute("INSERT INTO meta VALUES (?, ?, ?)", [VERSION, time.time(), rest])
+    db.execute("INSERT INTO meta VALUES (?, ?, ?)", [VERSION, time.time(), beside_runs])
 
 
 def forget(db: duckdb.DuckDBPyConnection, keys: list[tuple[str, str]]) -> None:

@@ -157,9 +157,9 @@ def ingest_metrics(db: duckdb.DuckDBPyConnection, sources: list[Source], warning
                            filename=true, hive_partitioning=false)""",
         [patterns(files)],
     )
-    known = {column[0] for column in db.execute("SELECT * FROM metrics LIMIT 0").description}
+    existing = {column[0] for column in db.execute("SELECT * FROM metrics LIMIT 0").description}
     for name in names:
-        if name not in known:
+        if name not in existing:
             db.execute(f"ALTER TABLE metrics ADD COLUMN {quote(name)} DOUBLE")
     values = "".join(f", raw.{quote(name)}" for name in names)
     db.execute(
@@ -201,8 +201,8 @@ def _measurements(db: duckdb.DuckDBPyConnection, files: Rows, warnings: Rows) ->
         written.update(name for (name,) in rows.fetchall())
 
     files = each_readable(files, scan, warnings)
-    known = db.execute("SELECT * FROM metrics LIMIT 0").description
-    columns = {column[0].lower(): column[0] for column in known}
+    described = db.execute("SELECT * FROM metrics LIMIT 0").description
+    columns = {column[0].lower(): column[0] for column in described}
     names = []
     for name in sorted(written):
         if not name or name.lower() in {*KEYS, "filename"}:
@@ -234,8 +234,8 @@ def ingest_samples(db: duckdb.DuckDBPyConnection, sources: list[Source], hand: R
     more: dict[str, set[str]] = {file["filename"]: set() for file in files}
 
     def scan(part: Rows) -> None:
-        found = "SELECT file_name, name FROM parquet_schema(?) WHERE name IN ('reward', ?)"
-        for file, column in db.execute(found, [patterns(part), SECOND]).fetchall():
+        query = "SELECT file_name, name FROM parquet_schema(?) WHERE name IN ('reward', ?)"
+        for file, column in db.execute(query, [patterns(part), SECOND]).fetchall():
             more[file].add(column)
 
     files = each_readable(files, scan, warnings)

@@ -94,12 +94,12 @@ def provenance(db: Database, sweep: str) -> dict[str, list[dict[str, Any]]]:
     sources = db.execute("SELECT * FROM sources WHERE list_contains(?, code)", [codes])
     for code, file, digest in sources.fetchall():
         files.setdefault(code, {})[file] = digest
-    found: dict[str, list[dict[str, Any]]] = {}
+    records: dict[str, list[dict[str, Any]]] = {}
     for name, code, revision, versions, machine in rows:
         record = {"code": code, "git_revision": revision, "sources": files.get(code, {})}
         record |= {"versions": json.loads(versions or "{}"), "machine": json.loads(machine or "{}")}
-        found.setdefault(name, []).append(record if code is not None else {})
-    return found
+        records.setdefault(name, []).append(record if code is not None else {})
+    return records
 
 
 def differences(db: Database, sweep: str) -> list[str]:
@@ -109,8 +109,8 @@ def differences(db: Database, sweep: str) -> list[str]:
 
 def run(db: Database, sweep: str, name: str) -> dict[str, Any] | None:
     """All columns of one run, or None."""
-    found = frame(db, "SELECT * FROM runs WHERE sweep = ? AND run = ?", [sweep, name])
-    return None if found.empty else found.iloc[0].to_dict()
+    rows = frame(db, "SELECT * FROM runs WHERE sweep = ? AND run = ?", [sweep, name])
+    return None if rows.empty else rows.iloc[0].to_dict()
 
 
 def warnings(db: Database) -> list[str]:
@@ -192,15 +192,15 @@ def metric_curves(
     Raises KeyError for an unknown metric or axis.
     """
     seed = ", seed" if each_seed else ""
-    known = set(metric_names(db))
+    recorded = set(metric_names(db))
     for name in metrics:
-        if name not in known:
+        if name not in recorded:
             raise KeyError(f"unknown metric {name!r}")
     if not metrics or not series:
         return pandas.DataFrame(columns="metric sweep variant x step mean low high seeds".split())
-    axis = _axis(x, known)
+    axis = _axis(x, recorded)
     columns = ", ".join(quote(name) for name in metrics)
-    found = frame(
+    curves = frame(
         db,
         f"""WITH {_CHOSEN}, base AS (
               SELECT m.sweep, m.run, r.variant, r.seed, m.step, ({axis})::DOUBLE AS "x axis", {columns}
@@ -220,7 +220,7 @@ def metric_curves(
             FROM thin GROUP BY metric, sweep, variant{seed}, bin ORDER BY metric, sweep, variant{seed}, bin""",
         [*_columns(series, 2), points or 10**9],
     )
-    return _with_interval(found)
+    return _with_interval(curves)
 
 
 def score_curves(
@@ -237,7 +237,7 @@ def score_curves(
     """
     seed = ", s.seed" if each_seed else ""
     axis = _axis(x, set(metric_names(db)))
-    found = frame(
+    curves = frame(
         db,
         f"""WITH {_CHOSEN}, axis AS (
               SELECT m.sweep, m.run, m.step, ({axis})::DOUBLE AS x
@@ -253,7 +253,7 @@ def score_curves(
             ORDER BY s.benchmark, s.sweep, s.variant{seed}, s.step""",
         [*_columns(series, 2), list(names)],
     )
-    return _with_interval(found)
+    return _with_interval(curves)
 
 
 def scores(db: Database, sweep: str) -> pandas.DataFrame:
@@ -289,9 +289,9 @@ def problem_scores(db: Database, sweep: str, checkpoints: Sequence[tuple[str, in
 
 def spending(db: Database, sweep: str) -> pandas.DataFrame:
     """What runs had spent at their evaluated steps: run, step, responses, tokens, updates, seconds (null if unknown)."""
-    known = set(metric_names(db))
+    recorded = set(metric_names(db))
     names = ("tokens", "seconds_step", "groups_sampled")
-    tokens, seconds, groups = (name if name in known else "NULL" for name in names)
+    tokens, seconds, groups = (name if name in recorded else "NULL" for name in names)
     return frame(
         db,
         f"""WITH spent AS (
@@ -353,16 +353,16 @@ def evaluations(db: Database) -> pandas.DataFrame:
 
 def health_metrics(db: Database, sweep: str, first: int, last: int) -> dict[str, list[dict[str, Any]]]:
     """Current run -> its `first` and `last` steps with every measurement (no others: runs may have thousands)."""
-    found = db.execute(
+    cursor = db.execute(
         """SELECT m.* EXCLUDE (sweep, attempt) FROM metrics m JOIN runs r USING (sweep, run)
            WHERE r.sweep = $1 AND r.superseded IS NULL
            QUALIFY m.step <= $2 OR row_number() OVER (PARTITION BY m.run ORDER BY m.step DESC) <= $3
            ORDER BY m.run, m.step""",
         [sweep, first, last],
     )
-    names = [column[0] for column in found.description or ()]
+    names = [column[0] for column in cursor.description or ()]
     rows: dict[str, list[dict[str, Any]]] = {}
-    for values in found.fetchall():  # a data frame would turn missing values into NaN
+    for values in cursor.fetchall():  # a data frame would turn missing values into NaN
         row = {name: value for name, value in zip(names, values, strict=True) if value is not None}
         rows.setdefault(str(row["run"]), []).append(row)
     return rows
@@ -434,10 +434,10 @@ def _columns(rows: Sequence[tuple[Any, ...]], count: int) -> list[list[Any]]:
     return [[row[column] for row in rows] for column in range(count)]
 
 
-def _with_interval(found: pandas.DataFrame) -> pandas.DataFrame:
+def _with_interval(curves: pandas.DataFrame) -> pandas.DataFrame:
     """Replace `spread` by the bounds of Student's interval over seeds (null for one seed)."""
-    half = t_quantile(found["seeds"] - 1) * found.pop("spread") / np.sqrt(found["seeds"])
-    place = found.columns.get_loc("mean") + 1
-    found.insert(place, "low", found["mean"] - half)
-    found.insert(place + 1, "high", found["mean"] + half)
-    return found
+    half = t_quantile(curves["seeds"] - 1) * curves.pop("spread") / np.sqrt(curves["seeds"])
+    place = curves.columns.get_loc("mean") + 1
+    curves.insert(place, "low", curves["mean"] - half)
+    curves.insert(place + 1, "high", curves["mean"] + half)
+    return curves

@@ -176,7 +176,7 @@ def _listed(groups: Mapping[str, Sequence[str]]) -> str:
 
 
 def _some(names: Sequence[str], what: str = "files") -> str:
-    rest = len(names) - _NAMED
-    if rest <= 1:
+    unnamed = len(names) - _NAMED
+    if unnamed <= 1:
         return ", ".join(names)
-    return f"{', '.join(names[:_NAMED])} and {rest} more {what}"
+    return f"{', '.join(names[:_NAMED])} and {unnamed} more {what}"

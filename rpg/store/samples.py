@@ -49,8 +49,8 @@ MARK = ".grades-"
 
 def unread_form(correct: bool, reason: str | None) -> str | None:
     """Why an answer that counts as wrong could not be read, in a few words; None where it was read, or there is none."""
-    found = None if correct else re.search(UNREAD, reason or "")
-    return found and found[1]
+    match = None if correct else re.search(UNREAD, reason or "")
+    return match and match[1]
 
 
 def write_samples(

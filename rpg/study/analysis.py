@@ -104,7 +104,7 @@ def reported(db: Database, registered: Registration) -> Reported | None:
     return Reported(whole_variants, cells, strata, samples, sorted(run for run, _ in places))
 
 
-def over_levels(found: Reported, baseline: str, error: float) -> dict[str, Difference]:
+def over_levels(scores: Reported, baseline: str, error: float) -> dict[str, Difference]:
     """Variant -> its difference from the baseline, where levels of factors are crossed with the seeds; without p-values,
     since the verdicts follow from the intervals, which hold for all variants together.
 
@@ -113,20 +113,20 @@ def over_levels(found: Reported, baseline: str, error: float) -> dict[str, Diffe
     intervals such a sum is never too short, whichever of the two differ more (Banerjee 1960, Sankhya 22). How this one
     holds: `python -m benchmarks.study_error_rates --only equal`.
     """
-    names = [baseline, *(name for name in found.variants if name != baseline)]
-    places = [found.variants.index(name) for name in names]
-    of_levels = [array.reshape(len(names), -1, *array.shape[-2:]).mean(axis=2) for array in found.cells]
-    families = [stats.family([array[None, places] for array in units]) for units in (found.strata, of_levels)]
+    names = [baseline, *(name for name in scores.variants if name != baseline)]
+    places = [scores.variants.index(name) for name in names]
+    by_level = [array.reshape(len(names), -1, *array.shape[-2:]).mean(axis=2) for array in scores.cells]
+    families = [stats.family([array[None, places] for array in units]) for units in (scores.strata, by_level)]
     difference = families[0].difference[0]
     bounds = [family.intervals(error / len(difference)) for family in families]
     below, above = (np.sqrt(sum((part[end][0] - difference) ** 2 for part in bounds)) for end in (0, 1))
     columns = (difference, difference - below, difference + above)
     few = min(family.seeds for family in families) < stats.MINIMUM_SEEDS
-    made = {}
+    differences = {}
     for name, mean, least, most in zip(names[1:], *(column.tolist() for column in columns), strict=True):
-        said = "better" if least > 0 else "worse" if most < 0 else "within noise"
-        made[name] = Difference(mean, least, most, math.nan, math.nan, TOO_FEW if few else said)
-    return made
+        verdict = "better" if least > 0 else "worse" if most < 0 else "within noise"
+        differences[name] = Difference(mean, least, most, math.nan, math.nan, TOO_FEW if few else verdict)
+    return differences
 
 
 def look_over_levels(
@@ -134,30 +134,32 @@ def look_over_levels(
 ) -> tuple[Reported, dict[str, Difference], stats.Look] | None:
     """The scores so far, the differences, and this look at them; `looks`: taken before, as they are stored. None before
     there are scores of the baseline and another variant."""
-    found = reported(db, registered)
-    if found is None or len(found.variants) < 2 or registered.baseline not in found.variants:
+    scores = reported(db, registered)
+    if scores is None or len(scores.variants) < 2 or registered.baseline not in scores.variants:
         return None
     taken = [stats.Look(**fields) for fields in looks]
-    earlier, planned, level = stats.next_look(taken, OVER_LEVELS, found.runs, len(registered.runs))
-    apart, benchmarks = over_levels(found, registered.baseline, level), list(registered.benchmarks)
+    earlier, planned, level = stats.next_look(taken, OVER_LEVELS, scores.runs, len(registered.runs))
+    apart, benchmarks = over_levels(scores, registered.baseline, level), list(registered.benchmarks)
     judged = MEAN if len(benchmarks) > 1 else benchmarks[0]
-    results = {json.dumps([name, judged]): (one.low, one.high, one.verdict) for name, one in apart.items()}
-    number = len(earlier) + 1
-    look = stats.Look(OVER_LEVELS, found.runs, planned, number, level, benchmarks, None, results)
-    return found, apart, look
+    results = {
+        json.dumps([name, judged]): (result.low, result.high, result.verdict)
+        for name, result in apart.items()
+    }
+    look = stats.Look(OVER_LEVELS, scores.runs, planned, len(earlier) + 1, level, benchmarks, None, results)
+    return scores, apart, look
 
 
-def components(found: Reported, factors: Sequence[str]) -> list[dict[str, float]]:
+def components(scores: Reported, factors: Sequence[str]) -> list[dict[str, float]]:
     """Variance components of each variant (rpg.stats.variance_components), means over benchmarks; none with one seed, one
     problem or one level of a factor."""
     names = [*(FACTOR_NAMES.get(field, field) for field in factors), "seed", "problem"]
-    if any(min(array.shape[1:]) < 2 for array in found.cells):
+    if any(min(array.shape[1:]) < 2 for array in scores.cells):
         return []
-    made = []
-    for each in zip(*found.cells, strict=True):
-        parts = [variance_components(cells, found.samples, names) for cells in each]
-        made.append({name: float(np.mean([part[name] for part in parts])) for name in parts[0]})
-    return made
+    of_variants = []
+    for each in zip(*scores.cells, strict=True):
+        parts = [variance_components(cells, scores.samples, names) for cells in each]
+        of_variants.append({name: float(np.mean([part[name] for part in parts])) for name in parts[0]})
+    return of_variants
 
 
 def costs(trials: pandas.DataFrame, spent: pandas.DataFrame, variants: pandas.Series) -> pandas.DataFrame:

@@ -96,7 +96,7 @@ def _of_searches(settings: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Searched settings as a record shows them: one value, or a list with one for each search."""
     if len(settings) == 1:
         return settings[0]
-    return {field: [one[field] for one in settings] for field in settings[0]}
+    return {field: [values[field] for values in settings] for field in settings[0]}
 
 
 def reported_plan(record: Mapping[str, Any], path: Path, data: DataDigest) -> Sweep:

@@ -155,7 +155,7 @@ def changes(layout: Layout, record: Mapping[str, Any]) -> list[str]:
     }
     changed = [(name, value) for name, value in says.items() if value != record[name]]
     lines = [f"{name} is {value}, {record[name]} was registered" for name, value in changed]
-    tuned = {one["variant"]: one["digest"] for one in study["tuning"]}
+    tuned = {tuning["variant"]: tuning["digest"] for tuning in study["tuning"]}
     for variant in sorted({*tuned, *record["tuning"]}):
         if tuned.get(variant) != record["tuning"].get(variant):
             lines.append(f"{variant} is made or tuned in another way than when it was registered")

@@ -178,9 +178,9 @@ class StudySpec(Section):
             raise ValueError(
                 f"tune.searches: {searches}, and report.seeds has {len(self.report.seeds)}; accepted: at most as many"
             )
-        if both := sorted({*self.tune.seeds} & {*self.report.seeds}):
+        if shared := sorted({*self.tune.seeds} & {*self.report.seeds}):
             raise ValueError(
-                f"report.seeds: {both} are seeds of tune.seeds, and what was tuned on cannot be reported"
+                f"report.seeds: {shared} are seeds of tune.seeds, and what was tuned on cannot be reported"
             )
         return self
 
@@ -205,8 +205,8 @@ class Study:
     @property
     def variants(self) -> dict[str, dict[str, Any]]:
         """Variant -> the settings that make it, by dotted field."""
-        given = self.spec.variants
-        named = given if isinstance(given, dict) else {name: {"algorithm": name} for name in given}
+        variants = self.spec.variants
+        named = variants if isinstance(variants, dict) else {name: {"algorithm": name} for name in variants}
         return {name: {**self.spec.set, **settings} for name, settings in named.items()}
 
     def space(self, variant: str) -> Space:
@@ -281,17 +281,17 @@ def load_study(path: Path) -> Study:
 
 def _check_benchmarks(study: Study) -> None:
     """Tuning problems are named, exist, and leave something to report."""
-    known, tuned = study.run(study.spec.set).task_benchmarks(), study.tuning_benchmarks()
+    benchmarks, tuned = study.run(study.spec.set).task_benchmarks(), study.tuning_benchmarks()
     where = f"{study.path}: tune.objective.benchmarks"
     if not tuned:
         raise ConfigError(
             f"{where}: the task has no tuning problems: set task.tuning_problems, or name benchmarks that are not reported; "
-            f"there are: {', '.join(known)}"
+            f"there are: {', '.join(benchmarks)}"
         )
     for name in tuned:
-        if name not in known:
+        if name not in benchmarks:
             raise ConfigError(
-                f"{where}: {name!r} is not a benchmark of the task; accepted: {', '.join(known)}"
+                f"{where}: {name!r} is not a benchmark of the task; accepted: {', '.join(benchmarks)}"
             )
     if not study.reported_benchmarks():
         raise ConfigError(f"{where}: all benchmarks are used for tuning, so none is left to report")

@@ -18,7 +18,7 @@ def state(layout: Layout, study: str) -> Iterator[list[str]]:
     record = read_study(layout, study)
     total = record["spec"]["tune"]["trials"] * record["searches"]
     for tuning in tunings_from(record):
-        trials = [trial for found in searches(layout, study, tuning).values() for trial in found]
+        trials = [trial for search in searches(layout, study, tuning).values() for trial in search]
         states = [trial.state for trial in trials]
         best = winner(trials)
         tried = best.settings if best else {}
@@ -32,12 +32,12 @@ def sentences(layout: Layout, study: str) -> Iterator[str]:
     """What a reader should know about the searches, a sentence each."""
     record = read_study(layout, study)
     for tuning in tunings_from(record):
-        if not (found := tuned(layout, study, tuning)):
+        if not (ended_searches := tuned(layout, study, tuning)):
             continue
-        for number, trials in enumerate(found, 1):
+        for number, trials in enumerate(ended_searches, 1):
             if winner(trials) is None:
                 yield f"{tuning.variant}: search {number} has no finished trial, so it has no settings to compare"
-        yield from remarks(tuning.variant, tuning.space, found)
+        yield from remarks(tuning.variant, tuning.space, ended_searches)
     seeds = len(record["spec"]["report"]["seeds"])
     if record["searches"] < seeds:
         yield (

@@ -61,9 +61,9 @@ def material(layout: Layout, study: str) -> Material:
     return Material(study, str(spec["question"]), matters, rows, spaces, registration(layout, study))
 
 
-def registered(found: Material) -> Part:
+def registered(material: Material) -> Part:
     """What was registered, and how what there is departs from it."""
-    plan = found.registered
+    plan = material.registered
     if plan is None:
         return Part("Registered", ["Nothing is registered yet: variants are compared after tuning."])
     when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(plan.registered_at))
@@ -80,54 +80,54 @@ def registered(found: Material) -> Part:
     return Part("Registered", lines, [grid], notes=plan.deviations)
 
 
-def numeric_fields(found: Material) -> dict[str, bool]:
+def numeric_fields(material: Material) -> dict[str, bool]:
     """Numeric field that some variant searches -> whether in logarithms."""
-    ranges = [item for space in found.spaces.values() for item in space.items()]
+    ranges = [item for space in material.spaces.values() for item in space.items()]
     return {field: values.log is not None for field, values in ranges if values.choices is None}
 
 
 def search(
-    found: Material,
+    material: Material,
     views: Sequence[Sequence[str]] | None = None,
     link: Callable[[str, str], str] | None = None,
 ) -> Part:
     """The trials as pictures, and the best of each variant. `views`: the one or two fields that span each picture (null: the
     first two, and each alone); `link` makes the address of a trial's first run from sweep and run."""
-    if found.trials.empty:
+    if material.trials.empty:
         return Part("Search", ["No trial has been proposed yet."])
-    log, sweep = numeric_fields(found), tuning_sweep(found.study)
-    links = [link(sweep, runs[0]) if link and len(runs) else None for runs in found.trials["run_ids"]]
-    data = found.trials.assign(link=links)
+    log, sweep = numeric_fields(material), tuning_sweep(material.study)
+    links = [link(sweep, runs[0]) if link and len(runs) else None for runs in material.trials["run_ids"]]
+    data = material.trials.assign(link=links)
     if views is None:
         views = [list(log)[:2], *([field] for field in log if len(log) > 1)]
     drawn = []
     for place, view in enumerate(filter(None, views), 1):
         panels = study_charts.search(data, {field: log[field] for field in view})
         drawn.append((f"search-{place}", " and ".join(view), panels))
-    names = list(dict.fromkeys(field for space in found.spaces.values() for field in space))
+    names = list(dict.fromkeys(field for space in material.spaces.values() for field in space))
     fields = map(study_charts.short, names)
     header = ["Variant", "Trials", "Pruned", "Failed", "Best accuracy", *fields, "Good"]
-    rows = [_best(found, str(variant), part, names) for variant, part in data.groupby("variant", sort=False)]
+    rows = [_best(material, str(name), part, names) for name, part in data.groupby("variant", sort=False)]
     return Part("Search", (), [grid_of("Best of the trials", "search", header, rows)], drawn, [NOTES["good"]])
 
 
-def _best(found: Material, variant: str, part: pandas.DataFrame, names: Sequence[str]) -> list[str]:
-    best, space = part[part["best"]], found.spaces[variant]
+def _best(material: Material, variant: str, part: pandas.DataFrame, names: Sequence[str]) -> list[str]:
+    best, space = part[part["best"]], material.spaces[variant]
     counts = [len(part), *((part["state"] == state).sum() for state in ("pruned", "failed"))]
     values = [_text(sorted(best[name], key=str)) if name in space else "" for name in names]
-    share = analysis.good_share(part, space, found.matters)
+    share = analysis.good_share(part, space, material.matters)
     good = "" if math.isnan(share) else f"{share:.0%}"
     return [variant, *map(str, counts), number(best["objective"].mean()), *values, good]
 
 
-def fewer_trials(found: Material) -> Part:
+def fewer_trials(material: Material) -> Part:
     """What the best of k trials is expected to reach, and who wins at k."""
     title = "With fewer trials"
-    ended = {str(name): analysis.held(part) for name, part in found.trials.groupby("variant", sort=False)}
+    ended = {str(name): analysis.held(part) for name, part in material.trials.groupby("variant", sort=False)}
     values = {name: each for name, each in ended.items() if len(each) > 1}
     if len(values) < 2:
         return Part(title, ["This takes two variants with two ended trials each."])
-    each_search = int(found.trials.groupby(["variant", "search"]).size().max())
+    each_search = int(material.trials.groupby(["variant", "search"]).size().max())
     effort, variants = searches.effort(list(values.values()), each_search), list(values)
     count = effort.best.shape[1]
     table = {"label": np.repeat(variants, count), "x": np.tile(np.arange(1, count + 1), len(variants))}
@@ -161,7 +161,8 @@ def verdicts_over_levels(db: Database, layout: Layout, plan: Registration) -> Pa
     of_variants = np.mean([array.mean(axis=(1, 2)) for array in scores.strata], axis=0)
     means = {name: number(mean) for name, mean in zip(scores.variants, of_variants, strict=True)}
     rows = [[plan.baseline, means[plan.baseline], "baseline", ""]]
-    rows += [[name, means[name], plus_minus(*one[:3], signed), one.verdict] for name, one in apart.items()]
+    for name, result in apart.items():
+        rows.append([name, means[name], plus_minus(*result[:3], signed), result.verdict])
     title = f"Mean accuracy, over the levels of {', '.join(plan.factors)}"
     header = ["Variant", "Accuracy", "Difference", "Verdict"]
     return Part("Verdicts", (), [grid_of(title, "levels", header, rows)], caption=[NOTES["levels"]])
@@ -195,30 +196,30 @@ def problems(scores: analysis.Reported, baseline: str) -> Part:
 
 def variance(scores: analysis.Reported, factors: Sequence[str]) -> Part:
     """What the spread of answers is made of."""
-    title, made = "Where the variance is", analysis.components(scores, factors)
-    if not made:
+    title, components = "Where the variance is", analysis.components(scores, factors)
+    if not components:
         return Part(title, ["This takes two seeds, two problems and two levels of each factor."])
-    deviations = pandas.DataFrame(made).clip(lower=0).pow(0.5).map(number).to_numpy().tolist()
+    deviations = pandas.DataFrame(components).clip(lower=0).pow(0.5).map(number).to_numpy().tolist()
     rows = [[name, *row] for name, row in zip(scores.variants, deviations, strict=True)]
-    grid = grid_of("Variance components", "variance", ["Variant", *map(str.capitalize, made[0])], rows)
+    grid = grid_of("Variance components", "variance", ["Variant", *map(str.capitalize, components[0])], rows)
     return Part(title, (), [grid], caption=[NOTES["components"]])
 
 
 def compute(db: Database, plan: Registration, x: str) -> Part:
     """Fitted curves of accuracy over compute (an axis of rpg.report.curves.X_TITLES), of the reported runs."""
-    known = queries.runs(db, plan.sweep)
+    runs = queries.runs(db, plan.sweep)
     labels = {
         queries.Series(plan.sweep, row.variant): str(plan.runs[row.run]["variant"])
-        for row in known[known["run"].isin(list(plan.runs)) & known["variant"].notna()].itertuples()
+        for row in runs[runs["run"].isin(list(plan.runs)) & runs["variant"].notna()].itertuples()
     }
     data = compute_curves.measured(db, labels, plan.benchmarks, x)
     if not (data["x"] > 0).any():
         return Part("Over compute", ["No checkpoint of known compute has been evaluated yet."])
     variants = list(plan.variants)
-    made = compute_curves.fits(data, variants)
-    drawn = [("compute", "Accuracy over compute", compute_curves.chart(data, made, variants, x))]
-    refused = compute_curves.refusals(made)
-    return Part("Over compute", (), [compute_curves.grid(made, x)], drawn, [compute_curves.NOTE], refused)
+    fitted = compute_curves.fits(data, variants)
+    drawn = [("compute", "Accuracy over compute", compute_curves.chart(data, fitted, variants, x))]
+    refused = compute_curves.refusals(fitted)
+    return Part("Over compute", (), [compute_curves.grid(fitted, x)], drawn, [compute_curves.NOTE], refused)
 
 
 def comparison(db: Database, layout: Layout, plan: Registration) -> list[Part]:
@@ -235,12 +236,12 @@ def comparison(db: Database, layout: Layout, plan: Registration) -> list[Part]:
     return [compared, problems(scores, plan.baseline), variance(scores, list(plan.factors))]
 
 
-def cost(db: Database, found: Material) -> Part:
+def cost(db: Database, material: Material) -> Part:
     """Trials, tokens and seconds, of tuning and of what is reported."""
-    plan = found.registered
+    plan = material.registered
     runs = {name: planned["variant"] for name, planned in plan.runs.items()} if plan else {}
     spent = queries.spending(db, plan.sweep if plan else "")
-    table = analysis.costs(found.trials, spent, pandas.Series(runs, dtype=object))
+    table = analysis.costs(material.trials, spent, pandas.Series(runs, dtype=object))
     spent_on = [f"{what}, {stage}" for stage in ("tuning", "reported") for what in ("Tokens", "Seconds")]
     header = ["Variant", "Trials", *spent_on]
     amounts = table.astype(float).map(lambda value: "" if math.isnan(value) else f"{value:,.0f}")
@@ -253,15 +254,15 @@ def write_study_report(layout: Layout, study: str) -> list[Path]:
 
     Returns their paths. Raises StoreError: there is no such study, a file cannot be read or written.
     """
-    found = material(layout, study)
+    of_study = material(layout, study)
     with connect(layout) as db:
-        parts, plan = [registered(found)], found.registered
+        parts, plan = [registered(of_study)], of_study.registered
         if plan and (compared := comparison(db, layout, plan)):
             parts += [*compared, compute(db, plan, "tokens")]
-        parts += [search(found), fewer_trials(found), cost(db, found)]
+        parts += [search(of_study), fewer_trials(of_study), cost(db, of_study)]
     drawn = {name: specification(themed(_whole(chart))) for part in parts for name, _, chart in part.charts}
     sections, latex = [], [tables.PREAMBLE]
-    for part in [Part("", [found.question]), *parts]:
+    for part in [Part("", [of_study.question]), *parts]:
         specs = [(title, drawn[name]) for name, title, _ in part.charts]
         sections.append(Section(part.title, part.grids, specs, part.caption, part.notes, part.lines))
         for place, grid in enumerate(part.grids):
@@ -269,7 +270,7 @@ def write_study_report(layout: Layout, study: str) -> list[Path]:
     texts = {
         "report.html": document(study, sections),
         "report.tex": "\n".join(latex),
-        "trials.csv": found.trials.to_csv(index=False),
+        "trials.csv": of_study.trials.to_csv(index=False),
     }
     folder = layout.study_folder(study) / "report"
     for name, spec in drawn.items():

@@ -70,7 +70,7 @@ def write_study(layout: Layout, study: Study, tunings: list[Tuning]) -> None:
         "spec": spec.model_dump(mode="json"),
         "variants": study.variants,
         "searches": study.searches,
-        "tuning": [one._asdict() | {"space": _json(one.space)} for one in tunings],
+        "tuning": [tuning._asdict() | {"space": _json(tuning.space)} for tuning in tunings],
     }
     atomic_write_json(layout.study_folder(spec.name) / "study.json", record)
 
@@ -83,7 +83,7 @@ def read_study(layout: Layout, study: str) -> dict[str, Any]:
 def tunings_of(study: Study, data: str) -> list[Tuning]:
     """How the variants of a study file are tuned; `data` is the digest of their data."""
     tune = study.spec.tune
-    made = []
+    tunings = []
     for variant, settings in study.variants.items():
         space = study.space(variant)
         decisive = {
@@ -97,8 +97,8 @@ def tunings_of(study: Study, data: str) -> list[Tuning]:
         halving = tune.prune == HALVING
         count = study.searches * study.batches
         benchmarks = study.tuning_benchmarks()
-        made.append(Tuning(variant, digest(decisive), space, benchmarks, tune.seeds, count, halving))
-    return made
+        tunings.append(Tuning(variant, digest(decisive), space, benchmarks, tune.seeds, count, halving))
+    return tunings
 
 
 def _json(space: Space) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def read_batch(layout: Layout, study: str, tuning: Tuning, number: int) -> Batch
     """A batch that was proposed. Raises StoreError: the record cannot be read."""
     record = read_checked(batch_path(layout, study, tuning, number), ("trials",))
     trials = record["trials"]
-    settings, runs = [one["settings"] for one in trials], [one["runs"] for one in trials]
+    settings, runs = [trial["settings"] for trial in trials], [trial["runs"] for trial in trials]
     return Batch(number, record.get("search", 0), trials[0]["trial"], settings, runs)
 
 
@@ -139,17 +139,17 @@ def batch_trials(
 
 def searches(layout: Layout, study: str, tuning: Tuning) -> dict[int, list[Trial]]:
     """The trials of a variant in their order, by search."""
-    found: dict[int, list[Trial]] = {}
+    by_search: dict[int, list[Trial]] = {}
     for batch in batches(layout, study, tuning):
-        found.setdefault(batch.search, []).extend(batch_trials(layout, study, tuning, batch)[0])
-    return found
+        by_search.setdefault(batch.search, []).extend(batch_trials(layout, study, tuning, batch)[0])
+    return by_search
 
 
 def tuned(layout: Layout, study: str, tuning: Tuning) -> list[list[Trial]] | None:
     """The searches of a variant whose trials have all ended; None before."""
-    record, found = read_study(layout, study), [*searches(layout, study, tuning).values()]
-    ended = [trial for trials in found for trial in trials if trial.state != "pending"]
-    return found if len(ended) == record["spec"]["tune"]["trials"] * record["searches"] else None
+    record, by_search = read_study(layout, study), [*searches(layout, study, tuning).values()]
+    ended = [trial for trials in by_search for trial in trials if trial.state != "pending"]
+    return by_search if len(ended) == record["spec"]["tune"]["trials"] * record["searches"] else None
 
 
 def outcome(folder: RunFolder, benchmarks: tuple[str, ...]) -> Outcome:
@@ -207,7 +207,7 @@ def trials(layout: Layout, study: str) -> pandas.DataFrame:
     won = {(*search, best.number) for search, of_it in tried.items() if (best := winner(of_it))}
     for row in rows:
         row["best"] = (row["variant"], row["search"], row["trial"]) in won
-    fields = list(dict.fromkeys(field for one in record["tuning"] for field in one["space"]))
+    fields = list(dict.fromkeys(field for entry in record["tuning"] for field in entry["space"]))
     return pandas.DataFrame(rows, columns=["variant", "search", "trial", "batch", *fields, *COLUMNS])
 
 

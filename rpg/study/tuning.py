@@ -89,8 +89,8 @@ def remarks(variant: str, space: Space, searches: Sequence[Sequence[Trial]]) -> 
         yield f"{variant}: a search with {trials} is short; about {enough} would find settings near its best"
 
 
-def _counted(number: int, thing: str) -> str:
-    return f"{number} {thing}{'s' * (number != 1)}"
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 FEWEST_PER_FIELD = 5

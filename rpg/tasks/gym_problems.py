@@ -32,10 +32,10 @@ _ALONE = "composite"
 
 def make(task: GymTask) -> Splits:
     """All problems, the same for the same settings. Raises DataError: an unknown data set, setting or level, or too few."""
-    made = _generated(task.model_dump_json())
+    rows_by_split = _generated(task.model_dump_json())
     splits = {
         name: [_problem(task, row, name, number) for number, row in enumerate(rows)]
-        for name, rows in made.items()
+        for name, rows in rows_by_split.items()
     }
     return Splits(splits.pop("train"), splits)
 
@@ -54,10 +54,10 @@ def _generated(request: str) -> Any:
     )  # fmt: skip
     if process.returncode:
         raise DataError(f"task.datasets: making the problems ended with exit code {process.returncode}")
-    made = json.loads(process.stdout)
-    if "error" in made:
-        raise DataError(made["error"])
-    return made
+    reply = json.loads(process.stdout)
+    if "error" in reply:
+        raise DataError(reply["error"])
+    return reply
 
 
 def _release() -> str:
@@ -142,9 +142,9 @@ def _config(part: GymDataset, at: str, level: int | None) -> dict[str, Any]:
     with _refusing(at, part.name):
         # Not the package's default, which adds all easier levels to each.
         mode = DefaultCurriculumContext(RangeAttributeMode.UPPER_BOUND)
-        made = dataclasses.asdict(curriculum.generate_configuration({}, mode))
+        at_level = dataclasses.asdict(curriculum.generate_configuration({}, mode))
         plain = dataclasses.asdict(DATASETS[part.name][1]())
-    return {key: made[key] for key in keys if made[key] != plain[key]} | part.config
+    return {key: at_level[key] for key in keys if at_level[key] != plain[key]} | part.config
 
 
 def _rows(
@@ -210,12 +210,12 @@ def _examples() -> list[dict[str, Any]]:
 def main() -> None:
     replies = os.fdopen(os.dup(1), "w", encoding="ascii")
     os.dup2(2, 1)  # what the package prints is not ours
-    given = sys.stdin.read()
+    request = sys.stdin.read()
     try:
-        made: Any = generated(GymTask.model_validate_json(given)) if given else _examples()
+        reply: Any = generated(GymTask.model_validate_json(request)) if request else _examples()
     except DataError as error:
-        made = {"error": str(error)}
-    replies.write(json.dumps(made))
+        reply = {"error": str(error)}
+    replies.write(json.dumps(reply))
     replies.close()
 
 

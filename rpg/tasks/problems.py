@@ -64,7 +64,7 @@ class Problem:
             return self
         messages = [dict(message) for message in self.conversation()]
         system = messages[:1] if messages[0]["role"] == "system" else []
-        rest = messages[len(system) :]
+        turns = messages[len(system) :]
         if not system and chat.system is not None:
             system = [{"role": "system", "content": chat.system}]
         shown = [
@@ -72,7 +72,7 @@ class Problem:
             for example in chat.examples
             for role, content in (("user", example.prompt), ("assistant", example.response))
         ]
-        return replace(self, messages=(*system, *shown, *rest))
+        return replace(self, messages=(*system, *shown, *turns))
 
 
 @dataclass(frozen=True)

@@ -80,8 +80,8 @@ def _json_row(raw: bytes, where: str, encoding: str) -> dict[str, Any] | DataErr
         return DataError(
             f'{where}: not JSON ({error}); expected one object per line, e.g. {{"prompt": "1+1", "answer": "2"}}'
         )
-    found = type(row).__name__
-    return row if isinstance(row, dict) else DataError(f"{where}: expected a JSON object, found a {found}")
+    kind = type(row).__name__
+    return row if isinstance(row, dict) else DataError(f"{where}: expected a JSON object, found a {kind}")
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[str, dict[str, Any] | DataError]]:
@@ -195,8 +195,8 @@ def missing(field: str, present: Iterable[object]) -> str:
         how = " (the columns of a CSV file are separated by commas)"
     elif names and field in ("prompt", "answer"):
         how = f"; say which column it is, e.g. task.columns: {{{field}: {names[0]}}}"
-    there = ", ".join(names) or "nothing"
-    return f"field {field} is missing{nearest(field, names) or '.'} Found: {there}{how}"
+    listed = ", ".join(names) or "nothing"
+    return f"field {field} is missing{nearest(field, names) or '.'} Found: {listed}{how}"
 
 
 def value_at(row: Any, path: str) -> Any:

@@ -60,9 +60,9 @@ class Diagnostics:
         log_prob, mask = log_prob.detach(), inputs["response_mask"]
         self._log_ratios.append((log_prob - inputs["old_log_prob"])[mask])
         if self._without is not None:
-            whole, rest = (_slope(algo, log_prob, inputs) for algo in (self.algorithm, self._without))
-            self._kl += float((whole - rest).square().sum())
-            self._rest += float(rest.square().sum())
+            with_kl, without_kl = (_slope(algo, log_prob, inputs) for algo in (self.algorithm, self._without))
+            self._kl += float((with_kl - without_kl).square().sum())
+            self._rest += float(without_kl.square().sum())
 
     def metrics(self) -> dict[str, float]:
         """After the loss's backward pass: quantiles of the token ratios; the KL's share |g - r| / (|g - r| + |r|) for the

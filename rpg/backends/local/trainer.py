@@ -64,10 +64,10 @@ class Experience:
     def rows(self, index: Tensor) -> Experience:
         batch = self.batch.rows(index)
         part = (index, slice(batch.tokens.shape[1]))
-        given = (self.reference, self.weights, self.values, self.targets)
-        reference, weights, values, targets = (None if x is None else x[part] for x in given)
-        mine = (self.advantages[part], self.drawn[part], self.row[index], weights, values, targets)
-        return Experience(batch, self.old[part], reference, *mine)
+        optional = (self.reference, self.weights, self.values, self.targets)
+        reference, weights, values, targets = (None if x is None else x[part] for x in optional)
+        indexed = (self.advantages[part], self.drawn[part], self.row[index], weights, values, targets)
+        return Experience(batch, self.old[part], reference, *indexed)
 
 
 class Trainer:
@@ -181,7 +181,7 @@ class Trainer:
         if reference is None and spec.algorithm.needs_reference:
             reference = current  # just renewed: the reference is the policy itself
         algorithm, values, targets = spec.algorithm, None, None
-        given: dict[str, Any] = {
+        inputs: dict[str, Any] = {
             "rewards": graded.rewards,
             "group": batch.prompt_of,
             "response_mask": mask,
@@ -190,8 +190,8 @@ class Trainer:
         }
         if self.critic is not None:
             values = self.critic.score(batch, limits)
-            targets = value_targets(algorithm, values=values, **given)
-        advantages = advantages_of(algorithm, values=values, **given)
+            targets = value_targets(algorithm, values=values, **inputs)
+        advantages = advantages_of(algorithm, values=values, **inputs)
         kl = float(torch.where(mask, k3(current - drawn), 0).sum() / mask.sum())
         row = torch.arange(len(batch), device=old.device)
         return Experience(batch, old, reference, advantages, sampled, row, weights, values, targets), kl

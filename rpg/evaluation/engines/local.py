@@ -65,7 +65,7 @@ class LocalEngine:
         if len({len(group) for group in groups}) > 1:  # some samples of a problem exist already
             groups = [[request] for request in requests]
         talking, longest = self.conversations, self.sampling.max_prompt_tokens
-        given = [group[0].prompt for group in groups]
+        prompts = [group[0].prompt for group in groups]
         drawn = torch.cat([seeds.uniforms(1, limit, *r.key) for r in requests]) if temperature else None
         how: dict[str, Any] = {
             "group_size": len(groups[0]),
@@ -76,19 +76,19 @@ class LocalEngine:
         }
         talks: list[Talk] = []
         if talking is None:
-            samples = policy.sample(encode_prompts(policy.tokenizer, given, longest), **how)
+            samples = policy.sample(encode_prompts(policy.tokenizer, prompts, longest), **how)
         else:
             columns, keys = [group[0].columns for group in groups], [str(r.key) for r in requests]
-            samples, talks = talking.sample(policy, given, columns, keys, max_prompt_tokens=longest, **how)
+            samples, talks = talking.sample(policy, prompts, columns, keys, max_prompt_tokens=longest, **how)
         if self.keeps_samples:
             self._samples.append(samples)
         if talks:
-            own = [
+            policy_tokens = [
                 [t for t, heard in zip(talk.tokens, talk.heard, strict=True) if not heard] for talk in talks
             ]
             return [
                 Completion("".join(talk.turns), tuple(ids), talk.truncated, talk.turns, talk.earned)
-                for ids, talk in zip(own, talks, strict=True)
+                for ids, talk in zip(policy_tokens, talks, strict=True)
             ]
         lengths, cut = samples.batch.lengths.tolist(), samples.truncated.tolist()
         rows = zip(policy.text(samples.batch), samples.batch.tokens.tolist(), lengths, cut, strict=True)

@@ -74,11 +74,11 @@ class RayEngine:
     def _check_room(self) -> None:
         place, total = self.place, self._ray.cluster_resources()
         for kind, field, unit in (("CPU", "cpus", 1), ("GPU", "gpus", 1), ("memory", "memory_gib", 2**30)):
-            each, there = getattr(place, field) or 0, total.get(kind, 0) / unit
-            if each * place.workers > there:
+            each, available = getattr(place, field) or 0, total.get(kind, 0) / unit
+            if each * place.workers > available:
                 raise EngineError(
                     f"evaluation.place: {place.workers} workers with {field} {each:g} each, but the cluster at "
-                    f"{place.address} has {there:g} in all"
+                    f"{place.address} has {available:g} in all"
                 )
 
     def _start(self) -> Any:
