@@ -140,13 +140,9 @@ def _send(layout: Layout, to: Target, where: str | None, sweeps: list[str], onli
 
     if not sweeps:
         refuse(f"--sweep: name a sweep to send to {to}. There are: {', '.join(layout.sweeps()) or 'none'}")
-    value: dict[str, str] = {"type": to}
-    if to == "wandb":
-        value["mode"] = "online" if online else "offline"
-    if to == "mlflow":
-        value["uri"] = where or ""
-    elif to != "tensorboard":
-        value |= {"project": where} if where else {}
+    value = {"type": str(to)} | ({"mode": "online" if online else "offline"} if to == "wandb" else {})
+    if to != "tensorboard":
+        value |= {"uri" if to == "mlflow" else "project": where or ""} if where or to == "mlflow" else {}
     elif where is not None:
         refuse(f"WHERE: {where!r}; tensorboard files go to {tracking_folder(layout) / 'tensorboard'}")
     tracker = tracker_of(value)

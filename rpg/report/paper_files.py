@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -106,7 +106,10 @@ def appendix(db: Database, summary: Summary) -> str:
     ]
     parts += [tables.tex(summary.question)] if summary.question else []
     parts += [f"Seeds: {seeds}; variants with the same seed share data order and initial model."]
-    specs = {run["variant"]: _settings(run["spec"]) for run in manifests.values()}
+    specs = {run["variant"]: _leaves(run["spec"]) for run in manifests.values()}
+    for prose in ("seed", "description", "algorithm.citation", "algorithm.description"):
+        for spec in specs.values():
+            spec.pop(prose, None)
     first = next(iter(specs.values()))
     common = {name: text for name, text in first.items() if all(s.get(name) == text for s in specs.values())}
     parts += _long((0.45, 0.5), ("setting", "all runs"), sorted(common.items()))
@@ -125,22 +128,13 @@ def appendix(db: Database, summary: Summary) -> str:
     parts += _long((0.38, 0.07, 0.2, 0.2), ("run", "seed", "run id", "digest of the data"), runs)
     records = [attempts[-1] for attempts in queries.provenance(db, summary.sweep).values() if attempts]
     for what in ("code", "git_revision", "versions", "machine"):
-        shown = {_plain(record[what]) for record in records if record.get(what)}
+        leaves = [_leaves(record[what]).items() for record in records if record.get(what)]
+        shown = {", ".join(f"{name} {text}".strip() for name, text in each) for each in leaves}
         parts += [
             rf"{{\raggedright {what.replace('_', ' ')}: {tables.breakable(text)}.\par}}"
             for text in sorted(shown)
         ]
     return "\n".join(parts) + "\n"
-
-
-def _plain(value: Any) -> str:
-    return ", ".join(f"{name} {text}".strip() for name, text in _leaves(value).items())
-
-
-def _settings(spec: Mapping[str, Any]) -> dict[str, str]:
-    """All but the seed and the prose."""
-    prose = ("seed", "description", "algorithm.citation", "algorithm.description")
-    return {name: text for name, text in _leaves(spec).items() if name not in prose}
 
 
 def _leaves(values: Any) -> dict[str, str]:

@@ -201,15 +201,18 @@ def terminal(summary: Summary) -> RenderableType:
     return Group(*parts)
 
 
+def _joined(grid: Grid) -> tuple[str, list[str], list[list[list[Cell]]]]:
+    """Title, header and rows where room is scarce: last and best of a benchmark share a column."""
+    if not grid.header[1].endswith(" last"):
+        return grid.title, grid.header, [[[cell] for cell in row] for row in grid.rows]
+    header = [grid.header[0], *(name.removesuffix(" last") for name in grid.header[1::2])]
+    rows = [[[row[0]], *map(list, zip(row[1::2], row[2::2], strict=True))] for row in grid.rows]
+    return f"{grid.title} (last / best)", header, rows
+
+
 def _rich(grid: Grid, sweep: str) -> Table:
-    header: list[str] = grid.header
-    rows = [[[cell] for cell in row] for row in grid.rows]
-    title = f"{sweep} · {grid.title}"
-    if header[1].endswith(" last"):  # in a narrow terminal, last and best of a benchmark share a column
-        header = [header[0], *(name.removesuffix(" last") for name in header[1::2])]
-        rows = [[[row[0]], *map(list, zip(row[1::2], row[2::2], strict=True))] for row in grid.rows]
-        title += " (last / best)"
-    heading = Text(title, style="bold")
+    title, header, rows = _joined(grid)
+    heading = Text(f"{sweep} · {title}", style="bold")
     table = Table(
         title=heading, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True
     )
@@ -218,16 +221,13 @@ def _rich(grid: Grid, sweep: str) -> Table:
         least = 12 if place == 0 else None
         table.add_column(Text(name), justify=justify, no_wrap=place > 0, overflow="fold", min_width=least)
     for row in rows:
-        texts = (
-            [Text(visible(cell.text), style=_style(cell)) for cell in cells if cell.text] for cells in row
-        )
-        table.add_row(*(Text(" / ").join(parts) for parts in texts))
+        table.add_row(*(Text(" / ").join(_text(cell) for cell in cells if cell.text) for cells in row))
     return table
 
 
-def _style(cell: Cell) -> str:
+def _text(cell: Cell) -> Text:
     colours = {"better": "green", "worse": "red", "within noise": "dim"}
-    return colours.get(cell.text, "bold" if cell.bold else "")
+    return Text(visible(cell.text), style=colours.get(cell.text, "bold" * cell.bold))
 
 
 def markdown(summary: Summary) -> str:
@@ -262,8 +262,7 @@ def latex(summary: Summary, columns: int | None = None) -> str:
     lines, first = [PREAMBLE], ""
     notes = [note.partition("; ")[0] if note == summary.advice else note for note in summary.notes]
     for grid in grids(summary):
-        words = f"{BEST_NOTE} " * any(text.lower().endswith("best") for text in grid.header)
-        words += rf"See Table~\ref{{{first}}}."
+        words = rf"See Table~\ref{{{first}}}."
         if not first:
             words = " ".join([summary.spending, *caption(summary)]).strip()
             words = tex(re.sub(r" \(docs/[^)]*\)|: rpg \w+ [^.]*", "", words))
@@ -274,8 +273,7 @@ def latex(summary: Summary, columns: int | None = None) -> str:
 
 PREAMBLE = r"% In the preamble: \usepackage{array,booktabs,tabularx}"
 ROOM, LEAST = {1: (81,), 2: (51, 106), None: (51, 81)}, 16
-"""Digits beside each other in a column, and over two, by the columns of a plain article and of ACL, the narrowest; None: of
-either paper. And of a first column whose names are broken into lines."""
+"""Digits in a column and over two, by the columns of the narrowest papers (None: of either); and in the first, at least."""
 
 
 def latex_label(name: str, grid: Grid) -> str:
@@ -289,48 +287,42 @@ def latex_table(
 
     The first column has what others leave. What is too wide for a column goes over two, or into blocks below each other.
     """
-    pairs = [text.removesuffix(" last") for text in grid.header[1:] if text.endswith(" last")]
-    header = [text.rpartition(" ")[2] for text in grid.header] if pairs else grid.header
-    rows = [[Cell(text) for text in header], *grid.rows]
-    widths = [max(_digits(cell.text) for cell in column) for column in zip(*rows, strict=True)]
-    for place, text in enumerate(pairs):  # above last and best of a benchmark
-        widths[2 * place + 1] = max(widths[2 * place + 1], _digits(text) - widths[2 * place + 2])
-    star, blocks = _fitting(widths, 2 if pairs else 1, columns)
-    title = tex(grid.title[:1].lower() + grid.title[1:])
-    lines = [rf"\begin{{table{star}}}\caption{{{tex(name)}: {title}. {words}}}\smallskip"]
-    lines += [
-        rf"\label{{{latex_label(name, grid)}}}",
-        r"\fontsize{8}{9.6}\selectfont\setlength{\tabcolsep}{3pt}",
+    title, header, rows = _joined(grid)
+    plain = [[" / ".join(cell.text for cell in cells) for cells in row] for row in rows]
+    widths = [max(map(_digits, column)) for column in zip(header, *plain, strict=True)]
+    star, blocks = _fitting(widths, columns)
+    title = f"{tex(name)}: {tex(title[:1].lower() + title[1:])}"
+    lines = [
+        rf"\begin{{table{star}}}\caption{{{title}. {words}}}\label{{{latex_label(name, grid)}}}\smallskip"
     ]
+    lines += [r"\fontsize{8}{9.6}\selectfont\setlength{\tabcolsep}{3pt}"]
     for block in blocks:
         kinds = r"@{}>{\raggedright\arraybackslash}X" + "r" * len(block)
         lines += [rf"\begin{{tabularx}}{{\linewidth}}{{{kinds}@{{}}}}", r"\toprule"]
-        if pairs:
-            names = [rf" & \multicolumn{{2}}{{c}}{{{tex(pairs[place // 2])}}}" for place in block[::2]]
-            rules = [rf"\cmidrule(lr){{{2 * i}-{2 * i + 1}}}" for i in range(1, len(names) + 1)]
-            lines += ["".join(names) + r" \\", "".join(rules)]
-        for row in rows:
-            cells = [rf"\textbf{{{tex(row[i].text)}}}" if row[i].bold else tex(row[i].text) for i in block]
-            lines += [
-                " & ".join([breakable(row[0].text), *cells]) + r" \\",
-                *[r"\midrule"] * (row is rows[0]),
-            ]
+        lines += [" & ".join(tex(header[place]) for place in (0, *block)) + r" \\", r"\midrule"]
+        for (label, *_), *others in rows:
+            cells = [" / ".join(_bold(cell) for cell in others[place - 1] if cell.text) for place in block]
+            lines += [" & ".join([breakable(label.text), *cells]) + r" \\"]
         lines += [r"\bottomrule", r"\end{tabularx}\par\medskip"]
     if notes:
         lines += [r"{\raggedright", *(f"{breakable(note.rstrip('.'))}." for note in notes), r"\par}"]
     return [*lines, rf"\end{{table{star}}}", ""]
 
 
-def _fitting(widths: Sequence[float], each: int, columns: int | None) -> tuple[str, list[range]]:
-    """How columns of these widths fit: star of the table, and blocks of all but the first, of which `each` stay together."""
+def _fitting(widths: Sequence[float], columns: int | None) -> tuple[str, list[range]]:
+    """How columns of these widths fit: the star of a table over two columns, and blocks of all columns but the first."""
     count = len(widths) - 1
-    for number in range(1, count // each + 1):
-        step = each * math.ceil(count / each / number)
+    for number in range(1, count + 1):
+        step = math.ceil(count / number)
         blocks = [range(at, min(at + step, count + 1)) for at in range(1, count + 1, step)]
         widest = LEAST + max(sum(widths[place] for place in block) for block in blocks)
         if stars := [star for star, room in zip(("", "*"), ROOM[columns], strict=False) if widest <= room]:
             break
     return (*stars, "")[0], blocks
+
+
+def _bold(cell: Cell) -> str:
+    return rf"\textbf{{{tex(cell.text)}}}" if cell.bold else tex(cell.text)
 
 
 def _digits(text: str) -> float:

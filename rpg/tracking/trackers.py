@@ -193,11 +193,8 @@ class Mlflow:
 
 
 class Trackio(Sink):
-    """A run in Trackio's database on this machine. A record has an id there too, so that it is never twice in it.
-
-    `trackio.init` and `log` are not used: they know one run at a time, stamp everything with the present, ask the hub who
-    is logged in, and turn what fails into warnings, after which it would never be sent.
-    """
+    """A run in Trackio's database on this machine, where records have ids, too. `trackio.log` would stamp them with the
+    present, ask the hub who is logged in, and lose with a warning what cannot be written."""
 
     def __init__(self, tracker: TrackioTracker, run: RunFolder, folder: Path):
         os.environ.setdefault("TRACKIO_DIR", str(folder / "trackio"))
