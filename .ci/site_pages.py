@@ -11,7 +11,7 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
-from benchmarks.documented import script, unpack
+from benchmarks.documented import CHART, script, unpack
 from rpg.catalogue import algorithms
 from rpg.config.sweep_spec import load_sweep
 
@@ -19,17 +19,6 @@ ROOT = Path(__file__).resolve().parents[1]
 RENAMED = {"README.md": "index.md", "docs/README.md": "contents.md", "examples/README.md": "examples.md"}
 """File of the repository -> page, where it is not that of docs/ or of the root."""
 PICTURE = "![The figure that make quickstart draws](docs/quickstart.png)"
-CHART = """<div id="chart">
-<label><input type="radio" name="axis" value="step" checked> against steps</label>
-<label><input type="radio" name="axis" value="tokens"> against tokens drawn</label>
-<div style="width: 100%; min-height: 400px"></div>
-<noscript><img src="quickstart.png" alt="The figure that make quickstart draws"></noscript>
-<small>Point at a mark for its numbers; click on a name to bring it forward. Lines: mean over three seeds; bands: 95 %
-intervals over seeds and problems. The numbers are those of <a href="results/quickstart.tar.xz">the stored results</a>;
-<code>make quickstart</code> computes them again, and <a href="quickstart.html">its page</a> has every panel.</small>
-</div>
-<script src="assets/chart.js" defer></script>"""
-"""What the start page has in place of the picture that README.md shows elsewhere."""
 LINK = re.compile(r"(!?\[[^\]]*\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
 API = {
     "rpg": ["Algorithm", "algorithm", "algorithms", "policy_loss", "LossOutput", "advantages", "audit", "Counts",

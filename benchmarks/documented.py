@@ -144,6 +144,17 @@ def script(layout: Layout, sweep: str) -> str:
     )
 
 
+CHART = """<div id="chart">
+<label><input type="radio" name="axis" value="step" checked> against steps</label>
+<label><input type="radio" name="axis" value="tokens"> against tokens drawn</label>
+<div style="width: 100%; min-height: 400px"></div>
+<noscript><img src="quickstart.png" alt="The figure that make quickstart draws"></noscript>
+<small>Point at a mark for its numbers; click on a name to bring it forward. Lines: mean over three seeds; bands: 95 %
+intervals over seeds and problems. The numbers are those of <a href="results/quickstart.tar.xz">the stored results</a>;
+<code>make quickstart</code> computes them again, and <a href="quickstart.html">its page</a> has every panel.</small>
+</div>
+<script src="assets/chart.js" defer></script>"""
+"""What the start page has in place of the picture that README.md shows elsewhere."""
 _DRAW = """\
 const place = document.getElementById("chart"), plot = place.querySelector("div");
 const draw = () => {

@@ -19,41 +19,29 @@ def test_every_algorithm_of_the_catalogue_has_its_reference():
     entries = references(rpg.algorithms()).splitlines()
     keys = {key for algorithm in rpg.algorithms().values() for key in citation_keys(algorithm.citation)}
     assert {entry.partition("{")[2].partition(",")[0] for entry in entries} == {*keys, "rpglab"}
-    assert all(entry.count("{") == entry.count("}") for entry in entries)
-    assert not re.search(r"title = .*arXiv \d", "\n".join(entries)), (
-        "in place of an entry, what the catalogue says"
-    )
     assert references(["dapo", "mine"]).count("@") == 3  # what the catalogue does not know is left out
-
-
-NAME = "50 % of {a_b} & 中文 #1 ~ ^ \\\\ $, with a name that is too long for a column"
 
 
 @pytest.fixture(scope="module")
 def papers(tmp_path_factory):
-    """A data folder, and the files for one column and for two in `1` and `2` beside it."""
     place = tmp_path_factory.mktemp("papers")
-    layout = write_sweep(place / "data", "demo", ("grpo", "dapo", "rpg-urkl", NAME), (0, 1, 2), SHAPE)
+    name = "50 % of {a_b} & 中文 #1 ~ ^ \\\\ $, too long for a column"
+    layout = write_sweep(place / "data", "demo", ("grpo", "dapo", "rpg-urkl", name), (0, 1, 2), SHAPE)
     build(layout)
-    for columns in (1, 2):
-        write_paper(layout, "demo", place / str(columns), columns)
-    return layout, place
+    return layout, {columns: write_paper(layout, "demo", place / str(columns), columns) for columns in (1, 2)}
 
 
-@pytest.mark.skipif(
-    not shutil.which("pdflatex"), reason="no pdflatex: apt-get install texlive-latex-recommended"
-)
+@pytest.mark.skipif(not shutil.which("pdflatex"), reason="no pdflatex: install texlive-latex-recommended")
 @pytest.mark.parametrize(("columns", "options"), [(1, "10pt"), (2, "10pt,a4paper,twocolumn")])
 def test_latex_takes_all_files_and_nothing_juts_out_of_its_column(papers, columns, options):
-    folder = papers[1] / str(columns)
+    folder = papers[1][columns][0].parent
     (folder / "paper.tex").write_text(
         rf"\documentclass[{options}]{{article}}\usepackage{{array,booktabs,graphicx,longtable,tabularx}}\begin{{document}}"
         r"\nocite{*}\input{tables.tex}\par\noindent\includegraphics[width=\columnwidth]{differences.pdf}"
         r"\par\noindent\includegraphics[width=\columnwidth,height=9cm]{curves.pdf}"
         r"\bibliographystyle{plain}\bibliography{references}\appendix\input{appendix.tex}\end{document}"
     )
-    latex = "pdflatex -halt-on-error -interaction=batchmode"
-    for command in (latex, "bibtex", latex):
+    for command in ("pdflatex -halt-on-error", "bibtex", "pdflatex -halt-on-error"):
         run = subprocess.run([*command.split(), "paper"], cwd=folder, capture_output=True, text=True)
         assert run.returncode == 0 and "Warning--" not in run.stdout, run.stdout
     log = (folder / "paper.log").read_text("latin-1")
@@ -61,7 +49,7 @@ def test_latex_takes_all_files_and_nothing_juts_out_of_its_column(papers, column
 
 
 def test_figures_are_vectors_tables_give_no_advice_and_the_appendix_names_every_run(papers):
-    layout, files = papers[0], {path.name: path for path in (papers[1] / "2").iterdir()}
+    layout, files = papers[0], {path.name: path for path in papers[1][2]}
     for name, inches in (("curves.pdf", 6.75), ("differences.pdf", 3.25)):
         figure = files[name].read_bytes()
         assert b"/FontFile" in figure and b"/Subtype /Image" not in figure
@@ -73,5 +61,4 @@ def test_figures_are_vectors_tables_give_no_advice_and_the_appendix_names_every_
     with connect(layout) as db:
         for name in queries.manifests(db, "demo"):
             assert str(queries.run(db, "demo", name)["run_id"])[:16] in text
-    assert text.count(r"\begin{longtable}") == text.count(r"\end{longtable}") == 3
     assert "Seeds: 0, 1, 2" in text
