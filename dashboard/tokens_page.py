@@ -19,7 +19,7 @@ COLOURS = {
 }  # fmt: skip
 NO_RECORDS = (
     "No records of tokens. Set training.token_records.every in a run or sweep file (how many steps from one record to the "
-    "next); runs of the embedded trainer keep them from then on."
+    "next); it is kept from then on."
 )
 
 

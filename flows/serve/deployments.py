@@ -24,6 +24,7 @@ from flows.nightly import place
 from flows.prefect import ui
 from flows.prefect.flow_runs import FLOW_RUN, WORK, alive, follow
 from flows.serve import forms
+from flows.serve.form_sizes import END, chooser
 from rpg.catalogue import algorithms
 from rpg.config.backend import BACKENDS
 from rpg.errors import UserError
@@ -47,8 +48,8 @@ def choice(names: Iterable[str]) -> Any:
 
 
 # Prefect takes the texts of a form from the Args of the docstrings below, and the bounds from these types.
-Config = Annotated[str, choice(forms.configs(_ROOTS))]
-Studies = Annotated[str, choice(forms.studies(_ROOTS))]
+Config = Annotated[str, Field(json_schema_extra=chooser({name: name for name in forms.configs(_ROOTS)}))]
+Studies = Annotated[str, Field(json_schema_extra=chooser({name: name for name in forms.studies(_ROOTS)}))]
 Nights = Annotated[str, choice(forms.nights(_ROOTS))]
 Seeds = list[Annotated[int, Field(ge=0, lt=2**31)]]
 Steps = Annotated[int, Field(ge=0, le=10_000_000)]
@@ -100,7 +101,7 @@ def reasoned(body: Callable[..., Any]) -> Callable[..., Any]:
 def what_it_is() -> str:
     """The name of a sweep's flow run: the sweep, and what the form has changed in it."""
     given = flow_run.parameters
-    name = given.get("name") or str(given.get("config", ""))
+    name = given.get("name") or str(given.get("config", "")).partition(END)[0]
     changed = [*given.get("algorithms", ()), *(f"seed {seed}" for seed in given.get("seeds", ()))]
     changed += [f"{given['steps']} steps"] if given.get("steps") else []
     changed += [line.strip() for line in given.get("overrides", "").splitlines() if line.strip()]
@@ -122,8 +123,8 @@ def sweep(
     """Run a sweep, like `rpg sweep`: only what is missing is done.
 
     Args:
-        config: Required. A shipped sweep, or one of yours (own/...) from $RPG_CONFIGS or configs/ in the data folder; the
-            paper's last. The deployment's description says more about each.
+        config: Required. A shipped sweep, or one of yours (own/...) from $RPG_CONFIGS or configs/ in the data folder; small
+            ones first, the paper's last. The deployment's description says more about each.
         algorithms: Replace the file's algorithms; none: as in the file.
         seeds: Replace the file's seeds; none: as in the file.
         steps: Training steps; 0: as in the file.
@@ -144,7 +145,10 @@ def sweep(
     return Completed(message=ui.verdict(Layout.at(), sweep_name) or sweep_name, data=sweep_name)
 
 
-@deployed(flow_run_name="study {config}", description="Tune with equal effort, register, compare.")
+@deployed(
+    flow_run_name=lambda: f"study {str(flow_run.parameters.get('config', '')).partition(END)[0]}",
+    description="Tune with equal effort, register, compare.",
+)
 @reasoned
 def study(config: Studies, workers: Workers = 0) -> str:
     """Run a study, like `rpg study`: it goes on with the same trials.

@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 from prefect import serve
 from prefect.client.orchestration import get_client
@@ -24,7 +23,7 @@ from prefect.exceptions import ObjectNotFound
 from flows.prefect.flow_runs import WORK, folder_tag
 from flows.serve import forms
 from flows.serve.deployments import DEPLOYED
-from flows.serve.form_sizes import choices
+from flows.serve.form_sizes import choices, chooser
 from rpg.processes import die_with_parent, parent_mark
 from rpg.store import StoreError, atomic_write_json, home
 from rpg.store.atomic_files import read_json_object
@@ -94,20 +93,20 @@ def _refresh() -> None:
         with contextlib.suppress(Exception), get_client(sync_client=True) as client:
             roots = forms.roots(home())
             sweeps, costs = choices(forms.configs(roots), roots.home)
-            for name, field, names, table in (
-                ("sweep", "config", sweeps, costs),
-                ("study", "config", list(forms.studies(roots)), ""),
-                ("nightly", "sweeps", list(forms.nights(roots)), ""),
+            studies, runs = choices(forms.studies(roots), roots.home)
+            for name, field, shape, table in (
+                ("sweep", "config", chooser(sweeps), costs),
+                ("study", "config", chooser(studies), runs),
+                ("nightly", "sweeps", {"enum": list(forms.nights(roots))}, ""),
             ):
                 deployment = client.read_deployment_by_name(f"{name}/{name}")
                 schema = deployment.parameter_openapi_schema or {}
                 first = (deployment.description or "").partition("\n\n")[0]
-                update: dict[str, Any] = {"description": "\n\n".join(filter(None, [first, table]))}
-                if schema["properties"][field].get("enum") != names:
-                    schema["properties"][field]["enum"] = names
-                    update["parameter_openapi_schema"] = schema
-                if deployment.description != update["description"] or len(update) > 1:
-                    client.update_deployment(deployment.id, DeploymentUpdate(**update))
+                text, now = "\n\n".join(filter(None, [first, table])), schema["properties"][field] | shape
+                if (deployment.description, schema["properties"][field]) != (text, now):
+                    schema["properties"][field] = now
+                    update = DeploymentUpdate(description=text, parameter_openapi_schema=schema)
+                    client.update_deployment(deployment.id, update)
 
 
 if __name__ == "__main__":

@@ -22,13 +22,16 @@ from rpg.errors import UserError
 from rpg.planning.cost import Measured, cost, finds, measured, seconds_per_step
 from rpg.planning.gpu_estimate import estimate
 from rpg.store import Layout
+from rpg.study.spec import load_study
 
 FILE = "limits.yaml"
 _CHARACTERS = 200
 """More than a tiny model's vocabulary has."""
 AGAIN_SECONDS = 3600.0
 """How long the times that were measured on finished runs are kept."""
-HEAD = "What each sweep takes without changes. Time: one run after another, as in finished runs of that size."
+END = " · "
+"""Ends the name in the line of a choice."""
+HEAD = "What each takes without changes. Time: one run after another, as in finished runs of that size."
 MOST = 80
 """Characters of a question in the table."""
 
@@ -103,49 +106,69 @@ def texts(value: Any, at: str = "") -> Iterator[tuple[str, str]]:
             yield from texts(inner, f"{at}.{key}" if at else str(key))
 
 
-def choices(files: Mapping[str, Path], home: Path) -> tuple[list[str], str]:
-    """The sweeps of a form, small ones first and the paper's last, and a table (Markdown) of their questions and times.
-    Computed again when a file has changed, and now and then.
-
-    The form sends names and nothing else: schedules and other programs keep what they were given, and times change.
+def choices(files: Mapping[str, Path], home: Path) -> tuple[dict[str, str], str]:
+    """The sweeps or studies of a form, small ones first and the paper's last: the line of each by its name, and a table
+    (Markdown) with all that is known of them. Computed again when a file has changed, and now and then.
     """
     changed = ((name, path, path.exists() and path.stat().st_mtime) for name, path in files.items())
     return _choices(tuple(changed), home, time.monotonic() // AGAIN_SECONDS)
 
 
-@lru_cache(maxsize=1)
-def _choices(files: tuple[tuple[str, Path, float], ...], home: Path, _period: float) -> tuple[list[str], str]:
+@lru_cache(maxsize=2)
+def _choices(
+    files: tuple[tuple[str, Path, float], ...], home: Path, _period: float
+) -> tuple[dict[str, str], str]:
     times, layout = measured(Layout.at(home)), Layout.at(home)
-    rows = [(*described(path, times, layout), name) for name, path, _ in files]
-    rows.sort(key=lambda row: (row[0], row[1], row[-1]))
-    body = [f"| {name} | {question.replace('|', ' ')} | {line} |" for _, _, question, line, name in rows]
-    table = "\n".join([HEAD, "", "| sweep | question | what it takes |", "|---|---|---|", *body])
-    return [name for *_, name in rows], table
+    rows = sorted((*described(path, times, layout), name) for name, path, _ in files)
+    body = [f"| {name} | {asks.replace('|', ' ')} | {takes} |" for _, _, asks, _, takes, name in rows]
+    table = "\n".join([HEAD, "", "| name | question | what it takes |", "|---|---|---|", *body])
+    lines = {name: END.join(filter(None, (name, short, asks))) for _, _, asks, short, _, name in rows}
+    return lines, table
+
+
+def chooser(lines: Mapping[str, str]) -> dict[str, Any]:
+    """What a form's schema says of a field whose choices have these lines, by name.
+
+    Prefect's form shows the values of an `enum` as they are and sends the one that was chosen: it knows no titles of
+    values. So a choice is sent as its line, of which only the name counts: times change, and a schedule keeps the line of
+    the day when it was saved. Other programs send the name alone. Of the two parts of `anyOf` the form makes two buttons,
+    of which the first is a list and the second a field to type in; what both send is checked beside them.
+    """
+    begin = f"^({'|'.join(map(re.escape, lines))})({END}|$)"
+    ways = [{"title": "by question and time", "enum": [*lines.values()]}, {"title": "by name"}]
+    return {"anyOf": ways, "if": {"pattern": END}, "then": {"pattern": begin}, "else": {"enum": [*lines]}}
 
 
 def _question(description: str) -> str:
     """The first question of a description, or its first sentence, in at most 80 characters."""
-    sentences: list[str] = re.findall(r"[^.?!]+[.?!]?", " ".join(description.split()))
+    sentences: list[str] = re.findall(r".+?(?:[.?!](?= |$)|$)", " ".join(description.split()))
     asked = next((text for text in sentences if text.endswith("?")), (*sentences, "")[0]).strip()
     return asked if len(asked) <= MOST else asked[: MOST - 1].rstrip() + "…"
 
 
-def described(path: Path, times: Measured, layout: Layout) -> tuple[bool, float, str, str]:
-    """(whether it is for GPUs, optimizer steps, question, what it takes and can find) of a sweep's file."""
+def described(path: Path, times: Measured, layout: Layout) -> tuple[bool, float, str, str, str]:
+    """(whether it is for GPUs, optimizer steps or a study's runs, question, time, what it takes and can find) of a file."""
     try:
+        if "tune" in read_mapping(path):
+            study = load_study(path)
+            runs = f"up to {study.most_runs:,} runs"
+            return False, study.most_runs, _question(study.spec.question), runs, runs
         sweep = load_sweep(path, {}, lambda _: "")
         specs = [run.spec for run in sweep.runs]
     except (UserError, OSError, ValueError):  # the reason is given when it is started
-        return False, math.inf, "", "has a mistake"
+        return False, math.inf, "", *2 * ("has a mistake",)
     updates, time_taken = sum(cost(spec).optimizer_steps for spec in specs), _time(specs, times)
     runs = f"{len(specs)} run{'s' if len(specs) > 1 else ''}"
     parts = filter(None, [runs, f"{updates:,} optimizer steps", time_taken, finds(sweep, layout)])
-    return "GPU hours" in time_taken, updates, _question(sweep.spec.description), ", ".join(parts)
+    question = _question(sweep.spec.description)
+    shown = time_taken.removesuffix(", calculated") or f"{updates:,} steps, not timed yet"
+    return "GPU hours" in time_taken, updates, question, shown, ", ".join(parts)
 
 
 def _time(specs: Sequence[RunSpec], times: Measured) -> str:
     steps = [(spec.training.steps, seconds) for spec in specs if (seconds := seconds_per_step(times, spec))]
     if len(steps) == len(specs):
-        return f"about {math.ceil(sum(count * seconds[0] for count, seconds in steps) / 60)} min"
+        minutes = math.ceil(sum(count * seconds[0] for count, seconds in steps) / 60)
+        return f"about {minutes} min" if minutes < 120 else f"about {minutes / 60:.0f} h"
     hours = [gpu.gpu_hours for spec in specs if (gpu := estimate(spec))]
     return f"{sum(hours):,.0f} GPU hours, calculated" if len(hours) == len(specs) else ""

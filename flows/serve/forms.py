@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flows.serve.form_sizes import FILE, check_limits, limits_of, texts
+from flows.serve.form_sizes import END, FILE, check_limits, limits_of, texts
 from rpg import next_steps
 from rpg.config import shipped
 from rpg.config.capabilities import reached
@@ -148,7 +148,8 @@ def _option(name: str, value: str | int) -> list[str]:
 
 
 def _chosen(where: Roots, field: str, name: str, paths: Mapping[str, Path]) -> Path:
-    """The file or folder of this name; it and every file that it includes are in an allowed folder."""
+    """The file or folder of this name or line; it and every file that it includes are in an allowed folder."""
+    name = max((known for known in paths if f"{name}{END}".startswith(known + END)), key=len, default=name)
     if name not in paths:
         raise ConfigError(f"{field}: {name!r} is not known{nearest(name, paths)} Known: {', '.join(paths)}")
     path = where.check(paths[name], field)

@@ -59,8 +59,8 @@ def show(
     if as_json:
         runs = [
             {
-                "run": _folder(r, digest.known(r.spec)),
-                "run_id": r.run_id if digest.known(r.spec) else None,
+                "run": _folder(r, digest.is_known(r.spec)),
+                "run_id": r.run_id if digest.is_known(r.spec) else None,
                 "variant": r.variant,
                 "spec": r.spec.model_dump(mode="json"),
             }
@@ -76,7 +76,7 @@ def show(
     for r in sweep.runs:
         c = cost(r.spec)
         numbers = (str(r.spec.seed), f"{c.rollouts:,}", f"{c.optimizer_steps:,}")
-        table.add_row(r.variant, *numbers, _folder(r, digest.known(r.spec)))
+        table.add_row(r.variant, *numbers, _folder(r, digest.is_known(r.spec)))
     console.print(table, markup=False)
     print_cost(sweep, layout_at(home), machine)
     if text := says(sweep, layout_at(home)):
@@ -134,10 +134,7 @@ def _print_disk(sweep: Sweep) -> None:
         f"training.keep_checkpoints: {sweep.runs[0].spec.training.keep_checkpoints}"
     )
     if records := sum(token_records(run.spec) for run in sweep.runs):
-        if any(run.spec.backend.type == "verl" for run in sweep.runs):
-            say("training.token_records: verl keeps none; only the embedded trainer does")
-        else:
-            say(f"of which records of tokens (training.token_records) at most {size_text(records)}")
+        say(f"of which records of tokens (training.token_records) at most {size_text(records)}")
 
 
 def _print_memory(sweep: Sweep, machine: Machine | None) -> None:
@@ -242,6 +239,6 @@ class DigestIfPresent:
                 self.absent[task] = str(error)
         return UNKNOWN
 
-    def known(self, spec: RunSpec) -> bool:
+    def is_known(self, spec: RunSpec) -> bool:
         """Whether the identity of a run is known."""
         return spec.task.model_dump_json() not in self.absent

@@ -43,7 +43,7 @@ Optimizer = Annotated[AdamW | ScheduleFreeAdamW, Field(discriminator="type"), de
 
 
 class TokenRecords(Section):
-    """Which rollouts keep what the loss did to each of their tokens (docs/dashboard.md, "Tokens"). Embedded trainer only."""
+    """Which rollouts keep what the loss did to each of their tokens (docs/dashboard.md, "Tokens")."""
 
     every: Annotated[int, Field(ge=0)] = 0
     """Training steps from one record to the next; 0: none."""

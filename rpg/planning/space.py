@@ -57,9 +57,8 @@ def disk(spec: RunSpec, problems: int) -> Disk | None:
         return None
     parameters = shape.parameters
     half, backend = bfloat16(spec.model), spec.backend
-    verl, workers = False, 0
-    if isinstance(backend, VerlBackend):
-        verl, workers = True, backend.nodes * backend.gpus_per_node
+    workers = backend.nodes * backend.gpus_per_node if isinstance(backend, VerlBackend) else 0
+    verl = workers > 0
     weights = (HALF if half else FLOAT) * parameters + FILES_BYTES
     # The training state holds the weights again if they differ from those of the checkpoint (on verl always), and the
     # earlier policies that have yet to sample (on verl: their samples).
@@ -78,7 +77,7 @@ def disk(spec: RunSpec, problems: int) -> Disk | None:
     k = 1 if spec.evaluation.temperature == 0 else spec.evaluation.samples_per_problem
     sample = SAMPLE_BYTES + TOKEN_BYTES[spec.model.type] * RESPONSE_SHARE * spec.rollout.max_response_tokens
     rest = evaluated * (names * EVALUATION_BYTES + problems * k * sample) + spec.training.steps * STEP_BYTES
-    rest += PROVENANCE_BYTES + (0 if verl else token_records(spec))
+    rest += PROVENANCE_BYTES + token_records(spec)
     keep = spec.training.keep_checkpoints
     counts = {"all": evaluated, "last": 1, "best": 2}
     kept = counts[keep] if isinstance(keep, str) else len({*keep, steps[-1]} & set(steps))

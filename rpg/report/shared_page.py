@@ -41,8 +41,8 @@ def shared_page(layout: Layout, db: Database, choice: Choice) -> str:
     else:
         benchmarks = [set(summary.benchmarks) for summary in summaries]
         common, total = set.intersection(*benchmarks), set.union(*benchmarks)
-        some = f"{len(common)} of {len(total)} benchmarks in common"
-        lines = [f"{len(summaries)} sweeps with {'the same benchmarks' if common == total else some}."]
+        overlap = f"{len(common)} of {len(total)} benchmarks in common"
+        lines = [f"{len(summaries)} sweeps with {'the same benchmarks' if common == total else overlap}."]
         sections = [Section("", [_overview(summaries)], drawn, [_SEVERAL], lines=lines)]
         sections += [section(summary, title=summary.sweep) for summary in summaries]
     return document(", ".join(choice.sweeps), sections)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rpg.backends.local.training_loop import train
-from rpg.planning.space import token_records
+from rpg.planning.space import disk, token_records
 from rpg.store.token_records import read_records, recorded_steps, records_path
 from tests.tiny import make_run, make_spec, make_trainer
 
@@ -30,11 +30,12 @@ def test_the_numbers_are_those_of_the_loss(home, name):
     trainer.step(1)
     trainer.step(2)
     found = {}
-    inner = trainer.optimizer.step
+    inner, score = trainer.optimizer.step, trainer._score
+    trainer._score = lambda graded, *rest: score(found.setdefault("graded", graded), *rest)
 
     def step(*arguments):
         found["gradient"] = torch.cat([p.grad.flatten() for p in trainer.policy.model.parameters()])
-        batch = trainer.recorder._graded.samples.batch
+        batch = found["graded"].samples.batch
         slopes = batch.placed(flat(trainer.recorder.rows(), "slope").float())
         log_prob = trainer.policy.log_probs(batch, spec.rollout.temperature)
         parts = torch.autograd.grad(log_prob, list(trainer.policy.model.parameters()), slopes)
@@ -81,3 +82,12 @@ def test_recording_changes_no_bit_and_stays_within_its_budget(home):
     trainer = make_trainer(make_spec(training={"token_records": {"every": 1, "most_tokens": 1}}), home)
     trainer.step(1)
     assert trainer.recorder.rows() == []
+
+
+@pytest.mark.parametrize("backend", ["local", "verl"])
+def test_the_disk_that_is_foretold_includes_them(backend):
+    parts = [{"token_records": {"every": every}} for every in (0, 2)]
+    none, some = (make_spec(backend={"type": backend}, training=part) for part in parts)
+    assert disk(some, 16).after - disk(none, 16).after == pytest.approx(
+        token_records(some)
+    ) and token_records(some)

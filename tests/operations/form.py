@@ -12,4 +12,4 @@ def field(page, name):
 def choose(page, name, option):
     field(page, name).locator("button.p-select-button__control").focus()
     page.keyboard.press("ArrowDown")
-    page.locator(".p-select-option", has_text=re.compile(rf"^\s*{option}\s*$")).first.click()
+    page.locator(".p-select-option", has_text=re.compile(rf"^\s*{option}( · .*)?\s*$")).first.click()

@@ -4,9 +4,10 @@ import re
 
 import pytest
 import yaml
+from prefect.utilities.schema_tools import validation
 
 from flows.serve import forms
-from flows.serve.form_sizes import choices, described
+from flows.serve.form_sizes import choices, chooser, described
 from rpg.config.errors import ConfigError
 from rpg.config.shipped import SHIPPED
 from rpg.config.sweep_spec import load_sweep
@@ -70,13 +71,50 @@ def test_sweeps_are_listed_small_ones_first_and_gpus_last_with_questions_and_tim
     own(where)
     (where.own / "broken.yaml").write_text("name: [")
     files = forms.configs(where)
-    names, table = choices(files, tmp_path)
+    lines, table = choices(files, tmp_path)
+    names = list(lines)
     assert sorted(names) == sorted(files) and names.index("own/mine") < names.index("quickstart")
     rows = {line.split(" | ")[0].strip("| "): line for line in table.splitlines() if line.startswith("| ")}
     assert "| Which direction does each KL term pull? | 21 runs" in rows["quickstart"]
-    gpu = ["GPU hours" in rows[name] for name in names]
+    gpu = ["GPU hours" in lines[name] for name in names]
     assert gpu == sorted(gpu, key=lambda paper: paper) or not gpu[-1]  # broken files come last of all
     assert set(names) < set(rows) and "has a mistake" in rows["own/broken"]
+    assert lines["quickstart"] == (
+        "quickstart · 1,260 steps, not timed yet · Which direction does each KL term pull?"
+    )
+    assert re.fullmatch(
+        r"paper/table3 · [\d,]+ GPU hours · Table 3: Qwen3-4B, 8K context\.", lines["paper/table3"]
+    )
+    assert max(map(len, lines.values())) < 140
+    studies, _ = choices(forms.studies(where), tmp_path)
+    assert studies["first-study"].startswith("first-study · up to 30 runs · ")
+
+
+def test_of_a_line_that_was_chosen_only_the_name_counts_on_the_server_too(where):
+    """A schedule keeps the line of its day, other programs send the name, and a file may be called as a line is."""
+    own(where, name="odd")
+    own(where, name="odd · name")
+    files = forms.configs(where)
+    lines = choices(files, where.home)[0]
+    config = {"type": "string"} | chooser(lines)
+    known = {"type": "object", "properties": {"config": config}, "required": ["config"]}
+    for given in (
+        *lines,
+        *lines.values(),
+        "own/odd · name · 3 min",
+        "quickstart · about 9 min · an older question",
+    ):
+        validation.validate({"config": given}, known, raise_on_error=True)
+    for given in ("own/odd · name", "own/odd · name · 3 min", lines["own/odd · name"]):
+        assert forms.sweep(where, given)[1][1] == str(where.own / "odd · name.yaml")
+    assert forms.sweep(where, "quickstart · about 9 min")[0] == "quickstart"
+    for given in ("quickstrat", "quickstart2 · about 9 min", "quickstart ", "../x", ""):
+        with pytest.raises(
+            validation.ValidationError, match=r"'config'.* (is not one of|does not match) .*quickstart"
+        ):
+            validation.validate({"config": given}, known, raise_on_error=True)
+        with pytest.raises(ConfigError, match="is not known"):
+            forms.sweep(where, given)
 
 
 STUDY = {

@@ -80,6 +80,12 @@ def test_a_bad_value_shows_its_reason(page, served):
     page.get_by_role("button", name="Submit").click()
     page.get_by_text(re.compile("less than the minimum of 0|must be >= 0|minimum")).first.wait_for()
     field(page, "steps").locator("input").fill("0")
+    page.get_by_role("button", name="by name").or_(page.get_by_text("by name", exact=True)).first.click()
+    field(page, "config").locator("textarea").fill("own/smal")
+    page.get_by_role("button", name="Submit").click()
+    page.get_by_text(re.compile("'own/smal' is not one of")).first.wait_for()
+    field(page, "config").locator("textarea").press("End")
+    page.keyboard.type("l")
     field(page, "overrides").locator("textarea").fill("training.stepz=3")
     run = submit(page)
     assert served.finished(run)[0] == "FAILED"

@@ -117,8 +117,9 @@ def test_a_bad_value_is_refused_with_its_field_before_anything_starts(served, pa
 
 def test_a_sweep_from_the_form_is_the_sweep_of_the_command(served):
     """The flow run completes with artifacts; `rpg sweep` on the same file then finds everything done."""
-    run = served.run_id("sweep", config="own/trivial")
+    run = served.run_id("sweep", config="own/trivial · about 3 min · A line that a schedule has kept.")
     assert served.finished(run)[0] == "COMPLETED"
+    assert served.api.get(f"/flow_runs/{run}").json()["name"] == "sweep own/trivial"
     folders = served.layout.run_folders("trivial")
     assert len(folders) == 2 and all(folder.state() == "done" for folder in folders)
     kinds = {

@@ -110,7 +110,8 @@ def verl_update(worker, batch, old, advantages, step=1, rank=0, workers=1, renew
     order, sizes = arrange(settings, step, groups, batch.total_lengths().tolist(), workers)
     share = torch.tensor(order).chunk(workers)[rank]
     data = tu.index_select_tensor_dict(data, share)
-    return update(worker.actor, data, Plan(sizes, [list(range(len(sizes)))], 0, renew_reference), settings)
+    plan = Plan(sizes, [list(range(len(sizes)))], 0, renew_reference, [])
+    return update(worker.actor, data, plan, settings)
 
 
 def an_experience(spec, home):

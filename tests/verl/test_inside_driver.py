@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import save_file
 
 import rpg
+from rpg.backends.progress_reporter import Progress
 from rpg.backends.prompts import PromptOrder
 from rpg.backends.ray_connection import RayNotUp
 from rpg.backends.verl.checkpoints import State, newest
@@ -280,7 +281,7 @@ def test_responses_come_back_in_the_order_of_their_prompts(queue):
         {"a": prompt("running"), "b": prompt("finished"), **rows},
         {"a": prompt("finished"), "b": prompt("finished"), "other": prompt("pending"), **rows},
     ]
-    found = queue.groups.collect(["a", "b"])
+    found = queue.groups.collect(["a", "b"], Progress())
     assert [[r.key for r in group] for group in found] == [["a_0_0", "a_1_0"], ["b_0_0", "b_1_0"]]
     assert [response.correct for response in found[0] + found[1]] == [True, True, False, False]
     assert found[1][0].reward == -1.0 and found[1][0].surprise == 0.75 and found[1][0].tokens == 2
@@ -293,7 +294,7 @@ def test_a_reward_that_cannot_be_had_is_what_the_driver_says(queue, tmp_path):
     queue.groups.error = tmp_path / "reward-error.txt"
     queue.groups.error.write_text("reward: mine:score: raised ValueError: no\n")
     with pytest.raises(UserError, match="reward: mine:score: raised ValueError: no"):
-        queue.groups.collect(["a"])
+        queue.groups.collect(["a"], Progress())
 
 
 @pytest.mark.parametrize(
@@ -323,7 +324,7 @@ def test_also_where_it_is_first_asked_for_in_validation(queue, tmp_path, monkeyp
 def test_a_prompt_without_a_response_ends_the_run(queue):
     queue.polls += [{"a": prompt(status), "b": prompt("running")} for status in ("running", "failure")]
     with pytest.raises(RuntimeError, match="1 of 2 prompts got no response"):
-        queue.groups.collect(["a", "b"])
+        queue.groups.collect(["a", "b"], Progress())
 
 
 def test_the_driver_is_enough_only_where_nothing_asks_for_more(config, cpu_verl):

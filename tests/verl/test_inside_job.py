@@ -6,8 +6,10 @@ import pytest
 
 from rpg.backends.verl.checkpoints import State, newest
 from rpg.config.code import kept_sources
-from rpg.planning.space import disk
+from rpg.planning.space import disk, token_records
 from rpg.store.gc import size
+from rpg.store.run_folder import RunFolder
+from rpg.store.token_records import VALUES, read_records, recorded_steps, records_path
 from rpg.tasks.preparation import prepare_data
 from tests.tiny import make_trainer
 from tests.verl import NOT_ON_VERL
@@ -31,6 +33,7 @@ def test_a_job_that_is_resumed_is_the_embedded_trainers_run(home, model, tmp_pat
     """
     pytest.importorskip("verl")
     training = {"steps": 4, "prompts_per_step": 3, "mini_batch_prompts": 1, "checkpoint_every": 2}
+    training["token_records"] = {"every": 1, "groups": 2, "most_tokens": 10**6}
     training["optimizer"] = {"type": "schedule_free", "learning_rate": 1e-3, "warmup_steps": 3}
     algorithm = {"name": "rpg-reinforce-urkl", "beta": 0.5, "reference": {"type": "every_k", "k": 4}}
     (tmp_path / "mine.py").write_text(FUNCTION)
@@ -44,7 +47,10 @@ def test_a_job_that_is_resumed_is_the_embedded_trainers_run(home, model, tmp_pat
     (tmp_path / "manifest.json").write_text(json.dumps({"rewards": kept_sources(spec)}))
 
     trainer = make_trainer(local, home)
-    expected = {step: trainer.step(step) for step in range(1, 5)}
+    expected, recorded = {}, {}
+    for step in range(1, 5):
+        expected[step] = trainer.step(step)
+        recorded[step] = trainer.recorder.rows() if trainer.recorder else []
     shape = [(row["groups_sampled"], row["groups_kept"], row["reference_age"]) for row in expected.values()]
     assert shape == [(3, 3, 0), (5, 2, 3), (9, 3, 0), (9, 0, 3)]
     assert [expected[step]["sampler_age"] for step in (1, 2, 3)] == [0, 1, 1]
@@ -66,6 +72,15 @@ def test_a_job_that_is_resumed_is_the_embedded_trainers_run(home, model, tmp_pat
         for name, value in row.items():
             if name not in NOT_THE_SAME | NOT_ON_VERL and not name.startswith("seconds_") and name != "step":
                 assert rows[step][name] == pytest.approx(value, rel=2e-3, abs=1e-5), (step, name)
+    assert [len(rows) for rows in recorded.values()] == [8, 8, 8, 0]
+    folder = RunFolder(tmp_path)
+    assert recorded_steps(folder) == [1, 2, 3]
+    for step in (1, 2, 3):  # the third on two workers
+        for row, like in zip(read_records(folder, step), recorded[step], strict=True):
+            for name in VALUES:
+                assert row.pop(name) == pytest.approx(like.pop(name), rel=2e-3, abs=1e-5), (step, name)
+            assert row == like
+    assert sum(records_path(folder, step).stat().st_size for step in (1, 2, 3)) <= token_records(two)
     entropy = lambda rows: sum(row["entropy"] for row in rows.values()) / len(rows)  # noqa: E731
     assert entropy(rows) == pytest.approx(entropy(expected), rel=0.25)
     assert "loss" not in rows[4] and "loss" in rows[3]

@@ -5,6 +5,7 @@ import torch
 
 import rpg
 from rpg.backends.optimizer_steps import ReferenceSchedule
+from rpg.store.token_records import VALUES
 from tests.tiny import make_trainer
 from tests.verl import NOT_ON_VERL
 from tests.verl.inside import an_experience, make_spec, make_worker, verl_config, verl_update, weights
@@ -54,7 +55,9 @@ def test_a_step_is_the_embedded_trainers(home, model, tmp_path, algorithm, optim
 
 @pytest.mark.parametrize("name", [n for n, a in rpg.algorithms().items() if a.kl.type != "distribution"])
 def test_the_actor_loss_is_policy_loss(name):
-    """Whole batches, and micro-batches of shards of them, for every algorithm of the catalogue."""
+    """Whole batches, and micro-batches of shards of them, for every algorithm of the catalogue; and what is recorded of
+    tokens is what followed from the loss.
+    """
     from tensordict import TensorDict
     from verl.utils import tensordict_utils as tu
 
@@ -73,6 +76,7 @@ def test_the_actor_loss_is_policy_loss(name):
         "ref_log_prob": old + 0.3 * draw(),
         "advantages": draw()[:, :1].expand_as(old),
         "rollout_is_weights": draw().exp(),
+        "rollout_log_probs": -draw().abs(),
     }
     leaf = log_prob.clone().requires_grad_()
     given = {name: fields[name] for name in ("ref_log_prob", "advantages")}
@@ -85,6 +89,7 @@ def test_the_actor_loss_is_policy_loss(name):
     jagged = lambda rows: torch.nested.as_nested_tensor(list(rows), layout=torch.jagged)  # noqa: E731
     loss_fn = ActorLoss(algorithm, horizon)
     gradient, total, shards = torch.zeros_like(old), 0.0, ([0, 3, 4], [2, 5, 1])
+    recorded = {}
     for shard in shards:
         for rows in (shard[:2], shard[2:]):
             # verl's engine scores prompt and response; a score stands one place before its token
@@ -101,9 +106,11 @@ def test_the_actor_loss_is_policy_loss(name):
                 batch_size=len(rows),
             )
             sizes = {"mini_batch_tokens": sum(lengths), "mini_batch_sequences": len(lengths)}
-            tu.assign_non_tensor(data, dp_size=len(shards), **sizes)
+            tu.assign_non_tensor(data, dp_size=len(shards), optimizer_step=7, **sizes)
+            data["marks"] = torch.tensor([row if row > 1 else -1 for row in rows])
             loss, metrics = loss_fn({"log_probs": jagged(scores)}, data)
             assert metrics["rpg"][1] == sum(lengths[r] for r in rows)
+            recorded |= metrics["rpg"][2]
             loss.backward()
             total += loss.item() / len(shards)  # FSDP averages over data-parallel workers
             for row, score in zip(rows, scores, strict=True):
@@ -111,6 +118,19 @@ def test_the_actor_loss_is_policy_loss(name):
     assert total == pytest.approx(whole.loss.item(), rel=1e-5, abs=1e-6)
     torch.testing.assert_close(gradient, leaf.grad, rtol=1e-4, atol=1e-7)
     assert leaf.grad.abs().sum() > 0
+    assert sorted(recorded) == [2, 3, 4, 5]
+    for row, (step, numbers) in recorded.items():
+        assert step == 7
+        named = dict(zip(VALUES, numbers[:, : lengths[row]], strict=False))
+        torch.testing.assert_close(named["slope"], leaf.grad[row, : lengths[row]], rtol=1e-4, atol=1e-7)
+        expected = {
+            "policy": log_prob,
+            "old": old,
+            "sampler": fields["rollout_log_probs"],
+            "advantage": given["advantages"],
+        }
+        for key, value in expected.items():
+            assert named[key].equal(value[row, : lengths[row]]), key
 
 
 @pytest.mark.slow

@@ -21,9 +21,9 @@ from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Graded, Roller, Rollout
 from rpg.backends.local.sampler import Sampler
-from rpg.backends.local.token_recorder import Recorder
 from rpg.backends.optimizer_steps import Meter
 from rpg.backends.progress_reporter import Progress
+from rpg.backends.token_recorder import Recorder, token_values
 from rpg.catalogue import GAE, DistributionKL
 from rpg.config.run_spec import RunSpec
 from rpg.errors import UserError, is_no_memory
@@ -140,8 +140,7 @@ class Trainer:
             graded = self.roller.with_demonstrations(rollout.kept, sampler, step)
             experience, kl = self._score(graded, sampler)
             if every and step % every == 0:
-                arguments = self.spec.training.token_records, graded, self.spec.rollout.group_size
-                self.recorder = Recorder(self.spec.algorithm, *arguments, self.policy.tokenizer.decode)
+                self.recorder = self._recorder(graded)
             if not self.sampler.is_policy:
                 metrics["sampler_age"] = age
                 metrics["kl_sampler_to_policy"] = kl
@@ -161,6 +160,13 @@ class Trainer:
         metrics |= {"seconds_log_prob": log_prob, "seconds_update": update, "seconds_step": total}
         metrics |= {"tokens": self.tokens, "tokens_per_second": rollout.tokens / total}
         return {"step": step, "optimizer_step": self.optimizer_step, **metrics}
+
+    def _recorder(self, graded: Graded) -> Recorder:
+        spec, batch = self.spec, graded.samples.batch
+        prompts = [batch.prompts[number] for number in batch.prompt_of.tolist()]
+        responses = [ids[:n] for ids, n in zip(batch.tokens, batch.lengths.tolist(), strict=True)]
+        given = prompts, responses, graded.rewards.tolist(), self.policy.tokenizer.decode
+        return Recorder(spec.training.token_records, spec.rollout.group_size, *given)
 
     def _score(self, graded: Graded, sampler: Policy) -> tuple[Experience, float]:
         """Old and reference log-probabilities, advantages and weights; and KL(sampler || policy) per token."""
@@ -254,6 +260,10 @@ class Trainer:
             leaf = log_prob.detach().requires_grad_()
             of_kl = None if divergence is None else divergence.detach().requires_grad_()
             out = policy_loss(spec.algorithm, log_prob=leaf, token_kl=of_kl, **inputs)
+            if self.recorder is not None:
+                marks, at_step = self.recorder.marks[micro.row], self.optimizer_step + 1
+                given = out.loss, micro.drawn, {**inputs, "log_prob": leaf}, of_kl
+                self.recorder.values |= token_values(spec.algorithm, marks, at_step, *given)
             if diagnostics is not None:
                 diagnostics.exact(log_prob, micro.drawn, inputs, self._beside(bonus, divergence, inputs))
             torch.autograd.backward(out.loss)
@@ -268,10 +278,6 @@ class Trainer:
             if outputs:
                 torch.autograd.backward(outputs, gradients)
             del log_prob, divergence, bonus, outputs  # and with them what was kept for the backward pass
-            if self.recorder is not None:
-                slope = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
-                at_step = inputs | {"optimizer_step": self.optimizer_step}
-                self.recorder.add(micro.row, leaf.detach(), slope, micro.drawn, of_kl, at_step)
             metrics = out.metrics | more
             meter.add(metrics, out.weight)
             token_kl += metrics["kl_policy_to_ref"] * out.weight / counts.tokens

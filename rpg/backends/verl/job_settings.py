@@ -14,7 +14,7 @@ from rpg.config.reward import CorrectnessReward, Rewards
 from rpg.config.run_spec import AlgorithmField
 from rpg.config.section import Positive, Section
 from rpg.config.task import Verifier
-from rpg.config.training import Schedule, StopTexts
+from rpg.config.training import Schedule, StopTexts, TokenRecords
 from rpg.errors import UserError
 
 
@@ -45,6 +45,7 @@ class RpgOverrides(Section):
     """By how many rollouts the policy that samples lags behind the policy in training."""
     save_steps: tuple[int, ...] = ()
     """Steps with a checkpoint besides those of trainer.save_freq."""
+    token_records: TokenRecords = TokenRecords()
     threads: Positive = 1
     """On a CPU: threads of each worker."""
 

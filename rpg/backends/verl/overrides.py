@@ -253,12 +253,14 @@ def _ours(spec: RunSpec, backend: VerlBackend, paths: Paths) -> dict[str, Any]:
     if any(isinstance(part, PythonReward) for part in spec.reward):
         keys["rpg.manifest"] = str(paths.state.parent / "manifest.json")
     optimizer, stop = spec.training.optimizer, list(spec.rollout.stop)
+    records = spec.training.token_records
     schedule = optimizer.schedule if isinstance(optimizer, AdamW) else "constant"
     optional = {
         "rpg.schedule": schedule if schedule != "constant" else None,
         "rpg.prefix": chat_of(spec.task).prefix,
         "rpg.stop": json.dumps(stop) if stop else None,
         "rpg.staleness": spec.rollout.staleness,
+        "rpg.token_records": records.model_dump() if records.every else None,
         "rpg.validation_min_p": spec.evaluation.min_p,
         "rpg.threads": backend.threads if backend.device == "cpu" else None,
     }

@@ -25,6 +25,7 @@ from safetensors.torch import load_file, save_file
 from tensordict import TensorDict
 from verl.utils.tensordict_utils import get_tensordict
 
+from rpg.backends.prompts import PromptOrder
 from rpg.backends.verl import rollout
 from rpg.backends.verl.agent_loops import prompt_name
 from rpg.backends.verl.job_settings import JobSettings
@@ -65,7 +66,8 @@ class Prefetch:
         while self.drawn < step + self.settings.staleness - self.beside:
             self._draw()
         if self.beside:
-            numbers = rollout.first_round(self.settings, self.problems, self.drawn + 1)
+            order = PromptOrder(self.problems, self.settings.seed)
+            numbers = order.first(self.drawn + 1, self.settings.prompts_per_step)
             self.ask(self.drawn + 1, numbers, self._names(self.drawn + 1, numbers, 0))
             self._asked = True
         return self.waiting.popleft()

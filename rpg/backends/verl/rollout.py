@@ -110,11 +110,6 @@ def useful(group: Group) -> bool:
     return len({response.earned for response in group}) > 1
 
 
-def first_round(settings: JobSettings, problems: int, step: int) -> list[int]:
-    """The problems that :func:`roll` begins with, without sampling anything."""
-    return PromptOrder(problems, settings.seed).first(step, settings.prompts_per_step)
-
-
 Sample = Callable[[Sequence[int], int], list[Group]]
 
 
@@ -149,7 +144,7 @@ class Groups(ReplayBuffer):
         except OSError:
             return ""
 
-    def collect(self, names: Sequence[str], progress: Progress | None = None) -> list[Group]:
+    def collect(self, names: Sequence[str], progress: Progress) -> list[Group]:
         """Wait until all responses to the prompts `names` are graded; groups in the order of `names`.
 
         `progress` shows how many of the prompts have all their responses. Raises UserError: a reward could not be
@@ -158,9 +153,8 @@ class Groups(ReplayBuffer):
         began, wanted = time.monotonic(), set(names)
         while True:
             self._sync_metadata_from_transfer_queue()
-            if progress is not None:
-                progress.done = len(self.finished_keys["train"] & wanted)
-                progress.share = progress.done / max(1, len(wanted))
+            progress.done = len(self.finished_keys["train"] & wanted)
+            progress.share = progress.done / max(1, len(wanted))
             if failed := self.failure_keys["train"] & wanted:
                 if why := self.why_failed():
                     raise UserError(why)

@@ -29,6 +29,7 @@ from verl.workers.utils.padding import response_to_nested
 
 from rpg.backends.optimizer_steps import ReferenceSchedule
 from rpg.backends.progress_reporter import Progress, Reporter
+from rpg.backends.token_recorder import Recorder
 from rpg.backends.verl import rollout
 from rpg.backends.verl.checkpoints import State, newest
 from rpg.backends.verl.experience import arrange, experience, mini_batch_order
@@ -39,6 +40,8 @@ from rpg.backends.verl.reward_manager import ERROR
 from rpg.backends.verl.update import Plan, Updated
 from rpg.errors import UserError
 from rpg.store.live_status import TRAINING
+from rpg.store.run_folder import RunFolder
+from rpg.store.token_records import write_records
 
 Metrics = dict[str, Any]
 
@@ -49,6 +52,7 @@ class Trainer(PPOTrainerSync):
 
     def __init__(self, config: Any):
         self.settings = JobSettings.inside(config.actor_rollout_ref)
+        self.state = Path(config.trainer.default_local_dir).absolute()
         config.trainer.v1.trainer_mode = "sync"  # verl asks for this name in many places
         super().__init__(config)
         self.optimizer_step = self.tokens = 0
@@ -74,7 +78,7 @@ class Trainer(PPOTrainerSync):
             sampler_kwargs=sampler.sampler_kwargs,
             poll_interval=0.1,  # of validation
         )
-        groups.error = Path(self.config.trainer.default_local_dir).absolute() / ERROR
+        groups.error = self.state / ERROR
         groups.error.unlink(missing_ok=True)  # of an earlier attempt
         return groups
 
@@ -86,8 +90,8 @@ class Trainer(PPOTrainerSync):
         self.prefetch = Prefetch(self.settings, len(self.train_dataset), self._ask, self._collect, beside)
 
     def init(self) -> None:
-        path = Path(self.config.trainer.default_local_dir).absolute().parent / TRAINING
-        self.reporter = Reporter(self.progress, path, functools.partial(print, flush=True))
+        tell = functools.partial(print, flush=True)
+        self.reporter = Reporter(self.progress, self.state.parent / TRAINING, tell)
         self.reporter.__enter__()  # it ends with fit, or with this process
         self.progress.begin("starting verl's workers", 0, "")
         super().init()
@@ -148,7 +152,7 @@ class Trainer(PPOTrainerSync):
             ours |= measured
             self.progress.begin("update", 0, "")
             with timer("update_actor"):
-                ours |= self._update(batch, sizes)
+                ours |= self._update(batch, sizes, rolled.kept)
         if self.prefetch.beside:
             with timer("gen"):
                 self.prefetch.finish()
@@ -172,20 +176,13 @@ class Trainer(PPOTrainerSync):
 
     def _arrange(self, groups: list[rollout.Group]) -> tuple[KVBatchMeta, list[int]]:
         """(rows in the order of workers and mini-batches, rows of each mini-batch on a worker)."""
-        workers = self._data_parallel_size()
+        workers = max(self.actor_rollout_wg._query_dispatch_info("actor")) + 1  # data-parallel ones
         batch, end = rollout.as_batch(groups), self.tokenizer.eos_token_id
         batch = upsample_batch_to_divisible_size(batch, workers, end)
         lengths = [tag["seq_len"] for tag in batch.tags]
         order, sizes = arrange(self.settings, self.global_steps, len(groups), lengths, workers)
         batch.reorder(order)
         return batch, sizes
-
-    def _data_parallel_size(self) -> int:
-        group = self.actor_rollout_wg
-        info: dict[str, list[int]] = group._dispatch_info
-        if "actor" not in info:
-            info["actor"] = group._query_dispatch_info("actor")
-        return max(info["actor"]) + 1
 
     def _experience(self, batch: KVBatchMeta) -> tuple[KVBatchMeta, dict[str, float]]:
         """(the batch with what the loss reads besides the policy's log-probabilities, our metrics of the sampler)."""
@@ -199,15 +196,33 @@ class Trainer(PPOTrainerSync):
         output = TensorDict(output, batch_size=len(batch))
         return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=output), measured
 
-    def _update(self, batch: KVBatchMeta, sizes: list[int]) -> dict[str, float]:
-        """All optimizer steps of this rollout; returns their metrics."""
+    def _recorder(self, batch: KVBatchMeta, groups: list[rollout.Group]) -> Recorder:
+        """Of the tokens of this step's rollout, whose rows are in the order of `groups`."""
+        size, names = self.settings.group_size, ["prompts", "responses"]
+        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
+        prompts = [ids for row in data["prompts"].unbind()[::size] for ids in [row.tolist()] * size]
+        rewards = [response.reward for group in groups for response in group]
+        given = prompts, data["responses"].unbind(), rewards
+        return Recorder(self.settings.token_records, size, *given, self.tokenizer.decode)
+
+    def _update(self, batch: KVBatchMeta, sizes: list[int], groups: list[rollout.Group]) -> dict[str, float]:
+        """All optimizer steps on `groups`, whose rows `batch` has in another order; returns their metrics."""
         s, step = self.settings, self.global_steps
+        recorder, marks = None, list[int]()
+        if s.token_records.every and step % s.token_records.every == 0:
+            kept = rollout.as_batch(groups)
+            recorder = self._recorder(kept, groups)
+            mark_of = dict(zip(kept.keys, recorder.marks.tolist(), strict=True))
+            marks = [mark_of.get(key, -1) for key in batch.keys]  # also has rows of padding
         orders = [mini_batch_order(s, step, epoch, len(sizes)) for epoch in range(s.epochs)]
         renew = self.reference.needed and not self.kept
         batch.extra_info["temperature"] = s.temperature
-        batch.extra_info["rpg_plan"] = asdict(Plan(sizes, orders, self.optimizer_step, renew))
+        batch.extra_info["rpg_plan"] = asdict(Plan(sizes, orders, self.optimizer_step, renew, marks))
         output = self.actor_rollout_wg.update_actor(batch)
         updated = Updated(**output["metrics"])
+        if recorder is not None:
+            recorder.values = updated.values
+            write_records(RunFolder(self.state.parent), step, recorder.rows())
         self.kept |= renew
         self.optimizer_step += updated.optimizer_steps
         for token_kl in updated.token_kls:
@@ -254,7 +269,7 @@ class Trainer(PPOTrainerSync):
 
     def _save_checkpoint(self) -> None:
         self.progress.begin("checkpoint", 0, "")
-        folder = Path(self.config.trainer.default_local_dir).absolute() / f"global_step_{self.global_steps}"
+        folder = self.state / f"global_step_{self.global_steps}"
         shutil.rmtree(folder, ignore_errors=True)  # what a kill left behind
         if self.kept and self.reference.renewed_at:  # before that it is the initial model
             self.actor_rollout_wg.save_reference(str(folder / "reference"))
@@ -280,7 +295,7 @@ class Trainer(PPOTrainerSync):
         self.progress.begin("loading the checkpoint", 0, "")
         trainer = self.config.trainer
         if trainer.resume_mode == "auto":
-            folder = newest(Path(trainer.default_local_dir).absolute())
+            folder = newest(self.state)
             with open_dict(self.config):
                 trainer.resume_mode = "disable" if folder is None else "resume_path"
                 trainer.resume_from_path = str(folder)

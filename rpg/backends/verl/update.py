@@ -23,12 +23,13 @@ from verl.workers.engine_workers import TrainingWorker
 from verl.workers.utils.padding import no_padding_2_padding
 
 from rpg.backends.optimizer_steps import Meter, rate_factor
+from rpg.backends.token_recorder import Values, token_values
 from rpg.backends.verl.job_settings import JobSettings
 from rpg.catalogue import Algorithm
 from rpg.losses.aggregation import Counts, aggregate
 from rpg.losses.policy_loss import policy_loss
 
-_OPTIONAL = ("ref_log_prob", "rollout_is_weights")
+_OPTIONAL = ("ref_log_prob", "rollout_is_weights", "rollout_log_probs", "marks")
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,8 @@ class ActorLoss:
     """verl's contract: called with (model_output, data, dp_group), returns (scalar, metrics).
 
     A loss function registered with verl never sees reference log-probabilities, and verl adds its own KL to it; this one
-    replaces the whole loss (`TrainingWorker.set_loss_fn`). The metrics are `{"rpg": (metrics, weight)}` of each micro-batch:
-    verl cannot average over tokens, `update` does.
+    replaces the whole loss (`TrainingWorker.set_loss_fn`). The metrics are `{"rpg": (metrics, weight, values of tokens)}` of
+    each micro-batch: verl cannot average over tokens, `update` does.
     """
 
     algorithm: Algorithm
@@ -51,7 +52,7 @@ class ActorLoss:
         model_output: Mapping[str, Any],
         data: TensorDict,
         dp_group: Any = None,  # noqa: ARG002 (verl passes it)
-    ) -> tuple[Tensor, dict[str, tuple[dict[str, float], float]]]:
+    ) -> tuple[Tensor, dict[str, tuple[dict[str, float], float, Values]]]:
         log_prob = no_padding_2_padding(model_output["log_probs"], data)  # (B, T)
         optional = [name for name in _OPTIONAL if name in data.keys()]  # noqa: SIM118 (a TensorDict refuses `in`)
         fields = data.select("response_mask", "old_log_probs", "advantages", *optional).to_padded_tensor()
@@ -60,16 +61,19 @@ class ActorLoss:
         if reference is None and self.algorithm.needs_reference:
             reference = fields["old_log_probs"]  # just renewed: the reference is the sampling policy
         counts = Counts(tokens, sequences, self.horizon)
-        out = policy_loss(
-            self.algorithm,
-            log_prob=log_prob,
-            old_log_prob=fields["old_log_probs"],
-            advantages=fields["advantages"],
-            response_mask=fields["response_mask"],
-            ref_log_prob=reference,
-            rollout_weights=fields.get("rollout_is_weights", None),
-            counts=counts,
-        )
+        inputs = {
+            "log_prob": log_prob,
+            "old_log_prob": fields["old_log_probs"],
+            "advantages": fields["advantages"],
+            "response_mask": fields["response_mask"],
+            "ref_log_prob": reference,
+        }
+        weights = fields.get("rollout_is_weights", None)
+        out = policy_loss(self.algorithm, rollout_weights=weights, counts=counts, **inputs)
+        values: Values = {}
+        if "marks" in optional:
+            marks, step, drawn = fields["marks"], tu.get(data, "optimizer_step"), fields["rollout_log_probs"]
+            values = token_values(self.algorithm, marks, step, out.loss, drawn, inputs)
         loss, metrics = out.loss, out.metrics
         if self.entropy_coeff:
             entropy = no_padding_2_padding(model_output["entropy"], data)
@@ -78,11 +82,11 @@ class ActorLoss:
             held = torch.where(mask != 0, entropy.detach(), 0)
             metrics = metrics | {"policy_entropy": float(held.sum() / (mask != 0).sum().clamp(min=1))}
         # FSDP takes the mean of the gradient over data-parallel workers; the counts make a sum of it right.
-        return loss * tu.get(data, "dp_size"), {"rpg": (metrics, out.weight)}
+        return loss * tu.get(data, "dp_size"), {"rpg": (metrics, out.weight, values)}
 
 
-Parts = list[list[tuple[dict[str, float], float]]]
-"""(metrics, weight) of each micro-batch of each optimizer step."""
+Parts = list[list[tuple[dict[str, float], float, Values]]]
+"""(metrics, weight, values of the tokens that are recorded) of each micro-batch of each optimizer step."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,8 @@ class Plan:
     """Optimizer steps of the run so far."""
     renew_reference: bool
     """Whether the policy becomes the reference before it changes."""
+    marks: list[int]
+    """Of every row on all workers, in their order (rpg.backends.token_recorder.Recorder); empty: nothing is recorded."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +114,8 @@ class Updated:
     optimizer_steps: int
     token_kls: list[float]
     """Of each optimizer step, the mean KL(policy || reference), nats per token."""
+    values: Values
+    """Of the tokens that are recorded."""
 
 
 def update(worker: TrainingWorker, data: TensorDict, plan: Plan, settings: JobSettings) -> Updated:
@@ -118,6 +126,9 @@ def update(worker: TrainingWorker, data: TensorDict, plan: Plan, settings: JobSe
     bounds = torch.tensor([0, *plan.sizes]).cumsum(0).tolist()
     done, rate = plan.optimizer_step, 0.0
     counts, parts, norms = list[int](), Parts(), list[float]()
+    if plan.marks:
+        share = torch.tensor(plan.marks).chunk(engine.get_data_parallel_size())
+        data["marks"] = share[engine.get_data_parallel_rank()]
     with engine.train_mode(), _update_mode(engine.optimizer):
         for number in (number for order in plan.orders for number in order):
             mini = tu.index_select_tensor_dict(data, torch.arange(bounds[number], bounds[number + 1]))
@@ -125,7 +136,7 @@ def update(worker: TrainingWorker, data: TensorDict, plan: Plan, settings: JobSe
             if not tokens:
                 continue
             sizes = {"mini_batch_tokens": tokens, "mini_batch_sequences": sequences}
-            tu.assign_non_tensor(mini, **sizes, **_engine_settings(worker, settings))
+            tu.assign_non_tensor(mini, optimizer_step=done + 1, **sizes, **_engine_settings(worker, settings))
             rate = _set_rate(engine.optimizer, settings, done + 1)
             output = engine.train_batch(mini, loss_function=worker.loss_fn)
             norm = float(output["metrics"]["grad_norm"])
@@ -181,15 +192,14 @@ def _engine_settings(worker: TrainingWorker, settings: JobSettings) -> dict[str,
 
 
 def _gather(counts: list[int], parts: Parts, norms: list[float], rate: float, group: Any) -> Updated:
-    """Metrics of all workers together."""
+    """Metrics and values of all workers together."""
     everywhere: list[Any] = [None] * torch.distributed.get_world_size(group)
     torch.distributed.all_gather_object(everywhere, parts, group=group)
-    meter, token_kls = Meter(), [0.0] * len(counts)
+    meter, token_kls, values = Meter(), [0.0] * len(counts), Values()
     for worker in everywhere:
         for step, (tokens, micro_batches) in enumerate(zip(counts, worker, strict=True)):
-            for metrics, weight in micro_batches:
+            for metrics, weight, of_tokens in micro_batches:
                 meter.add(metrics, weight)
+                values |= of_tokens
                 token_kls[step] += metrics["kl_policy_to_ref"] * weight / tokens
-    if not counts:
-        return Updated({}, 0, [])
-    return Updated(meter.metrics(norms, rate), len(counts), token_kls)
+    return Updated(meter.metrics(norms, rate) if counts else {}, len(counts), token_kls, values)
