@@ -10,6 +10,8 @@ import sys
 import threading
 from pathlib import Path
 
+import pytest
+
 from benchmarks.trivial import SWEEP
 from tests.real_sweep import rpg
 from tests.rooms import ROOMS, room_of
