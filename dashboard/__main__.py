@@ -3,8 +3,6 @@
 It asks for a password if RPG_AUTH holds one.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the initial model answers to a few problems, before anything is trained on them."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path

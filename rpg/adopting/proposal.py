@@ -1,7 +1,5 @@
 """Columns, a template, a verifier and a split for a source's rows, found by trying; written as files to train from."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """What a file, folder, hub id, TRL script or verl command names: its data, model, prompt, rewards and settings, as data."""
 
-from __future__ import annotations
-
 import ast
 import re
 import tomllib

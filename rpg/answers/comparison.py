@@ -4,8 +4,6 @@ First text and plain numbers (:func:`quick`, cheap and bounded); what is left is
 compared formula by formula. That may run long on hostile input: call it in a process that can be killed.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Sequence

@@ -2,8 +2,6 @@
 system, through the library math-verify. It is loaded when such an answer comes, which takes a second.
 """
 
-from __future__ import annotations
-
 import re
 import signal
 from collections.abc import Callable

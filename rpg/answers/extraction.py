@@ -1,7 +1,5 @@
 """Where in a response its answer stands, and what that answer says once its typesetting is gone. Pure text."""
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

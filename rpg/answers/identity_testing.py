@@ -2,8 +2,6 @@
 decided by their values at a few points (a polynomial that vanishes at random points is zero: Schwartz 1980, Zippel 1979).
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 from collections.abc import Callable, Iterator

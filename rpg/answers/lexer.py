@@ -4,8 +4,6 @@ LaTeX and plain notation are one language here (`\frac{1}{2}`, `1/2`, `½`; `\ti
 typesets (sizes, spaces, colours, bold, boxes around a formula) leaves no token, or only brackets.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from fractions import Fraction

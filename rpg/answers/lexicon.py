@@ -1,7 +1,5 @@
 """The vocabulary of answers, from vocabulary.toml: words around a value, commands, signs, units; and number words."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Sequence

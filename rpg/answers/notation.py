@@ -1,7 +1,5 @@
 """One notation for what is written in many ways: Unicode signs as LaTeX, typesetting removed, set phrases as signs."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Callable

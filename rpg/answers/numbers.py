@@ -3,8 +3,6 @@
 Bounded: no text of a model makes a large computation.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
 from fractions import Fraction

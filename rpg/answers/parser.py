@@ -8,8 +8,6 @@ A tree is a tuple whose first item names its kind:
     ("chain", items, relations): expressions with relations between them, e.g. x = 2 + 3 = 5
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Any
 

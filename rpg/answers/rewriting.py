@@ -1,7 +1,5 @@
 """What a formula is taken for before it is compared: names, lists, sets and letters, as trees (rpg.answers.parser)."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 

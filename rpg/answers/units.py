@@ -1,7 +1,5 @@
 """Units behind a value: how far they reach, and what they are worth."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence

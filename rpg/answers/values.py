@@ -2,8 +2,6 @@
 Bounded: whatever the tree, no number grows beyond some thousand digits.
 """
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Callable, Iterator

@@ -5,8 +5,6 @@ the advantage estimators, the aggregation modes, the corrections for another sam
 docs/audit.md explains how to read the result.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager

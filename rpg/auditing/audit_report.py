@@ -1,7 +1,5 @@
 """The audit's result as a table for people and JSON for machines."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field

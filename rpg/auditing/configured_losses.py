@@ -3,8 +3,6 @@
 verl and TRL are measured on the installed package's own code, prime-rl and open-instruct on the formulas of pinned.toml.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace

@@ -4,8 +4,6 @@ The average step of a loss is projected on gradients that are known exactly (rew
 something is left over, the slopes of single tokens are compared with those of a loss that is exact for the same objective.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations

@@ -1,7 +1,5 @@
 """Settings of other trainers' runs, read as data from the files people train with; nothing in them is executed."""
 
-from __future__ import annotations
-
 import ast
 import re
 import shlex

@@ -5,8 +5,6 @@ gradients. But the product of two *independent* estimates is unbiased: products 
 averaged, and the product of a block with itself is left out.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

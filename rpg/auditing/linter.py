@@ -1,7 +1,5 @@
 """What the loss of somebody's configuration follows, in sentences."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError
 from math import isfinite

@@ -1,7 +1,5 @@
 """The exact mean and variance of a loss's gradient under the sampling policy."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The objectives themselves, summed over everything that can happen, and their exact gradients."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -4,8 +4,6 @@ Each adapter calls the peer's own function with the arguments that its trainer w
 whose code has moved, is reported as left out, with the reason.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import fields, replace

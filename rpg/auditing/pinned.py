@@ -4,8 +4,6 @@ pinned.toml has, for each loss, its parts and the file, line and commit of the o
 logarithms and divergences beyond 10 are left out: nothing in an audit's world reaches them.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace

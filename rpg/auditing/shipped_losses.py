@@ -1,7 +1,5 @@
 """One table of the losses as trainers ship them: installed packages' own functions, and pinned formulas of the others."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass
 

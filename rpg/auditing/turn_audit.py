@@ -5,8 +5,6 @@ random; in a third world one of its answers ends the response. `masked` is the l
 it has to be; `leaked` the same loss with that token taken for one of the policy's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial

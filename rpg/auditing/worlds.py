@@ -3,8 +3,6 @@
 Shapes: N responses (all there are), T tokens, S states (prefixes), V vocabulary.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Writes a log as a run folder that is marked as trained elsewhere."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """Merge the results of another data folder into this one: every run once, contradictions reported."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Reads the logs of other trainers as steps, with the project's names of metrics."""
 
-from __future__ import annotations
-
 import csv
 import io
 import itertools

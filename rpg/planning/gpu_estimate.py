@@ -5,8 +5,6 @@ recomputed; a pass that only scores takes 2 P. Attention adds 2 x layers x width
 bound by memory bandwidth: each step of B sequences reads the weights and B key-value caches.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Each of them runs `rpg sweep` in one job. When the job is started again, the sweep continues from its run folders.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -2,8 +2,6 @@
 cache, or from a table of open models by hub id.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import tomllib

@@ -1,7 +1,5 @@
 """Checks of the runs of a file before anything starts; all problems in one list."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import itertools

@@ -6,8 +6,6 @@ linear layers (the packed implementation, rpg.models.lean); with layers computed
 layer with its gradients.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from rpg.catalogue import ModelReference

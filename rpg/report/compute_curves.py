@@ -1,7 +1,5 @@
 """Accuracy over compute, with the saturating curve of each variant (rpg.stats.saturating_curves): a table and a figure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import altair as alt

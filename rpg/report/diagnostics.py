@@ -4,8 +4,6 @@ Each finding has its evidence and advice. The thresholds are rules of thumb, far
 deserves attention, but its absence guarantees nothing.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple

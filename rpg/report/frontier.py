@@ -1,7 +1,5 @@
 """Accuracy against the distance from the initial model, and a policy's diversity: pass@k and maj@k over k."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

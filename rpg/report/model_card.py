@@ -1,7 +1,5 @@
 """A model card for a checkpoint: scores and settings, from the folder of its run."""
 
-from __future__ import annotations
-
 import json
 
 from rpg.store.run_folder import RunFolder

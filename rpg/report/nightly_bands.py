@@ -9,8 +9,6 @@ they changed or there are fewer, `said` the sentence about it.
 An intended change has "accepted": {"why", "user", "time"}; later nights are compared with it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import statistics

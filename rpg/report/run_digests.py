@@ -4,8 +4,6 @@ The embedded trainer is reproducible to the bit: a change of a loss, an advantag
 long before it moves a mean over seeds out of its band.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence

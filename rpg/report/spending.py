@@ -1,7 +1,5 @@
 """What variants have spent, and their differences where all have spent the same."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -4,8 +4,6 @@ A fault in a test, a view or a table changes no bit of any run. Numbers are dige
 up in any order.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress

@@ -1,8 +1,6 @@
 """Charts of a study: its search, the best of k trials, scores over problems and over compute. Data frames in, Altair charts
 out."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ All differences of a table are one family (rpg.stats.family). Runs are compared 
 which is how accuracies are interpolated to equal tokens or seconds.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ docs/statistics.md; how they perform: `python -m benchmarks.error_rates`.
 Everything is computed for many families at once (first axis), as simulations need it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -6,8 +6,6 @@ bootstrap takes a run's tasks as independent; the problems of one training are n
 one number per seed and problem (its influence), whose variance over seeds and problems `crossed` knows.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

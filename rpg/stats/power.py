@@ -1,7 +1,5 @@
 """What a comparison can find: known before a training from assumed spreads, or from those of stored runs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -8,8 +8,6 @@ plus its own Gauss-Newton step, and the intervals are Student's over these (how 
 `python -m benchmarks.compute_fits`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

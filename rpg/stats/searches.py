@@ -1,7 +1,5 @@
 """What a search by trials shows: how good its best gets with more trials, and how wide the good settings lie."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 

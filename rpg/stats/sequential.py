@@ -5,8 +5,6 @@ all of `ERROR` is left for the complete sweep. Runs that are added later share `
 were unrelated, so any number of them, at any time, keeps the sum.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """What the spread of single answers is made of: seeds, initial models, problems, sampling."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import combinations
 

@@ -1,7 +1,5 @@
 """What a study's trials and reported runs show, as numbers for its report."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter

@@ -1,7 +1,5 @@
 """The sweeps of a study: its trials, and what it reports, as runs that the conductor of sweeps trains."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence

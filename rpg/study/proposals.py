@@ -5,8 +5,6 @@ variant and the batch, and is told all earlier trials in their order. So proposa
 end, nor on where a study was interrupted.
 """
 
-from __future__ import annotations
-
 import hashlib
 import warnings
 from collections.abc import Sequence

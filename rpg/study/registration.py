@@ -1,7 +1,5 @@
 """What a study will compare, written down before the first reported seed starts; and whether reports follow from it."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """How far a study is, and what a reader should know about its tuning, from its records and runs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from rpg.store import Layout

@@ -1,7 +1,5 @@
 """The report of a study, part by part: what its page in the dashboard shows, and files that print in a paper as they are."""
 
-from __future__ import annotations
-
 import math
 import time
 import tomllib

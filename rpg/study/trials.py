@@ -4,8 +4,6 @@ A batch is written before its first run starts, and never again; every outcome i
 stored twice.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from functools import lru_cache

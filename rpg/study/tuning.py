@@ -1,7 +1,5 @@
 """Tuning as pure functions of outcomes: which trials go on, which settings win, what a reader should know about a search."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

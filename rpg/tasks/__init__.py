@@ -4,8 +4,6 @@
 a model made from its config is warm-started on. docs/extending.md adds a task type.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from importlib import import_module

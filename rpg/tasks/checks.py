@@ -2,8 +2,6 @@
 and leaks, problems of a benchmark that are in the training data too, word for word or nearly so.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 import unicodedata

@@ -1,7 +1,5 @@
 """Tasks of type environment: problems from files whose rows an environment gets, and demonstrations with turns."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Mapping, Sequence

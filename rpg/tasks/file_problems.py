@@ -1,7 +1,5 @@
 """Problems from the user's files and from data sets of the hub, by the names of their columns."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

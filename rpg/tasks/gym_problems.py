@@ -6,8 +6,6 @@ strings, so the same seed would give other problems in another process (0.1.25: 
 polynomial_multiplication, ransom_note).
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Mathematical problems: a training set, and benchmarks (shipped or the user's)."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from dataclasses import replace

@@ -6,8 +6,6 @@ One row per problem: data_source, prompt = [{role, content}], ability, reward_mo
 extra_info {index, split, problem_id, raw_problem, demonstration}. Both back ends read these files.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

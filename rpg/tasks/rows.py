@@ -2,8 +2,6 @@
 values, by the name of a column or by a form such as `boxed(column)` (rpg.config.data_source).
 """
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import itertools

@@ -3,8 +3,6 @@
 Repeats are collapsed; problems in other languages and problems with two answers are left out, each with its reason.
 """
 
-from __future__ import annotations
-
 import unicodedata
 from collections import Counter
 from dataclasses import dataclass

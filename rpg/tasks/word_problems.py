@@ -12,8 +12,6 @@ A template (sets/stories/arithmetic.yaml) is a text with numbers a, b, c; `{n}` 
 the others too, in other words.
 """
 
-from __future__ import annotations
-
 import operator
 import random
 from collections.abc import Sequence
