@@ -53,7 +53,7 @@ def _all_sweeps(view: View, sweeps: pandas.DataFrame) -> None:
     shown = sweeps.assign(
         created=pandas.to_datetime(sweeps["created"], unit="s"),
         share=sweeps["done"] / sweeps["runs"].clip(lower=1),
-        open=[address("overview", sweep=name) for name in sweeps["sweep"]],
+        open=[address("", sweep=name) for name in sweeps["sweep"]],
     )
     annotations = view.ask("notes_and_tags").set_index("sweep")
     columns = "open share description runs done running failed interrupted pending superseded variants created".split()
