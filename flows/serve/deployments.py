@@ -24,7 +24,7 @@ from flows.nightly import place
 from flows.prefect import ui
 from flows.prefect.flow_runs import FLOW_RUN, WORK, alive, follow
 from flows.serve import forms
-from flows.serve.form_sizes import chooser, name_in
+from flows.serve.form_sizes import END, chooser
 from rpg.catalogue import algorithms
 from rpg.config.backend import BACKENDS
 from rpg.errors import UserError
@@ -106,7 +106,7 @@ def reasoned(body: Callable[..., Any]) -> Callable[..., Any]:
 def what_it_is() -> str:
     """The name of a sweep's flow run: the sweep, and what the form has changed in it."""
     given = flow_run.parameters
-    name = given.get("name") or name_in(str(given.get("config", "")))
+    name = given.get("name") or str(given.get("config", "")).partition(END)[0]
     changed = [*given.get("algorithms", ()), *(f"seed {seed}" for seed in given.get("seeds", ()))]
     changed += [f"{given['steps']} steps"] if given.get("steps") else []
     changed += [line.strip() for line in given.get("overrides", "").splitlines() if line.strip()]
@@ -151,7 +151,7 @@ def sweep(
 
 
 @deployed(
-    flow_run_name=lambda: f"study {name_in(str(flow_run.parameters.get('config', '')))}",
+    flow_run_name=lambda: f"study {str(flow_run.parameters.get('config', '')).partition(END)[0]}",
     description="Tune with equal effort, register, compare.",
 )
 @reasoned

@@ -139,11 +139,6 @@ def chooser(lines: Mapping[str, str]) -> dict[str, Any]:
     return {"anyOf": ways, "if": {"pattern": END}, "then": {"pattern": begin}, "else": {"enum": [*lines]}}
 
 
-def name_in(line: str) -> str:
-    """The name at the beginning of a choice's line."""
-    return line.partition(END)[0]
-
-
 def _question(description: str) -> str:
     """The first question of a description, or its first sentence, in at most 80 characters."""
     sentences: list[str] = re.findall(r".+?(?:[.?!](?= |$)|$)", " ".join(description.split()))
