@@ -21,8 +21,8 @@ def show_annotations(view: View, name: str) -> None:
         for note in record["notes"]:
             st.text(notes.dated(note))
         if "RPG_LOGOUT" not in os.environ:  # whoever reaches loopback may read, and no more
-            how = command("rename", name, layout=view.layout)
-            st.text(f"To rename it: {how} (as note, tag); from here with rpg serve --auth")
+            how = command("tag", name, layout=view.layout)
+            st.text(f"To rename, tag or hide it: {how} --help, and rpg note; from here with rpg serve --auth")
             return
         # If others have changed label or tags, their fields are new ones; the note that somebody types stays.
         seen = f"{name} {record['label']} {record['tags']}"

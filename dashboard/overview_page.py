@@ -28,6 +28,7 @@ from rpg.report import charts, curves, sweep_report, tables
 from rpg.report.conclusion import conclusion
 from rpg.report.summary import MEAN, Summary
 from rpg.store import StoreError
+from rpg.store.live_status import clock
 from rpg.store.run_folder import RunFolder
 
 ORDER = ["running", "failed", "interrupted", "queued", "pending", "done"]
@@ -174,7 +175,9 @@ def _current(folder: RunFolder, row: dict[str, Any]) -> dict[str, Any]:
         cells |= {"step": last["step"], "reward": last.get("reward")}
         seconds, steps = last.get("seconds_step"), row["steps"]
         if cells["state"] == "running" and isinstance(seconds, int | float) and pandas.notna(steps):
-            cells["left"] = _duration(seconds * max(0, steps - last["step"]) - (time.time() - last["time"]))
+            cells["left"] = clock(
+                max(0, seconds * max(0, steps - last["step"]) - (time.time() - last["time"]))
+            )
     if cells["state"] == "failed":
         cells["error"] = (folder.read_failed() or {}).get("error", "")
     if cells["state"] == "running":
@@ -182,9 +185,3 @@ def _current(folder: RunFolder, row: dict[str, Any]) -> dict[str, Any]:
     if cells["state"] != "done" and (why := folder.waiting()):
         cells |= {"state": "queued", "waits": why}
     return cells
-
-
-def _duration(seconds: float) -> str:
-    minutes, seconds = divmod(max(0, round(seconds)), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {seconds:02} s"

@@ -110,7 +110,7 @@ def with_results(page: Callable[[View], None]) -> Callable[[], None]:
         view = newest_view()
         if view is not None:
             try:
-                for part in (page, _show_unreadable, _show_hidden):
+                for part in (page, _show_left_out):
                     _show(part, view)
             except duckdb.Error as error:
                 if isinstance(error, duckdb.ProgrammingError | duckdb.DataError):  # a mistake in our query
@@ -131,11 +131,8 @@ def _show(part: Callable[[View], None], view: View) -> None:
         notice(str(error))
 
 
-def _show_unreadable(view: View) -> None:
+def _show_left_out(view: View) -> None:
     show_notices(view.ask("warnings"), "files or lines could not be read")
-
-
-def _show_hidden(view: View) -> None:
     hidden = [name for name, (_, tags) in view.ask("marks").items() if HIDDEN in tags]
     runs = sum("/" in name for name in hidden)
     if hidden:

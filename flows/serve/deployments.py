@@ -47,14 +47,9 @@ def choice(names: Iterable[str]) -> Any:
     return Field(json_schema_extra={"enum": list(names)})
 
 
-def line(names: Iterable[str]) -> Any:
-    """The same by its line, which flows.serve.flow_runner adds when it has read the files."""
-    return Field(json_schema_extra=chooser({name: name for name in names}))
-
-
 # Prefect takes the texts of a form from the Args of the docstrings below, and the bounds from these types.
-Config = Annotated[str, line(forms.configs(_ROOTS))]
-Studies = Annotated[str, line(forms.studies(_ROOTS))]
+Config = Annotated[str, Field(json_schema_extra=chooser({name: name for name in forms.configs(_ROOTS)}))]
+Studies = Annotated[str, Field(json_schema_extra=chooser({name: name for name in forms.studies(_ROOTS)}))]
 Nights = Annotated[str, choice(forms.nights(_ROOTS))]
 Seeds = list[Annotated[int, Field(ge=0, lt=2**31)]]
 Steps = Annotated[int, Field(ge=0, le=10_000_000)]

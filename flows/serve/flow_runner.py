@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 from prefect import serve
 from prefect.client.orchestration import get_client
@@ -103,12 +102,11 @@ def _refresh() -> None:
                 deployment = client.read_deployment_by_name(f"{name}/{name}")
                 schema = deployment.parameter_openapi_schema or {}
                 first = (deployment.description or "").partition("\n\n")[0]
-                update: dict[str, Any] = {"description": "\n\n".join(filter(None, [first, table]))}
-                if (now := schema["properties"][field] | shape) != schema["properties"][field]:
+                text, now = "\n\n".join(filter(None, [first, table])), schema["properties"][field] | shape
+                if (deployment.description, schema["properties"][field]) != (text, now):
                     schema["properties"][field] = now
-                    update["parameter_openapi_schema"] = schema
-                if deployment.description != update["description"] or len(update) > 1:
-                    client.update_deployment(deployment.id, DeploymentUpdate(**update))
+                    update = DeploymentUpdate(description=text, parameter_openapi_schema=schema)
+                    client.update_deployment(deployment.id, update)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Commands on the data folder: `aggregate`, `merge`, `note`, `tag`, `rename`, `rm` and `gc`."""
+"""Commands on the data folder: `aggregate`, `merge`, `note`, `tag`, `rm` and `gc`."""
 
 from __future__ import annotations
 
@@ -67,32 +67,20 @@ def tag(
     where: Where,
     tags: Annotated[list[str] | None, typer.Argument()] = None,
     remove: list[str] = [],
+    label: str | None = None,
     home: Home = None,
 ) -> None:
-    """Add tags to a sweep or run, or remove them. The dashboard can be searched by tags, and lists nothing tagged `hidden`.
+    """Add tags to a sweep or run, or remove them; or rename it. The dashboard can be searched by tags and labels.
 
     Args:
-        tags: Tags to add.
+        tags: Tags to add. The dashboard's lists leave out what is tagged `hidden`.
         remove: Tag to remove. Repeatable.
+        label: What the dashboard calls it, before its name, which stays; "" for nothing.
     """
     from rpg.store.notes import change, place
 
-    now = change(place(layout_at(home), where), add=tags or [], remove=remove)
-    say(f"{where}: {', '.join(now['tags']) or 'no tags'}")
-
-
-@app.command()
-def rename(where: Where, label: Annotated[str | None, typer.Argument()] = None, home: Home = None) -> None:
-    """Give a sweep or run a label, or print it. The dashboard shows it before the name, which stays as it is.
-
-    Args:
-        label: One line; "" for none. Default: print the label.
-    """
-    from rpg.store.notes import change, place, read_marks
-
-    folder = place(layout_at(home), where)
-    now = read_marks(folder) if label is None else change(folder, label=label)
-    say(f"{where}: {now['label'] or 'no label'}")
+    now = change(place(layout_at(home), where), add=tags or [], remove=remove, label=label)
+    say(f"{where}: {', '.join(now['tags']) or 'no tags'}{now['label'] and ', called ' + now['label']}")
 
 
 @app.command()

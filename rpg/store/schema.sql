@@ -122,7 +122,7 @@ CREATE TABLE marks (
     run VARCHAR,  -- run, or null for what was added to the sweep
     tags VARCHAR[],  -- tags (rpg tag); `hidden` leaves it out of the dashboard's lists
     notes VARCHAR,  -- notes, one per line (rpg note)
-    label VARCHAR  -- what it is called in the dashboard (rpg rename); empty for its name
+    label VARCHAR  -- what it is called in the dashboard (rpg tag --label); empty for its name
 );
 
 CREATE TABLE drift (

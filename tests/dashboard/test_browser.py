@@ -247,7 +247,9 @@ def test_with_a_password_a_sweep_is_renamed_noted_and_hidden_and_without_one_it_
     page.goto(f"{address}/?sweep=demo")
     settled(page)
     page.get_by_text("Notes (1)").click()
-    page.get_by_text("rename demo (as note, tag); from here with rpg serve --auth").wait_for()
+    page.get_by_text(
+        re.compile("tag demo.* --help, and rpg note; from here with rpg serve --auth")
+    ).wait_for()
     assert page.get_by_role("button", name="Save").count() == 0 and page.locator("img[src=x]").count() == 0
     change(demo, remove=record["tags"], label="")
 
