@@ -43,9 +43,9 @@ def _save(layout: Layout, folder: Path, was: dict[str, Any], name: str, seen: st
     typed = st.session_state
     label, tags = typed[f"label {seen}"].strip(), set(typed[f"tags {seen}"].split())
     note = typed[f"note {name}"].strip() or None
-    new = {"label": label, "seen": was["label"]} if label != was["label"] else {}
+    new = None if label == was["label"] else label
     try:
-        notes.change(folder, note, tags.difference(was["tags"]), set(was["tags"]) - tags, **new)
+        notes.change(folder, note, tags.difference(was["tags"]), set(was["tags"]) - tags, new)
         typed[f"note {name}"] = ""
         build(layout)
     except StoreError as error:

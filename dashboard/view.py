@@ -4,6 +4,7 @@ import functools
 import gc
 import types
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -116,7 +117,7 @@ def with_results(page: Callable[[View], None]) -> Callable[[], None]:
                 if isinstance(error, duckdb.ProgrammingError | duckdb.DataError):  # a mistake in our query
                     raise
                 build(view.layout, damaged=Path(view.version))  # of which the line below shows the page
-        _rerun_when_newer(view.version if view else "")
+        rerun_when_changed(lambda: str(usable(Layout.at()) or ""), view.version if view else "")
 
     return run
 
@@ -146,13 +147,10 @@ def service_problems(home: Path) -> list[str]:
 
 
 @fragment(run_every=REFRESH)
-def _rerun_when_newer(version: str) -> None:
-    try:
-        newest = usable(Layout.at())
-    except StoreError:
-        return
-    if str(newest or "") != version:
-        st.rerun()
+def rerun_when_changed(state: Callable[[], str], shown: str) -> None:
+    with suppress(StoreError):
+        if state() != shown:
+            st.rerun()
 
 
 @functools.cache

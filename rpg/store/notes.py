@@ -59,29 +59,26 @@ def change(
     add: Collection[str] = (),
     remove: Collection[str] = (),
     label: str | None = None,
-    seen: str | None = None,
 ) -> dict[str, Any]:
-    """Add a note with the current time, add and remove tags, set the label ("": none): all or nothing, after others who do
-    the same. Returns what is there now.
+    """Add a note with the current time, add and remove tags, set the label ("": none; a note keeps the former one): all or
+    nothing, after others who do the same. Returns what is there now.
 
-    Raises StoreError: an empty or long note, a word that is no tag, a label that is long or not one line, or another one
-    there than the writer has `seen`; or the file cannot be written.
+    Raises StoreError: an empty or long note, a word that is no tag, a label that is long or not one line; or the file cannot
+    be written.
     """
     for tag in add:
         if not _TAG.fullmatch(tag):
             raise StoreError(f"tag {tag!r}: expected up to 50 letters, digits and . : / - _, without blanks")
     if note is not None and not 0 < len(note.strip()) <= NOTE:
-        raise StoreError(
-            f"the note is {'too long' if note.strip() else 'empty'}: expected up to {NOTE:,} characters"
-        )
+        raise StoreError(f"the note is empty or too long: expected up to {NOTE:,} characters")
     if label and (len(label) > LABEL or not label.isprintable()):
         raise StoreError(f"label {label[:LABEL]!r}: expected one line of up to {LABEL} characters")
     with in_turn(folder / ".notes.lock"):
         record = read_marks(folder)
-        if seen not in (None, record["label"]):
-            raise StoreError(f"somebody has just named it {record['label']!r}: nothing is saved, look again")
-        record["notes"] += [] if note is None else [{"time": time.time(), "text": note.strip()}]
-        record["tags"] = sorted({*record["tags"], *add} - set(remove))
-        record["label"] = record["label"] if label is None else label.strip()
+        label = record["label"] if label is None else label.strip()
+        texts = [note.strip()] if note else []
+        texts += [f"was called {record['label']}"] * (record["label"] not in ("", label))
+        record["notes"] += [{"time": time.time(), "text": text} for text in texts]
+        record |= {"label": label, "tags": sorted({*record["tags"], *add} - set(remove))}
         atomic_write_json(folder / FILE, record)
     return record
