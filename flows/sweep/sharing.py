@@ -66,7 +66,7 @@ class Claims:
 
     def duplicate(self, folder: RunFolder) -> RunFolder | None:
         """The furthest folder of the same run elsewhere, else of a shorter one; None when this one is as far."""
-        manifest, here = folder.read_manifest(), progress(folder)
+        manifest, steps_here = folder.read_manifest(), progress(folder)
         same, shorter = [], []
         for other, run_id, root, steps in self._runs():
             if run_id in (manifest["run_id"], manifest.get("former_id")):
@@ -75,7 +75,7 @@ class Claims:
                 shorter.append(other)
         for others in (same, (other for other in shorter if other.state() != "running")):
             furthest = max(others, key=progress, default=folder)
-            if progress(furthest) > here:
+            if progress(furthest) > steps_here:
                 return furthest
         return None
 

@@ -133,8 +133,8 @@ def _verifier(
     """The first verifier that accepts most of the golds; a template that asks for what it reads, unless the prompts do or a
     tiny model learns it from demonstrations; and what was measured."""
     if "answer" not in columns:
-        said = "no answers: a reward of 0.5 or more counts as right"
-        return RewardVerifier(type="reward", at_least=0.5), None, said
+        measured = "no answers: a reward of 0.5 or more counts as right"
+        return RewardVerifier(type="reward", at_least=0.5), None, measured
     golds = [text_of(row, columns["answer"], "") or "" for row in rows]
     script = f"{source.system} {source.template} {source.code}"
     prompts = [f"{script} {value_at(row, columns['prompt'])}" for row in rows]

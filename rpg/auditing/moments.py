@@ -87,8 +87,8 @@ def coupled_moments(
     mean, square = torch.zeros(scores.shape[-1], dtype=scores.dtype), 0.0
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        some = batch(everyone)
-        draws = 1 if torch.equal(batch_slopes(loss, some), batch_slopes(loss, some)) else DRAWS
+        all_inputs = batch(everyone)
+        draws = 1 if torch.equal(batch_slopes(loss, all_inputs), batch_slopes(loss, all_inputs)) else DRAWS
         for rows in torch.cartesian_prod(*[everyone] * size):
             inputs, weight = batch(rows), weights[rows].prod() / draws
             for _ in range(draws):
@@ -116,9 +116,9 @@ def _scores(world: World, logits: Tensor) -> Tensor:
     probability = torch.softmax(logits, -1)
     scores = torch.zeros(*world.tokens.shape, states, vocabulary, dtype=logits.dtype)
     rows, columns = world.mask.nonzero(as_tuple=True)
-    here = world.states[rows, columns]
-    scores[rows, columns, here] = -probability[here]
-    scores[rows, columns, here, world.tokens[rows, columns]] += 1
+    state = world.states[rows, columns]
+    scores[rows, columns, state] = -probability[state]
+    scores[rows, columns, state, world.tokens[rows, columns]] += 1
     return scores.flatten(2)
 
 

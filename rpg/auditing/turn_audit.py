@@ -38,9 +38,9 @@ def turn_world(kind: str, seed: int = 0) -> World:
     possible = [r for r in product(range(SYMBOLS), repeat=LENGTH) if chances[r[0], r[SAID]].isfinite()]
     ended = {r[: SAID + 1] if kind == "ends" and r[SAID] == 0 else r for r in possible}
     base = of_responses(sorted(ended), SYMBOLS, LENGTH, seed)
-    said = torch.zeros(base.mask.shape, dtype=torch.float64)
-    said[:, SAID] = chances[base.tokens[:, 0], base.tokens[:, SAID]]
-    world = replace(base, mask=base.mask & (torch.arange(LENGTH) != SAID), environment=said)
+    environment = torch.zeros(base.mask.shape, dtype=torch.float64)
+    environment[:, SAID] = chances[base.tokens[:, 0], base.tokens[:, SAID]]
+    world = replace(base, mask=base.mask & (torch.arange(LENGTH) != SAID), environment=environment)
     return replace(world, rewards=world.rewards - world.probabilities(world.old) @ world.rewards)
 
 

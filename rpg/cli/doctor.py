@@ -90,17 +90,17 @@ def _of_verl(file: Path | None, overrides: dict[str, Any]) -> list[Finding]:
     from rpg.config.backend import VerlBackend, VllmRollout
     from rpg.config.sweep_spec import load_file
 
-    here = facts()
+    host = facts()
     sections: list[VerlBackend] = []
     if file is not None:
         runs = load_file(file, overrides, DigestIfPresent()).runs
         sections = [run.spec.backend for run in runs if isinstance(run.spec.backend, VerlBackend)]
-    elif here.gpus:
+    elif host.gpus:
         rollout = VllmRollout(type="vllm")
-        sections = [VerlBackend(type="verl", device="cuda", gpus_per_node=len(here.gpus), rollout=rollout)]
+        sections = [VerlBackend(type="verl", device="cuda", gpus_per_node=len(host.gpus), rollout=rollout)]
     if not sections:
         sections = [VerlBackend(type="verl")]
-    findings = [finding for section in sections for finding in judge(section, here)]
+    findings = [finding for section in sections for finding in judge(section, host)]
     return list(dict.fromkeys((finding.good, finding.text) for finding in findings))
 
 
@@ -114,12 +114,12 @@ def _of_file(file: Path, overrides: dict[str, Any], layout: Layout) -> list[str]
 
     specs = [run.spec for run in load_file(file, overrides, DigestIfPresent()).runs]
     lines = preflight(specs, layout)
-    here = machine()
+    host = machine()
     for spec in specs:
-        need = need_of(spec.backend, here) if spec.backend.device == "cuda" else None
-        if need is not None and (need.kind != "gpu" or need.count > len(here.gpus)):
+        need = need_of(spec.backend, host) if spec.backend.device == "cuda" else None
+        if need is not None and (need.kind != "gpu" or need.count > len(host.gpus)):
             wanted = spec.backend.workers_here() or 1
-            lines.append(f"backend: needs {wanted} GPUs, but this machine has {len(here.gpus)}")
+            lines.append(f"backend: needs {wanted} GPUs, but this machine has {len(host.gpus)}")
     lines += unreachable(specs)
     splits = {}
     for task in {spec.task.model_dump_json(): spec.task for spec in specs}.values():

@@ -46,9 +46,9 @@ def _list(layout: Layout) -> None:
 
     table = columns("name", "model", "parameters", "licence", "here", right=("parameters",))
     for model in KNOWN_MODELS.values():
-        here = (kept_under(layout.home, model.name) / "config.json").is_file()
+        is_here = (kept_under(layout.home, model.name) / "config.json").is_file()
         count = f"{model.parameters / 1e6:.0f} M"
-        fetch = "yes" if here else f"rpg model {model.name}"
+        fetch = "yes" if is_here else f"rpg model {model.name}"
         table.add_row(model.name, model.about, count, model.licence, fetch)
     for folder in sorted(models_folder(layout.home).glob("[!.]*/source.json")):
         name = folder.parent.name.replace("--", "/")

@@ -70,7 +70,7 @@ def render(
         print(_manifest(job, slurm, kuberay), end="")
         return
     chosen = _choose(sweep.runs, run, file)
-    spec, has_id = chosen.spec, digest.known(chosen.spec)
+    spec, has_id = chosen.spec, digest.is_known(chosen.spec)
     if spec.backend.type != "verl":
         refuse(
             f"{file}: backend.type: {spec.backend.type!r}; only runs on verl can be rendered; try: --set backend.type=verl"

@@ -59,8 +59,8 @@ def show(
     if as_json:
         runs = [
             {
-                "run": _folder(r, digest.known(r.spec)),
-                "run_id": r.run_id if digest.known(r.spec) else None,
+                "run": _folder(r, digest.is_known(r.spec)),
+                "run_id": r.run_id if digest.is_known(r.spec) else None,
                 "variant": r.variant,
                 "spec": r.spec.model_dump(mode="json"),
             }
@@ -76,7 +76,7 @@ def show(
     for r in sweep.runs:
         c = cost(r.spec)
         numbers = (str(r.spec.seed), f"{c.rollouts:,}", f"{c.optimizer_steps:,}")
-        table.add_row(r.variant, *numbers, _folder(r, digest.known(r.spec)))
+        table.add_row(r.variant, *numbers, _folder(r, digest.is_known(r.spec)))
     console.print(table, markup=False)
     print_cost(sweep, layout_at(home), machine)
     if text := says(sweep, layout_at(home)):
@@ -239,6 +239,6 @@ class DigestIfPresent:
                 self.absent[task] = str(error)
         return UNKNOWN
 
-    def known(self, spec: RunSpec) -> bool:
+    def is_known(self, spec: RunSpec) -> bool:
         """Whether the identity of a run is known."""
         return spec.task.model_dump_json() not in self.absent

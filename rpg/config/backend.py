@@ -173,8 +173,8 @@ class LocalBackend(BackendSection):
             "smaller passes (training.micro_batch_tokens, training.micro_batch_rows) also help, but results are then no "
             "longer bit-identical, because sums are grouped differently"
         )
-        here = [] if phase == "log-probabilities" else ["gradient_checkpointing", "offload"]
-        exact = [f"backend.{name}" for name in here if not getattr(self, name)]
+        settings = [] if phase == "log-probabilities" else ["gradient_checkpointing", "offload"]
+        exact = [f"backend.{name}" for name in settings if not getattr(self, name)]
         if not exact:
             return f"{passes}: set one of them and run the same command again"
         first, *more = exact

@@ -129,22 +129,22 @@ def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 def assign(data: dict[str, Any], dotted: str, value: Any, where: str) -> None:
     """Set `data[a][b][c]` for the path `a.b.c`; a text in place of a section is a ConfigError."""
     *parents, last = dotted.split(".")
-    here = data
+    node = data
     for i, part in enumerate(parents):
-        if isinstance(here.get(part), str) and part == "algorithm":
-            here[part] = {"name": here[part]}  # `algorithm: grpo` is short for `algorithm: {name: grpo}`
-        child = here.setdefault(part, {})
+        if isinstance(node.get(part), str) and part == "algorithm":
+            node[part] = {"name": node[part]}  # `algorithm: grpo` is short for `algorithm: {name: grpo}`
+        child = node.setdefault(part, {})
         if not isinstance(child, dict):
             raise ConfigError(f"{where}: {dotted}: {'.'.join(parents[: i + 1])} is {child!r}, not a section")
-        here = child
+        node = child
     if not last or "" in parents:
         raise ConfigError(
             f"{where}: {dotted!r} is not a field path; write section.field, e.g. training.steps"
         )
     # Changing a union's type drops the other type's fields; its own come from the defaults.
-    if last == "type" and here.get("type") not in (None, value):
-        here.clear()
-    here[last] = copy.deepcopy(value)
+    if last == "type" and node.get("type") not in (None, value):
+        node.clear()
+    node[last] = copy.deepcopy(value)
 
 
 def parse_assignments(pairs: list[str]) -> dict[str, Any]:

@@ -19,14 +19,14 @@ class LimitError(UserError):
 
 def strictest(places: Iterable[Place]) -> ThisMachine | None:
     """One process evaluates all runs of a sweep: the strictest of each limit applies. None if none is on this machine."""
-    here = [place for place in places if isinstance(place, ThisMachine)]
-    if not here:
+    local = [place for place in places if isinstance(place, ThisMachine)]
+    if not local:
         return None
-    memory = [place.memory_gib for place in here if place.memory_gib is not None]
-    gpu = [place.gpu_memory for place in here if place.gpu_memory is not None]
+    memory = [place.memory_gib for place in local if place.memory_gib is not None]
+    gpu = [place.gpu_memory for place in local if place.gpu_memory is not None]
     return ThisMachine(
-        threads=min(place.threads for place in here),
-        niceness=max(place.niceness for place in here),
+        threads=min(place.threads for place in local),
+        niceness=max(place.niceness for place in local),
         memory_gib=min(memory, default=None),
         gpu_memory=min(gpu, default=None),
     )

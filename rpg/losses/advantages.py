@@ -213,9 +213,9 @@ def _gae(token_rewards: Tensor, values: Tensor | None, mask: Tensor, gamma: floa
     result = torch.zeros_like(token_rewards)
     after = next_value = torch.zeros_like(token_rewards[:, 0])
     for t in reversed(range(mask.shape[1])):
-        here = mask[:, t]
+        counts = mask[:, t]
         delta = token_rewards[:, t] + gamma * next_value - baseline[:, t]
-        after = torch.where(here, delta + gamma * lam * after, after)
-        next_value = torch.where(here, baseline[:, t], next_value)
+        after = torch.where(counts, delta + gamma * lam * after, after)
+        next_value = torch.where(counts, baseline[:, t], next_value)
         result[:, t] = after
     return result

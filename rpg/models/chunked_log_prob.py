@@ -135,14 +135,14 @@ class _ChosenLogProb(torch.autograd.Function):
             ctx.parts[index] = (part, where, None)
             if log_p is None:
                 log_p = _log_softmax(hidden, part, weight, ctx.temperature, ctx.closed)
-            at, here = position[where] - part.start, grad[where]
-            total = here.new_zeros(len(log_p)).index_add_(0, at, here)
+            at, token_grad = position[where] - part.start, grad[where]
+            total = token_grad.new_zeros(len(log_p)).index_add_(0, at, token_grad)
             if ctx.entropy:
                 slope = log_p.clamp(min=LEAST).add_(spread[part, None]).mul_(spread_grad[part, None])
                 slope = slope.add_(total[:, None]).mul_(log_p.exp_()).neg_()
             else:
                 slope = log_p.exp_().mul_(-total[:, None])
-            slope.index_put_((at, token[where]), here, accumulate=True)
+            slope.index_put_((at, token[where]), token_grad, accumulate=True)
             slope = slope.to(hidden.dtype)
             if hidden_grad is not None:
                 torch.mm(slope, weight, out=hidden_grad[part])

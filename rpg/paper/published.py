@@ -70,15 +70,15 @@ def tables(entries: Sequence[Entry] | None = None) -> RenderableType:
     entries = published() if entries is None else entries
     parts: list[RenderableType] = []
     for name in dict.fromkeys(entry.table for entry in entries):
-        mine = [entry for entry in entries if entry.table == name]
-        heading = f"{name}: {mine[0].model}, {mine[0].context} context; last / best"
+        of_table = [entry for entry in entries if entry.table == name]
+        heading = f"{name}: {of_table[0].model}, {of_table[0].context} context; last / best"
         table = Table(title=Text(heading, style="bold"), title_justify="left", box=box.SIMPLE_HEAD)
         table.add_column("")
-        benchmarks = list(dict.fromkeys(entry.benchmark for entry in mine))
+        benchmarks = list(dict.fromkeys(entry.benchmark for entry in of_table))
         for benchmark in benchmarks:
             table.add_column(benchmark, justify="right")
-        for row in dict.fromkeys(entry.row for entry in mine):
-            cells = {entry.benchmark: entry for entry in mine if entry.row == row}
+        for row in dict.fromkeys(entry.row for entry in of_table):
+            cells = {entry.benchmark: entry for entry in of_table if entry.row == row}
             table.add_row(row, *(f"{cells[name].last:.4f} / {cells[name].best:.4f}" for name in benchmarks))
         parts.append(table)
     error = sampling_error(1 / 3, 30, 32)

@@ -159,8 +159,8 @@ def total_memory() -> float:
 
 def _memory(specs: Sequence[RunSpec]) -> list[str]:
     """The memory of a single training of the embedded trainer on this machine's CPU."""
-    here = [spec for spec in specs if spec.backend.device == "cpu" and spec.backend.workers_here()]
-    needs = [(need, spec) for spec in here if (need := memory(spec, total_memory()))]
+    on_cpu = [spec for spec in specs if spec.backend.device == "cpu" and spec.backend.workers_here()]
+    needs = [(need, spec) for spec in on_cpu if (need := memory(spec, total_memory()))]
     if not needs:
         return []
     (need, spec), free = max(needs, key=lambda pair: pair[0].most), free_memory()

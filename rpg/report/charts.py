@@ -153,8 +153,8 @@ def audited(report: str, losses: Sequence[str]) -> pandas.DataFrame:
         content = json.loads(report)
         rows = pandas.DataFrame(content["rows"])
         claimed = {loss["name"]: loss["divergence"] for loss in content["losses"]}
-        mine = rows[rows["loss"].isin(losses) & (rows["source"] == "rpg") & (rows["level"] == "token")]
-        return mine[mine["divergence"] == mine["loss"].map(claimed)]
+        token_rows = rows[rows["loss"].isin(losses) & (rows["source"] == "rpg") & (rows["level"] == "token")]
+        return token_rows[token_rows["divergence"] == token_rows["loss"].map(claimed)]
     except (KeyError, TypeError, ValueError):
         return pandas.DataFrame()
 

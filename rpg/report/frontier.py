@@ -86,12 +86,12 @@ def checkpoints(db: Database, sweep: str, variant: str, step: int | None = None)
     """(run, step) of a variant's seeds at `step`, or at the last step that all have evaluated on all benchmarks."""
     scores = queries.scores(db, sweep)
     whole = MEAN if (scores["benchmark"] == MEAN).any() else None
-    mine = scores[(scores["variant"] == variant) & (scores["benchmark"].eq(whole) if whole else True)]
-    if mine.empty:
+    of_variant = scores[(scores["variant"] == variant) & (scores["benchmark"].eq(whole) if whole else True)]
+    if of_variant.empty:
         return []
-    counts = mine.groupby("step")["run"].nunique()
+    counts = of_variant.groupby("step")["run"].nunique()
     step = int(counts[counts == counts.max()].index.max()) if step is None else step
-    return [(str(run), step) for run in sorted(mine.loc[mine["step"] == step, "run"].unique())]
+    return [(str(run), step) for run in sorted(of_variant.loc[of_variant["step"] == step, "run"].unique())]
 
 
 def diversity(

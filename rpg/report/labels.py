@@ -88,17 +88,17 @@ def without(label: str, field: str) -> str:
     return ", ".join(part for part in label.split(", ") if part.rpartition(" ")[0] != name)
 
 
-def _telling(mine: Mapping[str, str], every: Sequence[Mapping[str, str]]) -> set[str]:
+def _telling(fields: Mapping[str, str], every: Sequence[Mapping[str, str]]) -> set[str]:
     """The fields of a variant that tell it from others; the field "" is the algorithm."""
 
     def tells(field: str) -> bool:
         parent = field.rpartition(".")[0]
-        if parent and parent in mine:
-            return len({other.get(field) for other in every if other.get(parent) == mine[parent]}) > 1
-        family = {other.get(field) for other in every if other[""] == mine[""]}
+        if parent and parent in fields:
+            return len({other.get(field) for other in every if other.get(parent) == fields[parent]}) > 1
+        family = {other.get(field) for other in every if other[""] == fields[""]}
         return len(family) > 1 or len({other[field] for other in every if field in other}) > 1
 
-    return {field for field in mine if field and tells(field)}
+    return {field for field in fields if field and tells(field)}
 
 
 def _words(field: str, value: str) -> str:

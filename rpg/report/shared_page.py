@@ -107,8 +107,8 @@ def _overview(summaries: Sequence[Summary]) -> tables.Grid:
 def _benchmarks_in_common(summaries: Sequence[Summary]) -> str:
     benchmarks = [set(summary.benchmarks) for summary in summaries]
     common, total = set.intersection(*benchmarks), set.union(*benchmarks)
-    some = f"{len(common)} of {len(total)} benchmarks in common"
-    return f"{len(summaries)} sweeps with {'the same benchmarks' if common == total else some}."
+    overlap = f"{len(common)} of {len(total)} benchmarks in common"
+    return f"{len(summaries)} sweeps with {'the same benchmarks' if common == total else overlap}."
 
 
 def _notes_and_tags(db: Database, sweep: str) -> list[str]:

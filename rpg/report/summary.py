@@ -193,8 +193,8 @@ def _notes(runs: pandas.DataFrame, baseline: str | None, variants: list[str], sa
         else:
             of = f" of {row.steps:.0f}" if place and pandas.notna(row.steps) else ""
             notes.append(f"{row.run} is {row.state}{place}{of}")
-    for (variant, source), mine in runs[runs["imported"].notna()].groupby(["variant", "imported"]):
-        seeds = f"{len(mine)} seed{'s' * (len(mine) > 1)}"
+    for (variant, source), imported in runs[runs["imported"].notna()].groupby(["variant", "imported"]):
+        seeds = f"{len(imported)} seed{'s' * (len(imported) > 1)}"
         notes.append(
             f"{variant} ({seeds}) was {how_it_came(source)}: settings and data are not known to be the same"
             + ("" if variant in sampled else ", and without samples there is no paired test")
@@ -230,8 +230,8 @@ def _superseded(runs: pandas.DataFrame) -> list[str]:
 
 def _checkpoint(scores: pandas.DataFrame, variant: str, benchmarks: list[str]) -> tuple[int, dict[int, str]]:
     """The last step at which some run of the variant has all benchmarks, and all such runs by seed."""
-    mine = scores[(scores["variant"] == variant) & scores["benchmark"].isin(benchmarks)]
-    complete = mine.groupby(["step", "seed", "run"])["benchmark"].nunique()
+    of_variant = scores[(scores["variant"] == variant) & scores["benchmark"].isin(benchmarks)]
+    complete = of_variant.groupby(["step", "seed", "run"])["benchmark"].nunique()
     complete = complete[complete == len(benchmarks)].reset_index()
     if complete.empty or not benchmarks:
         return 0, {}

@@ -126,5 +126,5 @@ def _shown(batch: Batch, row: int | None) -> str:
     prompt = batch.prompts[row]
     asked = prompt if isinstance(prompt, str) else (prompt[-1].get("content") or "") if prompt else ""
     lines = (" ".join(str(text).split()) for text in (batch.responses[row], asked))
-    said, to = (repr(line if len(line) <= _SHOWN else line[: _SHOWN - 3] + "...") for line in lines)
-    return f"; response {row + 1} of {len(batch)}: {said} to {to}"
+    response, question = (repr(line if len(line) <= _SHOWN else line[: _SHOWN - 3] + "...") for line in lines)
+    return f"; response {row + 1} of {len(batch)}: {response} to {question}"

@@ -203,8 +203,8 @@ def _batch(answered: Sequence[Answered]) -> Batch:
     columns = {name: [response.columns.get(name) for response in answered] for name in names}
     columns["answer"] = [a.answer for a in answered]
     prompts, responses = [a.prompt for a in answered], [a.response for a in answered]
-    theirs = [a.columns.get("answer", a.answer) for a in answered]
-    return Batch(prompts, responses, [a.tokens for a in answered], columns, theirs)
+    answers = [a.columns.get("answer", a.answer) for a in answered]
+    return Batch(prompts, responses, [a.tokens for a in answered], columns, answers)
 
 
 def _sources(part: PythonReward, kept: Sources | None) -> Sequence[Mapping[str, str]]:

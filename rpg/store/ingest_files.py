@@ -246,8 +246,8 @@ def ingest_samples(db: duckdb.DuckDBPyConnection, sources: list[Source], hand: R
                     CASE WHEN NOT correct THEN nullif(regexp_extract(reason, '{UNREAD}', 1), '') END AS unread
                   FROM read_parquet(?, filename=true, hive_partitioning=false) p JOIN files f USING (filename)"""
 
-        def read(some: Rows, sql: str = sql) -> object:
-            return db.execute(sql, [patterns(some)])
+        def read(part: Rows, sql: str = sql) -> object:
+            return db.execute(sql, [patterns(part)])
 
         readable += each_readable([file for file in files if more[file["filename"]] == extra], read, warnings)
     if readable:

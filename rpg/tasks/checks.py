@@ -147,12 +147,12 @@ def leaks(
         if len(tiers) > 1:
             tokens = words(_without_layout(problem.text))
             ways |= {"contained": bare.matches(tokens), "renamed": alike.matches(_alike(tokens))}
-        told: set[int] = set()
+        reported: set[int] = set()
         for tier in tiers:
             for i, (jaccard, contained) in ways[tier].items():
                 share = jaccard if jaccard >= threshold or tier == "similar" else contained
-                if i not in told and share >= (threshold if share == jaccard else CONTAINED):
-                    told.add(i)
+                if i not in reported and share >= (threshold if share == jaccard else CONTAINED):
+                    reported.add(i)
                     pairs.append(Leak(held_out[i][0], held_out[i][1].id, problem.id, share, tier))
     return sorted(
         pairs, key=lambda leak: (TIERS.index(leak.tier), -leak.similarity, leak.problem, leak.training)

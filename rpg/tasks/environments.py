@@ -42,8 +42,8 @@ class _Demonstrations(ProblemDemonstrations):
         turns = json.loads(demonstration) if demonstration.startswith('["') else [demonstration]
         if len(turns) > 1 and self._reply is None:
             raise DataError('task.reply: demonstrations with turns need a text, e.g. reply: "={reply}\\n"')
-        said = self._reply or ""
-        return [said.replace("{reply}", turn) if at % 2 else turn for at, turn in enumerate(turns)]
+        reply = self._reply or ""
+        return [reply.replace("{reply}", turn) if at % 2 else turn for at, turn in enumerate(turns)]
 
 
 KIND = TaskKind(

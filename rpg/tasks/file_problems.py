@@ -46,10 +46,10 @@ def read(task: FileTask) -> Splits:
     held_out = {problem.text: problem.id for part in tests.values() for problem in part.problems}
     for part in parts:
         part.drop("leaked", {text: f"also in a benchmark: {name}" for text, name in held_out.items()})
-    everything = [("train", part, source) for part, source in zip(parts, task.train, strict=True)]
-    everything += [(name, tests[name], source) for name, source in task.benchmarks.items()]
+    splits = [("train", part, source) for part, source in zip(parts, task.train, strict=True)]
+    splits += [(name, tests[name], source) for name, source in task.benchmarks.items()]
     notes, summaries, dropped = list[str](), list[DatasetSummary](), list[Dropped]()
-    for name, part, source in everything:
+    for name, part, source in splits:
         if task.strict and part.dropped:
             left_out = [f"{source.called()}: {d.reason}: {d.problem}: {d.detail}" for d in part.dropped]
             raise DataError(_listed(left_out, "problems that task.strict refuses"))

@@ -155,12 +155,12 @@ def _rows(
 
     left, why = count, ""
     with _refusing(at, dataset):
-        made = create_dataset(dataset, **config)
+        problems = create_dataset(dataset, **config)
     for index in range(config["size"]):
         if not left:
             return
         try:
-            entry = made[index]
+            entry = problems[index]
         except Exception as error:  # noqa: BLE001 - a draw that fails gives no problem (countdown, for one)
             why = f"; the last draw that failed: {error}"
             continue

@@ -78,9 +78,9 @@ def micro_batches(batch: Batch, advantages: Tensor, limits: Limits) -> list[Tens
     If there are several: sequences of similar length and groups stay together, and groups whose advantages (N, T) are all
     zero get their own micro-batches, so that their backward pass can be left out.
     """
-    everything = list(range(len(batch)))
-    if len(limits.split(batch, everything)) < 2:
-        return [torch.tensor(everything, device=batch.lengths.device)]
+    all_rows = list(range(len(batch)))
+    if len(limits.split(batch, all_rows)) < 2:
+        return [torch.tensor(all_rows, device=batch.lengths.device)]
     groups = len(batch.prompts)
     total = batch.total_lengths()
     longest = total.new_zeros(groups).scatter_reduce(0, batch.prompt_of, total, "amax")

@@ -65,11 +65,11 @@ class Reference(ReferenceSchedule):
         """All updates on a rollout are done: a moving average takes the policy in."""
         if self.needed and isinstance(self.schedule, EMAReference):
             assert self.policy is not None
-            mine = dict(self.policy.model.named_parameters())
+            averaged = dict(self.policy.model.named_parameters())
             with torch.no_grad():
                 for name, value in policy.model.named_parameters():
                     if value.requires_grad:
-                        mine[name].lerp_(value, 1 - self.schedule.decay)
+                        averaged[name].lerp_(value, 1 - self.schedule.decay)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor] | None]:
         """(numbers, weights) for a checkpoint; weights of a teacher or the initial policy have their own files."""
