@@ -15,8 +15,14 @@ from rpg.store.database import build
 
 def show_annotations(view: View, name: str) -> None:
     """What people have added to `SWEEP` or `SWEEP/RUN`, behind a button."""
-    folder = notes.place(view.layout, name)
-    record = notes.read_marks(folder)
+    folder = view.layout.runs / name
+    if not folder.is_dir():  # a run that has not begun
+        return
+    try:
+        record = notes.read_marks(folder)
+    except StoreError as error:
+        notice(str(error))
+        return
     with st.popover(f"Notes ({len(record['notes'])})", width="stretch"):
         for note in record["notes"]:
             st.text(notes.dated(note))
