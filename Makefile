@@ -20,7 +20,7 @@ test-avx2: export MKL_ENABLE_INSTRUCTIONS = AVX2
 help:
 	@echo "make quickstart   set up, then train and compare seven algorithms on this machine (5 to 6 minutes on two cores)"
 	@echo "make test         set up, then run the tests that take seconds each"
-	@echo "make test-long    set up, then run the tests that take minutes each"
+	@echo "make test-long    set up, then run the tests that take more than ten processor seconds each"
 	@echo "make test-all     set up, then run both"
 	@echo "make test-avx2    run the tests that compute as on a processor without AVX-512"
 	@echo "make mutants      plant 300 small faults in the core and count those that the tests see"

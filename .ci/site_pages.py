@@ -5,17 +5,20 @@ from __future__ import annotations
 
 import posixpath
 import re
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
 
+from benchmarks.documented import CHART, script, unpack
 from rpg.catalogue import algorithms
 from rpg.config.sweep_spec import load_sweep
 
 ROOT = Path(__file__).resolve().parents[1]
 RENAMED = {"README.md": "index.md", "docs/README.md": "contents.md", "examples/README.md": "examples.md"}
 """File of the repository -> page, where it is not that of docs/ or of the root."""
+PICTURE = "![The figure that make quickstart draws](docs/quickstart.png)"
 LINK = re.compile(r"(!?\[[^\]]*\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
 API = {
     "rpg": ["Algorithm", "algorithm", "algorithms", "policy_loss", "LossOutput", "advantages", "audit", "Counts",
@@ -36,12 +39,19 @@ def on_files(files: Files, config: Any) -> Files:
     pages = {name: ROOT / name for name in names}
     for name, path in pages.items():
         text = path.read_text("utf-8")
+        if name == "README.md":
+            if PICTURE not in text:
+                raise ValueError(f"README.md: {PICTURE} is where the chart belongs, and not there")
+            text = text.replace(PICTURE, CHART)
         text = LINK.sub(lambda link, name=name: _resolved(link, name, pages, files, config), text)
         if name in docs:
             files.remove(docs[name])
         files.append(File.generated(config, _page(name), content=text))
     files.append(File.generated(config, "paper-index.md", content=paper_index()))
     files.append(File.generated(config, "api.md", content=api()))
+    with tempfile.TemporaryDirectory() as folder:
+        chart = script(unpack(Path(folder)), "quickstart")
+    files.append(File.generated(config, "assets/chart.js", content=chart))
     return files
 
 

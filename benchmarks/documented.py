@@ -17,15 +17,18 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import re
 import tarfile
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from rpg.report import tables
-from rpg.report.summary import summarise
-from rpg.report.sweep_report import sweep_curves, write_report
+from rpg.report import curves, tables
+from rpg.report.summary import MEAN, summarise
+from rpg.report.sweep_report import curve_data, library, sweep_curves, write_report
+from rpg.report.theme import on_dark, specification, themed
 from rpg.store import Layout, atomic_write_bytes, atomic_write_json, atomic_write_text
 from rpg.store.database import build, connect
 
@@ -96,6 +99,77 @@ def shown(layout: Layout, sweep: str) -> str:
     with connect(layout) as db:
         data = sweep_curves(db, summarise(db, sweep))
     return hashlib.sha256(data.round(9).to_csv(index=False).encode()).hexdigest()[:16]
+
+
+def charts(layout: Layout, sweep: str) -> dict[str, dict[str, Any]]:
+    """A sweep's mean accuracy against `step` and against `tokens`, in Vega-Lite: marks show their numbers, and a click on a
+    name in the legend brings its curve forward."""
+    drawn = {}
+    with connect(layout) as db:
+        summary = summarise(db, sweep)
+        for x in ("step", "tokens"):
+            data = curve_data(db, summary.series, [MEAN], (), x)
+            panel = curves.panel(data, list(summary.series.values()), name=MEAN, x=x, points=True, height=300)
+            spec = specification(themed(panel)) | {
+                "width": "container",
+                "title": {"text": "Mean accuracy", "color": "#333333"},
+            }
+            spec["config"] |= {
+                "background": "transparent",
+                "legend": {"orient": "bottom", "labelLimit": 170, "labelColor": "#333333"},
+            }
+            bands, *_, marks = spec["layer"]
+            marks["params"] = [
+                {"name": "named", "select": {"type": "point", "fields": ["label"]}, "bind": "legend"}
+            ]
+            marks["encoding"]["tooltip"][1:1] = [
+                {"field": "x", "title": curves.X_TITLES[x], "format": ",.0f"}
+            ]
+            for layer in spec["layer"]:
+                shown = 0.08 if layer is bands else 1
+                layer["encoding"]["opacity"] = {
+                    "condition": {"param": "named", "value": shown},
+                    "value": shown / 10,
+                }
+            drawn[x] = spec
+    return drawn
+
+
+def script(layout: Layout, sweep: str) -> str:
+    """JavaScript that draws `charts` into the element `chart` of the site's start page, in its colours and its width, with
+    the axis that is chosen there. Library and numbers are in it: nothing is asked of anywhere."""
+    light = charts(layout, sweep)
+    return (
+        f"(async () => {{ {library()}\nconst charts = {json.dumps([light, on_dark(light)])};\n{_DRAW}}})();\n"
+    )
+
+
+CHART = """<div id="chart">
+<label><input type="radio" name="axis" value="step" checked> against steps</label>
+<label><input type="radio" name="axis" value="tokens"> against tokens drawn</label>
+<div style="width: 100%; min-height: 400px"></div>
+<noscript><img src="quickstart.png" alt="The figure that make quickstart draws"></noscript>
+<small>Point at a mark for its numbers; click on a name to bring it forward. Lines: mean over three seeds; bands: 95 %
+intervals over seeds and problems. The numbers are those of <a href="results/quickstart.tar.xz">the stored results</a>;
+<code>make quickstart</code> computes them again, and <a href="quickstart.html">its page</a> has every panel.</small>
+</div>
+<script src="assets/chart.js" defer></script>"""
+"""What the start page has in place of the picture that README.md shows elsewhere."""
+_DRAW = """\
+const place = document.getElementById("chart"), plot = place.querySelector("div");
+const draw = () => {
+  const dark = document.body.dataset.mdColorScheme === "slate";
+  const spec = structuredClone(charts[dark ? 1 : 0][place.querySelector("input:checked").value]);
+  spec.config.legend.columns = Math.max(1, Math.floor(plot.clientWidth / 170));
+  vegaEmbed(plot, spec, {renderer: "svg", actions: false, tooltip: {theme: dark ? "dark" : "light"}});
+};
+place.addEventListener("change", draw);
+new MutationObserver(draw).observe(document.body, {attributeFilter: ["data-md-color-scheme"]});
+let width = 0;
+new ResizeObserver(() => {
+  if (plot.clientWidth !== width) { width = plot.clientWidth; draw(); }
+}).observe(plot);
+"""
 
 
 def digest(path: Path) -> str:

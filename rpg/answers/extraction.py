@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from typing import NamedTuple
 
@@ -73,6 +72,8 @@ def _finally(line: str, behind: str) -> str:
     stated, unclear = [first], ""
     for sentence in [*more, *_sentences(behind)]:
         said = words(sentence)
+        if _CHECK.match(sentence) and not lexicon.CONFIRMING.isdisjoint(said) and _is_prose(said):
+            continue
         if _formal(sentence):
             corrected = _corrected(sentence)
             stated = [corrected] if corrected else [*stated, sentence]
@@ -96,6 +97,10 @@ def _corrected(sentence: str) -> str | None:
     return _WORD.sub(lambda word: "" if word[0].lower() in correction else word[0], lead) + "".join(formula)
 
 
+_CHECK = re.compile(
+    r"(?:(?:we|you) can|to) (?:check|verify|confirm)|check(?:ing)?\b|verif|.*\b(?:confirms|as it must)\b",
+    re.IGNORECASE,
+)
 _TYPESET = re.compile(r"\\(?:text\w*|boxed|fbox|math\w+)|\$")
 _TAKES_BACK = re.compile(
     r"(?<=[.!?;…])\s+(?=(?:wait|no|actually|hmm+|oops|sorry|correction|scratch|i mean)\b)", re.IGNORECASE
@@ -199,13 +204,27 @@ def boxed_answer(text: str) -> str | None:
     before = _COMMAND.sub(r"\g<0>{}", _before(text[max(0, start - 2 * _BEHIND) : start]))
     formula = "" if earlier else _BEFORE_BOX.split(before)[-1].strip("*")
     end = _line_end(text, last.end + 1)
-    content, after = last.of(text), text[last.end + 1 : end]
+    content, after = last.of(text), _without_prose(text[last.end + 1 : end], text[:start])
     lead = _lead(before[: len(before) - len(formula)])
     formula = formula.replace("{}", "") if formula.strip("{} ") else ""
     if (lead + formula + after).strip(" \t.$\\)]"):
         opened = "$" * (before.count("$") % 2)
         content = f"{lead}{opened}{formula}\\boxed{{{content}}}{after}"
     return _finally(" or ".join([*dict.fromkeys(earlier), content]), text[end:])
+
+
+def _without_prose(after: str, earlier: str) -> str:
+    """What stands behind a box in its sentence, without words that only say what the value is of: `of the parts are
+    defective`, or what the response has named before the box. Units stay."""
+    match = _PROSE.match(after)
+    said = match["words"] if match else ""
+    first = next((word for word in _WORD.finditer(said) if word[0].lower() not in _UNITS), None)
+    if not match or not first or not _is_prose(words(said)) or not lexicon.PHRASES.isdisjoint(words(said)):
+        return after
+    named = {*words(earlier[-4 * _BEHIND :])} - lexicon.COPULAS - lexicon.PREPOSITIONS
+    if first[0].lower() not in named and not _OF_WHAT.match(said, first.start()):
+        return after
+    return after[: match.start("words") + first.start()].rstrip() + after[match.end() :]
 
 
 def _before(text: str) -> str:
@@ -226,63 +245,57 @@ def _before(text: str) -> str:
 
 
 def _lead(before: str) -> str:
-    """The words that lead to a box, behind the last formula or comma of its clause: none where they only say what the value
-    is of, and all of the sentence where they are not known to be harmless, or another value stands beside the box. What
-    leads to the clause (`since ...,`, `..., so`) may neither doubt nor suppose.
+    """The words that lead to a box in its clause: none where none of them denies, doubts or bounds a value, and all of the
+    sentence, marked as unclear, where one may or another value stands beside the box. Before the clause (`since ...,`,
+    `..., so`) nothing may doubt or suppose.
     """
     related = before.rstrip("{ $").endswith("=")
     before = _ENVIRONMENT.sub(" ", before).removesuffix("$$")
     if before.count("$") % 2:
         before = before[: before.rindex("$")]
     before = re.sub(r"(?:\\[(\[]|\\begin)(?!.*(?:\\[)\]]|\\end)).*|</?\w{1,10}>", "", before, flags=re.DOTALL)
-    said = _FORMULA.sub(" # ", _TEXT.sub(r"\1", before))
-    start = max((match.end() for match in _CLAUSE.finditer(said)), default=0)
-    premise, clause = words(said[:start]), said[start:]
-    another = _VALUE_BESIDE.search(said) if not related else None
-    if not (lexicon.SPOILING - lexicon.REASONING).isdisjoint(premise):
+    sentence = _FORMULA.sub(" # ", _TEXT.sub(r"\1", before))
+    start = max((match.end() for match in _CLAUSE.finditer(sentence)), default=0)
+    premise, clause = words(sentence[:start]), sentence[start:]
+    main = _RELATIVE.split(clause, maxsplit=1)[0]
+    another = _STATED_BEFORE.search(main) or (not related and _VALUE_BESIDE.search(sentence))
+    if another or _LABEL.search(before) or not lexicon.SUPPOSING.isdisjoint(premise):
         return f"{before} ? "
-    if _says_of_what(_PIECE.findall(clause), related):
+    said = words(clause)
+    states = max((i for i, word in enumerate(said) if word in lexicon.STATING), default=0)
+    of_what = next((i for i, word in enumerate(said[:states]) if word in lexicon.RELATIVES | {"of"}), states)
+    spoilt = {*said[of_what:states]} & lexicon.SPOILING - {"no", "not", "or"} or _ONE_OF.search(main)
+    if len(said) > 1 and not spoilt and _is_prose(said[:of_what] + said[states:]):
         return ""
-    harmless = _LEADING_TO_A_BOX.issuperset(words(clause)) and not _LABEL.search(before)
-    if another or not harmless or _STATED_BEFORE.search(clause):
-        return f"{before} ? "
-    return re.split(r"\\[)\]]?|[$\d,;:}#]", clause)[-1]
+    harmless = _LEADING_TO_A_BOX.issuperset(said)
+    return re.split(r"\\[)\]]?|[$\d,;:}#]", clause)[-1] if harmless else f"{before} ? "
 
 
-def _says_of_what(pieces: list[str], related: bool) -> bool:
-    """Whether the words, formulas (#) and commas before a box are `the amount of flour is` or `Maria sold`: a subject whose
-    words, before the first preposition, are known, and of which none denies, doubts or bounds what follows; and a word that
-    states it (`related`: an equals sign does).
-    """
-    said = [piece.lower() for piece in pieces]
-    start = len(said)
-    while start and (said[start - 1] in _STATING or (related and not said[start - 1].isalpha())):
-        start -= 1
-    subject = said[: next((i for i in range(start, len(said)) if said[i] in _STATES), 0)]
-    main = {*itertools.takewhile(lambda word: word not in lexicon.RELATIVES, subject)}
-    spoilt = main & lexicon.SPOILING or {*said} & lexicon.SPOILING - {"no", "not", "or"}
-    if spoilt or any(word.endswith("n't") for word in said):
-        return False
-    if len(subject) < 2:
-        return bool(subject) and (subject[0] in lexicon.PRONOUNS or pieces[0].istitle())
-    head = itertools.takewhile(lambda piece: piece not in lexicon.PREPOSITIONS, pieces[1 : len(subject)])
-    is_familiar = all(piece.istitle() or piece in _LEADING_TO_A_BOX for piece in head)
-    return is_familiar and subject[0] in lexicon.DETERMINERS and lexicon.COPULAS.isdisjoint(main)
+def _is_prose(said: list[str]) -> bool:
+    """Whether none of these words, whatever the others are, is known to deny, doubt, bound or take back a value."""
+    return not any(word.endswith("n't") or word.partition("'")[0] in lexicon.DOUBTING for word in said)
 
 
-_STATES = lexicon.STATING - {"be", "being"}
-_STATING = (lexicon.LEADING | lexicon.STATING | {"of", "us"}) - {"both", "either"}
-_PIECE = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*|[\d,;#]")
+_PROSE = re.compile(r"[\s$\\)\]%*,]*(?P<words>[^\W\d_]+(?:[ ,'’-]+[^\W\d_]+)*)(?=[.!*]|\s*\Z)")
+"""Words and commas behind a box, up to the end of its sentence."""
+_UNITS = (lexicon.UNIT_WORDS | lexicon.UNITS | {"percent"}) - {"in", "as", "at"}
+_OF_WHAT = re.compile(
+    r"(?:of|together|again|each|every|in all|in total|long|wide|high|deep|tall|is (?:therefore |thus )?the|which is the)\b"
+    rf"|(?:such \w+ )?(?:at|in|on|for) (?:{'|'.join(sorted(lexicon.DETERMINERS))})\b"
+)
 _ENVIRONMENT = re.compile(r"\\begin\{(\w+\*?)\}.*?\\end\{\1\}", re.DOTALL)
 _CLAUSE = re.compile(
     rf"(?:^|[,;:.#])\s*(?:and\s+)?(?:{'|'.join(lexicon.CONCLUDING)}|then)\b,?"
     r"|^\W*(?:since|because|as|\w+ing)\b.*,(?:\s+and\b)?"
-    r"|\b(?:means|find|see|know|follows|implies|shows) that\b",
+    r"|\b(?:means|find|see|know|follows|implies|shows) that\b"
+    r"|,\s*(?:which|and (?:that|this|it))(?= (?:reduces|simplifies|equals|evaluates|amounts)\b)|\bin other words,?",
     re.IGNORECASE | re.DOTALL,
 )
 """What stands before a clause of its own."""
 _VALUE_BESIDE = re.compile(r"[#\d][\s,;]*\Z")
-_STATED_BEFORE = re.compile(r"\b(?:is|are) +[#\d]")
+_STATED_BEFORE = re.compile(rf"\b(?:{'|'.join(sorted(lexicon.STATING))}) +[#\d]")
+_RELATIVE = re.compile(r"\b(?:that|which|when|where|who|such)\b")
+_ONE_OF = re.compile(r"\b(?:one|kind|sort) of\b", re.IGNORECASE)
 _LEADING_TO_A_BOX = (lexicon.SUBJECT | lexicon.EXPLAINING | lexicon.REASONS | {"when", "over"}) - {"for"}
 _LABEL = re.compile(r"\d\s*:\s*$|\bclaim\s*:")
 _TEXT = re.compile(r"\\(?:text\w*|mathrm|mbox)\s*\{([^{}]*)\}")

@@ -194,15 +194,14 @@ def _regrade(layout: Layout, checkpoint: str, out: Path | None, regrade: bool, r
     from rpg.evaluation.standalone import default_folder
 
     folder = out or default_folder(checkpoint, layout.home)
-    if out is None and _has_samples(Path(checkpoint)):
-        folder = Path(checkpoint)
-    _show_regraded(grade_again(folder, rules, say=complain))
-
-
-def _has_samples(folder: Path) -> bool:
-    """Whether a folder contains graded samples, and is not just a model that was evaluated."""
     files = ("evaluation.json", "manifest.json", "sweep.json", "../manifest.json", "../../manifest.json")
-    return folder.is_dir() and any((folder / file).is_file() for file in files)
+    if (
+        out is None
+        and Path(checkpoint).is_dir()
+        and any((Path(checkpoint) / file).is_file() for file in files)
+    ):
+        folder = Path(checkpoint)  # of graded samples, not just of a model that was evaluated
+    _show_regraded(grade_again(folder, rules, say=complain))
 
 
 def _show_regraded(regraded: list[Regraded]) -> None:

@@ -70,7 +70,7 @@ def _shown(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-Target = Literal["parquet", "csv", "tensorboard", "wandb", "mlflow", "inspect"]
+Target = Literal["parquet", "csv", "tensorboard", "wandb", "mlflow", "trackio", "inspect"]
 
 
 @app.command()
@@ -84,7 +84,8 @@ def export(
     """Write the results database as files for other tools, or send finished sweeps to a tracker.
 
     Args:
-        where: Folder (csv, parquet, inspect), address of the server (mlflow), or project (wandb; default: rpg).
+        where: Folder (csv, parquet, inspect), address of the server (mlflow), or project (wandb, default: rpg;
+            trackio, default: the sweep).
         to: File format, or tracker.
         sweep: Sweep to send to a tracker, or to write as logs of Inspect AI (default there: evaluations by hand).
             Repeatable.
@@ -139,11 +140,9 @@ def _send(layout: Layout, to: Target, where: str | None, sweeps: list[str], onli
 
     if not sweeps:
         refuse(f"--sweep: name a sweep to send to {to}. There are: {', '.join(layout.sweeps()) or 'none'}")
-    value: dict[str, str] = {"type": to}
-    if to == "mlflow":
-        value |= {"uri": where or ""}
-    elif to == "wandb":
-        value |= {"mode": "online" if online else "offline"} | ({"project": where} if where else {})
+    value = {"type": str(to)} | ({"mode": "online" if online else "offline"} if to == "wandb" else {})
+    if to != "tensorboard":
+        value |= {"uri" if to == "mlflow" else "project": where or ""} if where or to == "mlflow" else {}
     elif where is not None:
         refuse(f"WHERE: {where!r}; tensorboard files go to {tracking_folder(layout) / 'tensorboard'}")
     tracker = tracker_of(value)

@@ -11,13 +11,7 @@ from rpg.errors import UserError
 
 PACKAGE = "rpg-lab"
 EVERYTHING = "all"  # the extra that contains all others except verl and vLLM
-_DISTRIBUTIONS = {
-    "inspect_ai": "inspect-ai",
-    "math_verify": "math-verify",
-    "reasoning_gym": "reasoning-gym",
-    "vl_convert": "vl-convert-python",
-    "yaml": "pyyaml",
-}
+_DISTRIBUTIONS = {"vl_convert": "vl-convert-python", "yaml": "pyyaml"}
 
 
 def version() -> str:
@@ -27,7 +21,7 @@ def version() -> str:
 
 def install_command(module: str) -> str:
     """The command that installs the package of a module, e.g. `pip install 'rpg-lab[dashboard]'`."""
-    distribution = _DISTRIBUTIONS.get(module, module).lower()
+    distribution = _DISTRIBUTIONS.get(module, module).lower().replace("_", "-")
     try:
         requirements = metadata.requires(PACKAGE) or []
     except metadata.PackageNotFoundError:

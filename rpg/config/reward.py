@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, Field
 
 from rpg.config.section import (
     CODE,
@@ -15,6 +15,7 @@ from rpg.config.section import (
     Positive,
     Section,
     default_type,
+    listed,
     module_function,
     regular_expression,
 )
@@ -114,11 +115,6 @@ Reward = Annotated[
 ]
 
 
-def _listed(value: Any) -> Any:
-    """A single part becomes a list of one."""
-    return (value,) if isinstance(value, dict | RewardSection) else value
-
-
 def _distinct(parts: tuple[RewardSection, ...]) -> tuple[RewardSection, ...]:
     if not parts:
         raise ValueError("reward must have at least one part, e.g. {type: correctness}")
@@ -129,4 +125,4 @@ def _distinct(parts: tuple[RewardSection, ...]) -> tuple[RewardSection, ...]:
     return parts
 
 
-Rewards = Annotated[tuple[Reward, ...], BeforeValidator(_listed), AfterValidator(_distinct)]
+Rewards = Annotated[tuple[Reward, ...], listed(dict, RewardSection), AfterValidator(_distinct)]

@@ -59,6 +59,11 @@ def default_type(default: str) -> BeforeValidator:
     return BeforeValidator(lambda v: {"type": default, **v} if isinstance(v, dict) and "type" not in v else v)
 
 
+def listed(*kinds: type) -> BeforeValidator:
+    """A single value of these kinds becomes a list of one."""
+    return BeforeValidator(lambda value: [value] if isinstance(value, kinds) else value)
+
+
 def registered(what: str, declared: Iterable[object], implemented: Iterable[object], place: str) -> None:
     """Raises RuntimeError if the sections of the configuration and the registry at `place` do not agree."""
     for name in set(declared) ^ set(implemented):

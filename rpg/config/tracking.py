@@ -47,7 +47,17 @@ class MlflowTracker(TrackerSection):
     """Default: the name of the sweep."""
 
 
-Tracker = Annotated[TensorBoardTracker | WandbTracker | MlflowTracker, Field(discriminator="type")]
+class TrackioTracker(TrackerSection):
+    """Trackio's local database, in `<data folder>/tracking/trackio`; `trackio sync` can upload that later."""
+
+    type: Literal["trackio"]
+    project: Annotated[str, Field(min_length=1)] | None = None
+    """Default: the name of the sweep."""
+
+
+Tracker = Annotated[
+    TensorBoardTracker | WandbTracker | MlflowTracker | TrackioTracker, Field(discriminator="type")
+]
 TRACKERS: dict[str, type[TrackerSection]] = kinds_of(Tracker)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
-from rpg.config.section import NAME, OPERATES, Fraction, Positive, Section, default_type
+from rpg.config.section import NAME, OPERATES, Fraction, Positive, Section, default_type, listed
 
 Step = Annotated[int, Field(ge=0)]
 
@@ -111,15 +111,10 @@ class Sampler(Section):
     policy, so the copy's log-probabilities are known exactly."""
 
 
-def _several(value: Any) -> Any:
-    """A single text becomes a list of one."""
-    return [value] if isinstance(value, str) else value
-
-
 StopTexts = Annotated[
     tuple[Annotated[str, NAME, Field(min_length=1, max_length=200)], ...],
     Field(max_length=16),
-    BeforeValidator(_several),
+    listed(str),
 ]
 
 

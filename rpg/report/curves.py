@@ -114,15 +114,18 @@ def panel(
     across = alt.X("x:Q", title=X_TITLES[x], scale=span, axis=ticks)
     kind = {"type": "log"} if log else {"type": "linear", "zero": False}
     scale = alt.Scale(**kind, domain=domain, nice=False)
-    axis = alt.Axis(format=_format(name, log), tickCount=4 if log else 5)
+    metric = metric_of(name)
+    declared = metric.axis if metric and (metric.scale == "linear" or log) else ""
+    axis = alt.Axis(format=declared or alt.Undefined, tickCount=4 if log else 5)
     y = {"title": None, "scale": scale, "axis": axis}
     up = alt.Y("mean:Q", **y)
     line = {"clip": True, "strokeWidth": 1.6, "strokeJoin": "round"}
     base = alt.Chart().encode(x=across, color=colour)
     layers = []
     crowded = not points and data["label"].nunique() > BANDED
-    band = _fitting(None if crowded or each is not None else band, data, log)
-    if band:
+    if log and band == "interval" and bool((data["low"] <= 0).any()):
+        band = "range"  # a logarithmic axis has no room for an interval that reaches zero
+    if band and not crowded and each is None:
         low, high = BANDS[band]
         faint = min(0.1, 0.5 / max(1, data["label"].nunique()))  # many overlapping bands stay grey, not black
         bounds = {"y": alt.Y(f"{low}:Q", **y), "y2": f"{high}:Q"}
@@ -248,11 +251,6 @@ def interval_tooltips(low: str, high: str, number_format: str) -> list[alt.Toolt
     return [alt.Tooltip(f"{name}:Q", title=title, format=number_format) for name, title in titles.items()]
 
 
-def _fitting(band: str | None, data: pandas.DataFrame, log: bool) -> str | None:
-    """A logarithmic axis has no room for an interval that reaches zero: the range over seeds stands in."""
-    return "range" if log and band == "interval" and bool((data["low"] <= 0).any()) else band
-
-
 def _is_log(data: pandas.DataFrame, name: str) -> bool:
     values = data[["mean", "lowest"]].stack().dropna()
     if not len(values) or not (values > 0).all():
@@ -277,13 +275,6 @@ def _domain(data: pandas.DataFrame, log: bool, whole: bool) -> Any:
     # The margin alone gives no non-negative quantity a negative axis, except to show points at zero whole.
     bottom = max(0.0, low - margin) if low >= 0 and not whole else low - margin
     return [float(bottom), float(high + margin)]
-
-
-def _format(name: str, log: bool) -> Any:
-    metric = metric_of(name)
-    if metric is None or not metric.axis or (metric.scale != "linear" and not log):
-        return alt.Undefined
-    return metric.axis
 
 
 def _rounded(data: pandas.DataFrame, digits: int = 5) -> pandas.DataFrame:

@@ -48,9 +48,10 @@ class Finding(NamedTuple):
 def of_training(rows: Rows) -> list[Finding]:
     """Findings from the metrics of a run. `rows`: at least its last steps, preferably preceded by its first ones."""
     last = rows[-WINDOW:]
-    findings = [_not_finite(row, broken) for row in last if (broken := _broken(row))][:1]
+    findings = list(_not_finite(last))[:1]
     if len(last) >= WINDOW:
-        findings += [] if _learnt(rows) else _starved(last)
+        before, now = _means(rows, "accuracy")
+        findings += [] if now >= SOLVED > before else _starved(last)
         findings += [*_exploding(last), *_entropy_collapsed(rows)]
     return findings
 
@@ -169,12 +170,6 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else math.nan
 
 
-def _learnt(rows: Rows) -> bool:
-    """Whether the sampled responses are right now, and were not at first."""
-    before, now = _means(rows, "accuracy")
-    return now >= SOLVED > before
-
-
 def _entropy_collapsed(rows: Rows) -> Iterator[Finding]:
     before, now = _means(rows, "entropy")
     worse, better = _means(rows, "reward")
@@ -188,15 +183,13 @@ def _entropy_collapsed(rows: Rows) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _broken(row: Mapping[str, Any]) -> list[str]:
-    return [name for name in ("loss", "grad_norm", "reward") if not _finite(row.get(name))]
-
-
-def _not_finite(row: Mapping[str, Any], names: Sequence[str]) -> Finding:
-    return Finding(
-        "not finite", f"{', '.join(names)} is not a finite number at step {row.get('step')}",
-        "a smaller learning rate or clipping; the previous checkpoint is intact",
-    )  # fmt: skip
+def _not_finite(rows: Rows) -> Iterator[Finding]:
+    for row in rows:
+        if names := [name for name in ("loss", "grad_norm", "reward") if not _finite(row.get(name))]:
+            yield Finding(
+                "not finite", f"{', '.join(names)} is not a finite number at step {row.get('step')}",
+                "a smaller learning rate or clipping; the previous checkpoint is intact",
+            )  # fmt: skip
 
 
 def _finite(value: Any) -> bool:

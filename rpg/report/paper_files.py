@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ ACROSS = 3
 STYLE = {
     "axis": {"labelFontSize": 7.5, "titleFontSize": 8, "grid": False},
     "title": {"fontSize": 7.5, "fontWeight": "normal"},
+    "legend": {"labelFontSize": 8, "symbolSize": 200},
 }
 POINTS = 72
 """Units of a PDF per inch: a chart of that width needs no scaling, and its letters keep their size."""
@@ -81,8 +82,7 @@ def references(names: Iterable[str]) -> str:
     cited = {key: entries[key] for key in ("rpglab", "arxiv:2505.17508")}
     for citation in (catalogue[name].citation for name in names if name in catalogue):
         for key in citation_keys(citation):
-            # A paper that references.bib lacks has what the catalogue says of it.
-            cited[key] = entries.get(key, f"@misc{{{key}, title = {{{citation}}}}}")
+            cited[key] = entries[key]
     return "\n".join(cited.values()) + "\n"
 
 
@@ -100,51 +100,51 @@ def appendix(db: Database, summary: Summary) -> str:
         raise StoreError(f"{summary.sweep}: no run has begun here, so there is nothing to describe")
     seeds = ", ".join(map(str, sorted({run["seed"] for run in manifests.values()})))
     parts = [
-        r"% needs \usepackage{booktabs,longtable}",
+        r"% In the preamble: \usepackage{array,booktabs,longtable,tabularx}. Long tables take a single column.",
+        r"\makeatletter\if@twocolumn\onecolumn\fi\makeatother",
         rf"\section{{Reproducing {tables.tex(summary.sweep)}}}",
     ]
     parts += [tables.tex(summary.question)] if summary.question else []
     parts += [f"Seeds: {seeds}; variants with the same seed share data order and initial model."]
-    specs = {run["variant"]: _settings(run["spec"]) for run in manifests.values()}
+    specs = {run["variant"]: _leaves(run["spec"]) for run in manifests.values()}
+    for prose in ("seed", "description", "algorithm.citation", "algorithm.description"):
+        for spec in specs.values():
+            spec.pop(prose, None)
     first = next(iter(specs.values()))
     common = {name: text for name, text in first.items() if all(s.get(name) == text for s in specs.values())}
-    parts += _long("ll", ("setting", "all runs"), sorted(common.items()))
+    parts += _long((0.45, 0.5), ("setting", "all runs"), sorted(common.items()))
     differing = []
     for variant, spec in specs.items():
         texts = [f"{name}: {spec[name]}" for name in sorted(spec.keys() - common.keys())]
         differing.append((summary.labels.get(variant, variant), "; ".join(texts)))
-    parts += _long("lp{0.7\\textwidth}", ("variant", "its own settings"), differing)
-    grid = tables.spending_table(summary)
-    parts += tables.latex_table(summary.sweep, grid) if grid else []
+    parts += _long((0.2, 0.75), ("variant", "its own settings"), differing)
+    if grid := tables.spending_table(summary):
+        parts += tables.latex_table(summary.sweep, grid._replace(key="spent-in-all"), columns=1)
     ids = {name: str((queries.run(db, summary.sweep, name) or {}).get("run_id")) for name in manifests}
     runs = [
         (name, run["seed"], ids[name][:16], str(run.get("identity", {}).get("data", ""))[:16])
         for name, run in manifests.items()
     ]
-    parts += _long("llll", ("run", "seed", "run id", "digest of the data"), runs)
+    parts += _long((0.38, 0.07, 0.2, 0.2), ("run", "seed", "run id", "digest of the data"), runs)
     records = [attempts[-1] for attempts in queries.provenance(db, summary.sweep).values() if attempts]
     for what in ("code", "git_revision", "versions", "machine"):
-        shown = {_plain(record[what]) for record in records if record.get(what)}
-        parts += [rf"{what.replace('_', ' ')}: {tables.tex(text)}.\\" for text in sorted(shown)]
+        leaves = [_leaves(record[what]).items() for record in records if record.get(what)]
+        shown = {", ".join(f"{name} {text}".strip() for name, text in each) for each in leaves}
+        parts += [
+            rf"{{\raggedright {what.replace('_', ' ')}: {tables.breakable(text)}.\par}}"
+            for text in sorted(shown)
+        ]
     return "\n".join(parts) + "\n"
-
-
-def _plain(value: Any) -> str:
-    return ", ".join(f"{name} {text}".strip() for name, text in _leaves(value).items())
-
-
-def _settings(spec: Mapping[str, Any]) -> dict[str, str]:
-    """All but the seed and the prose."""
-    prose = ("seed", "description", "algorithm.citation", "algorithm.description")
-    return {name: text for name, text in _leaves(spec).items() if name not in prose}
 
 
 def _leaves(values: Any) -> dict[str, str]:
     return {name: text if isinstance(text, str) else json.dumps(text) for name, text in flat(values).items()}
 
 
-def _long(columns: str, header: tuple[str, ...], rows: Any) -> list[str]:
-    lines = [" & ".join(tables.tex(str(cell)) for cell in row) + r" \\" for row in rows]
+def _long(shares: tuple[float, ...], header: tuple[str, ...], rows: Any) -> list[str]:
+    """A table over pages; `shares` of the text's width, whose rest is between the columns."""
+    lines = [" & ".join(tables.breakable(str(cell)) for cell in row) + r" \\" for row in rows]
     head = " & ".join(map(tables.tex, header)) + r" \\"
-    return [r"{\footnotesize", rf"\begin{{longtable}}{{{columns}}}", r"\toprule", head, r"\midrule", r"\endhead", *lines,
-            r"\bottomrule", r"\end{longtable}}"]  # fmt: skip
+    columns = "".join(rf">{{\raggedright\arraybackslash}}p{{{share}\linewidth}}" for share in shares)
+    return [r"{\footnotesize\setlength{\tabcolsep}{3pt}", rf"\begin{{longtable}}{{@{{}}{columns}@{{}}}}", r"\toprule",
+            head, r"\midrule", r"\endhead", *lines, r"\bottomrule", r"\end{longtable}}"]  # fmt: skip

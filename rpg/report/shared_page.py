@@ -39,7 +39,10 @@ def shared_page(layout: Layout, db: Database, choice: Choice) -> str:
     if len(summaries) == 1:
         sections = [section(summaries[0], drawn)]
     else:
-        lines = [_benchmarks_in_common(summaries)]
+        benchmarks = [set(summary.benchmarks) for summary in summaries]
+        common, total = set.intersection(*benchmarks), set.union(*benchmarks)
+        overlap = f"{len(common)} of {len(total)} benchmarks in common"
+        lines = [f"{len(summaries)} sweeps with {'the same benchmarks' if common == total else overlap}."]
         sections = [Section("", [_overview(summaries)], drawn, [_SEVERAL], lines=lines)]
         sections += [section(summary, title=summary.sweep) for summary in summaries]
     return document(", ".join(choice.sweeps), sections)
@@ -102,13 +105,6 @@ def _overview(summaries: Sequence[Summary]) -> tables.Grid:
             rows.append([*texts, benchmarks])
     header = ["Sweep", "Variant", "Seeds", "Step", "Last", "Best", "Accuracy on"]
     return tables.grid_of("All sweeps", "sweeps", header, rows)
-
-
-def _benchmarks_in_common(summaries: Sequence[Summary]) -> str:
-    benchmarks = [set(summary.benchmarks) for summary in summaries]
-    common, total = set.intersection(*benchmarks), set.union(*benchmarks)
-    overlap = f"{len(common)} of {len(total)} benchmarks in common"
-    return f"{len(summaries)} sweeps with {'the same benchmarks' if common == total else overlap}."
 
 
 def _notes_and_tags(db: Database, sweep: str) -> list[str]:

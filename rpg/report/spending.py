@@ -109,13 +109,13 @@ def at_equal_spending(
         for variant, place in places.items():
             if block := problems.block(benchmarks, [place]):
                 accuracy = float(np.mean([array.mean() for array in block]))
+                tested = differences.get((variant, axis))
                 row = {
                     "variant": variant,
                     "label": labels[variant],
                     "seeds": len(place),
                     "accuracy": accuracy,
                 }
-                tested = differences.get((variant, axis))
                 rows.append(row | (tested._asdict() if tested else {"verdict": ""}))
         columns = ["variant", "label", "seeds", "accuracy", *verdicts.Difference._fields]
         yield Equal(axis, budget, pandas.DataFrame(rows, columns=columns))

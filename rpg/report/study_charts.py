@@ -4,6 +4,7 @@ out."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import altair as alt
 import pandas
@@ -61,9 +62,10 @@ def search(data: pandas.DataFrame, fields: Mapping[str, bool]) -> list[alt.Layer
     return panels
 
 
-def side_by_side(panels: Sequence[alt.LayerChart]) -> alt.ConcatChart:
-    """Panels of `search` as one figure."""
-    return alt.concat(*panels, columns=ACROSS, spacing={"row": 36, "column": 36})
+def whole(chart: Any) -> Any:
+    """Panels of `search` as one figure; any other chart as it is."""
+    spacing = {"row": 36, "column": 36}
+    return alt.concat(*chart, columns=ACROSS, spacing=spacing) if isinstance(chart, list) else chart
 
 
 def curves(

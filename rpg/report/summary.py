@@ -137,10 +137,15 @@ def summarise(
     scores = queries.scores(db, sweep)
     sampled = set(scores.loc[scores["pass_at_k"].notna(), "variant"])
     notes = _notes(runs, baseline, variants, sampled)
-    notes += _superseded(queries.runs(db, sweep, superseded=True))
+    reasons = queries.runs(db, sweep, superseded=True)["superseded"].dropna().value_counts()
+    notes += [
+        f"{count} older run{'s' * (count > 1)} of this sweep superseded, and not included here: {why}"
+        for why, count in reasons.items()
+    ]
     notes += _one_initial_model(queries.manifests(db, sweep))
     elsewhere = set(runs.loc[runs["imported"].notna(), "variant"])
-    judged = _judged(scores, elsewhere, benchmarks)
+    trained_here = set(scores.loc[~scores["variant"].isin(elsewhere), "benchmark"])
+    judged = [name for name in benchmarks if name in trained_here] or benchmarks
     measured = {str(variant): set(part["benchmark"]) for variant, part in scores.groupby("variant")}
     chosen: Checkpoints = {}
     for variant in variants:
@@ -219,15 +224,6 @@ def _one_initial_model(manifests: Mapping[str, Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def _superseded(runs: pandas.DataFrame) -> list[str]:
-    """Notes on older runs of the same name, which are not part of the numbers."""
-    reasons = runs["superseded"].dropna().value_counts()
-    return [
-        f"{count} older run{'s' * (count > 1)} of this sweep superseded, and not included here: {why}"
-        for why, count in reasons.items()
-    ]
-
-
 def _checkpoint(scores: pandas.DataFrame, variant: str, benchmarks: list[str]) -> tuple[int, dict[int, str]]:
     """The last step at which some run of the variant has all benchmarks, and all such runs by seed."""
     of_variant = scores[(scores["variant"] == variant) & scores["benchmark"].isin(benchmarks)]
@@ -238,12 +234,6 @@ def _checkpoint(scores: pandas.DataFrame, variant: str, benchmarks: list[str]) -
     step = int(complete["step"].max())
     at = complete[complete["step"] == step]
     return step, dict(zip(at["seed"].astype(int), at["run"], strict=True))
-
-
-def _judged(scores: pandas.DataFrame, elsewhere: set[str], benchmarks: list[str]) -> list[str]:
-    """The benchmarks over whose mean variants are judged: those of the runs trained here, or all if there are none."""
-    trained_here = set(scores.loc[~scores["variant"].isin(elsewhere), "benchmark"])
-    return [name for name in benchmarks if name in trained_here] or benchmarks
 
 
 def _late(chosen: Checkpoints, runs: pandas.DataFrame, names: dict[str, str]) -> list[str]:

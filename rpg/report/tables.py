@@ -201,15 +201,18 @@ def terminal(summary: Summary) -> RenderableType:
     return Group(*parts)
 
 
+def _joined(grid: Grid) -> tuple[str, list[str], list[list[list[Cell]]]]:
+    """Title, header and rows where room is scarce: last and best of a benchmark share a column."""
+    if not grid.header[1].endswith(" last"):
+        return grid.title, grid.header, [[[cell] for cell in row] for row in grid.rows]
+    header = [grid.header[0], *(name.removesuffix(" last") for name in grid.header[1::2])]
+    rows = [[[row[0]], *map(list, zip(row[1::2], row[2::2], strict=True))] for row in grid.rows]
+    return f"{grid.title} (last / best)", header, rows
+
+
 def _rich(grid: Grid, sweep: str) -> Table:
-    header: list[str] = grid.header
-    rows = [[[cell] for cell in row] for row in grid.rows]
-    title = f"{sweep} · {grid.title}"
-    if header[1].endswith(" last"):  # in a narrow terminal, last and best of a benchmark share a column
-        header = [header[0], *(name.removesuffix(" last") for name in header[1::2])]
-        rows = [[[row[0]], *map(list, zip(row[1::2], row[2::2], strict=True))] for row in grid.rows]
-        title += " (last / best)"
-    heading = Text(title, style="bold")
+    title, header, rows = _joined(grid)
+    heading = Text(f"{sweep} · {title}", style="bold")
     table = Table(
         title=heading, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True
     )
@@ -218,16 +221,13 @@ def _rich(grid: Grid, sweep: str) -> Table:
         least = 12 if place == 0 else None
         table.add_column(Text(name), justify=justify, no_wrap=place > 0, overflow="fold", min_width=least)
     for row in rows:
-        texts = (
-            [Text(visible(cell.text), style=_style(cell)) for cell in cells if cell.text] for cells in row
-        )
-        table.add_row(*(Text(" / ").join(parts) for parts in texts))
+        table.add_row(*(Text(" / ").join(_text(cell) for cell in cells if cell.text) for cells in row))
     return table
 
 
-def _style(cell: Cell) -> str:
+def _text(cell: Cell) -> Text:
     colours = {"better": "green", "worse": "red", "within noise": "dim"}
-    return colours.get(cell.text, "bold" if cell.bold else "")
+    return Text(visible(cell.text), style=colours.get(cell.text, "bold" * cell.bold))
 
 
 def markdown(summary: Summary) -> str:
@@ -257,12 +257,12 @@ def markdown_grid(grid: Grid) -> list[str]:
     ]
 
 
-def latex(summary: Summary, columns: int = 2) -> str:
+def latex(summary: Summary, columns: int | None = None) -> str:
     """Both tables for a paper with one or two columns, using booktabs; names are escaped, and no word is advice."""
     lines, first = [PREAMBLE], ""
     notes = [note.partition("; ")[0] if note == summary.advice else note for note in summary.notes]
     for grid in grids(summary):
-        words = rf"{BEST_NOTE} See Table~\ref{{{first}}}."
+        words = rf"See Table~\ref{{{first}}}."
         if not first:
             words = " ".join([summary.spending, *caption(summary)]).strip()
             words = tex(re.sub(r" \(docs/[^)]*\)|: rpg \w+ [^.]*", "", words))
@@ -271,9 +271,9 @@ def latex(summary: Summary, columns: int = 2) -> str:
     return "\n".join(lines)
 
 
-PREAMBLE = r"% In the preamble: \usepackage{booktabs}"
-CHARACTERS = {1: 92, 2: 54}
-"""Of a row in \\small that a column holds, by the paper's columns; a starred table of two columns holds twice as many."""
+PREAMBLE = r"% In the preamble: \usepackage{array,booktabs,tabularx}"
+ROOM, LEAST = {1: (81,), 2: (51, 106), None: (51, 81)}, 16
+"""Digits in a column and over two, by the columns of the narrowest papers (None: of either); and in the first, at least."""
 
 
 def latex_label(name: str, grid: Grid) -> str:
@@ -281,32 +281,54 @@ def latex_label(name: str, grid: Grid) -> str:
 
 
 def latex_table(
-    name: str, grid: Grid, words: str = "", notes: Sequence[str] = (), columns: int = 2
+    name: str, grid: Grid, words: str = "", notes: Sequence[str] = (), columns: int | None = None
 ) -> list[str]:
     """The lines of a floating table; `words` of its caption are LaTeX, all else is escaped.
 
-    What is too wide for a column goes over two, and is set in smaller letters where that is not enough.
+    The first column has what others leave. What is too wide for a column goes over two, or into blocks below each other.
     """
-    texts = [grid.header, *([cell.text for cell in row] for row in grid.rows)]
-    width = sum(max(map(len, column)) + 2 for column in zip(*texts, strict=True))
-    star = "*" * (columns == 2 and width > 1.12 * CHARACTERS[2])
-    room = CHARACTERS[columns] * (2 if star else 1)
-    sizes = {r"\small": 1.0, r"\footnotesize": 1.12}
-    size = next((size for size, more in sizes.items() if width <= more * room), r"\scriptsize")
-    body = [rf"\begin{{tabular}}{{l{'r' * (len(grid.header) - 1)}}}", r"\toprule"]
-    body += [" & ".join(map(tex, grid.header)) + r" \\", r"\midrule"]
-    for row in grid.rows:
-        cells = [rf"\textbf{{{tex(cell.text)}}}" if cell.bold else tex(cell.text) for cell in row]
-        body.append(" & ".join(cells) + r" \\")
-    title = grid.title[:1].lower() + grid.title[1:]
-    lines = [rf"\begin{{table{star}}}", r"\centering", rf"\caption{{{tex(name)}: {tex(title)}. {words}}}"]
-    lines += [rf"\label{{{latex_label(name, grid)}}}", size + r"\setlength{\tabcolsep}{3pt}", *body]
-    lines += [r"\bottomrule", r"\end{tabular}"]
+    title, header, rows = _joined(grid)
+    plain = [[" / ".join(cell.text for cell in cells) for cells in row] for row in rows]
+    widths = [max(map(_digits, column)) for column in zip(header, *plain, strict=True)]
+    star, blocks = _fitting(widths, columns)
+    title = f"{tex(name)}: {tex(title[:1].lower() + title[1:])}"
+    lines = [
+        rf"\begin{{table{star}}}\caption{{{title}. {words}}}\label{{{latex_label(name, grid)}}}\smallskip"
+    ]
+    lines += [r"\fontsize{8}{9.6}\selectfont\setlength{\tabcolsep}{3pt}"]
+    for block in blocks:
+        kinds = r"@{}>{\raggedright\arraybackslash}X" + "r" * len(block)
+        lines += [rf"\begin{{tabularx}}{{\linewidth}}{{{kinds}@{{}}}}", r"\toprule"]
+        lines += [" & ".join(tex(header[place]) for place in (0, *block)) + r" \\", r"\midrule"]
+        for (label, *_), *others in rows:
+            cells = [" / ".join(_bold(cell) for cell in others[place - 1] if cell.text) for place in block]
+            lines += [" & ".join([breakable(label.text), *cells]) + r" \\"]
+        lines += [r"\bottomrule", r"\end{tabularx}\par\medskip"]
     if notes:
-        wide = r"\textwidth" if star else r"\columnwidth"
-        lines += [rf"\par\smallskip\begin{{minipage}}{{{wide}}}\footnotesize"]
-        lines += [" ".join(rf"{tex(note.rstrip('.'))}." for note in notes), r"\end{minipage}"]
+        lines += [r"{\raggedright", *(f"{breakable(note.rstrip('.'))}." for note in notes), r"\par}"]
     return [*lines, rf"\end{{table{star}}}", ""]
+
+
+def _fitting(widths: Sequence[float], columns: int | None) -> tuple[str, list[range]]:
+    """How columns of these widths fit: the star of a table over two columns, and blocks of all columns but the first."""
+    count = len(widths) - 1
+    for number in range(1, count + 1):
+        step = math.ceil(count / number)
+        blocks = [range(at, min(at + step, count + 1)) for at in range(1, count + 1, step)]
+        widest = LEAST + max(sum(widths[place] for place in block) for block in blocks)
+        if stars := [star for star, room in zip(("", "*"), ROOM[columns], strict=False) if widest <= room]:
+            break
+    return (*stars, "")[0], blocks
+
+
+def _bold(cell: Cell) -> str:
+    return rf"\textbf{{{tex(cell.text)}}}" if cell.bold else tex(cell.text)
+
+
+def _digits(text: str) -> float:
+    """About how many digits are as wide as a cell; what LaTeX lacks is written as its code point."""
+    capitals, unknown = (len(re.findall(kind, text)) for kind in ("[A-Z]", "[^\x00-\u024f±−]"))
+    return 1.5 + len(text) + 0.45 * capitals + 8 * unknown
 
 
 def number(value: float) -> str:
@@ -351,3 +373,11 @@ _ENCODER = UnicodeToLatexEncoder(
 def tex(text: str) -> str:
     """Text for any LaTeX; characters that it lacks become their code points."""
     return str(_ENCODER.unicode_to_latex(text))
+
+
+_BREAKS = r"(?<=[^\w\s-])(?=\w)|(?<=_)|(?<=[^\x00-\u024f])|(?<=[0-9a-f]{12})(?=[0-9a-f]{4})"
+
+
+def breakable(text: str) -> str:
+    """The same with places where a line may end: in names of settings and in digests."""
+    return r"\allowbreak{}".join(map(tex, re.split(_BREAKS, text)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from rpg.store import Layout
@@ -22,7 +21,8 @@ def state(layout: Layout, study: str) -> Iterator[list[str]]:
         states = [trial.state for trial in trials]
         best = winner(trials)
         tried = best.settings if best else {}
-        settings = ", ".join(f"{name}={_short(value)}" for name, value in tried.items())
+        shown = {name: f"{x:.3g}" if isinstance(x, float) else str(x) for name, x in tried.items()}
+        settings = ", ".join(f"{name}={text}" for name, text in shown.items())
         counts = [str(states.count(name)) for name in ("finished", "pruned", "failed")]
         reached = f"{best.objective:.3f}" if best else ""
         yield [tuning.variant, f"{len(trials)} of {total}", *counts, reached, settings]
@@ -50,7 +50,3 @@ def sentences(layout: Layout, study: str) -> Iterator[str]:
             name: [run for variant, run in runs if variant == name] for name in registered.variants
         }
         yield from equal_settings(of_variants)
-
-
-def _short(value: object) -> str:
-    return f"{value:.3g}" if isinstance(value, float) and math.isfinite(value) else str(value)

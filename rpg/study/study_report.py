@@ -260,7 +260,11 @@ def write_study_report(layout: Layout, study: str) -> list[Path]:
         if plan and (compared := comparison(db, layout, plan)):
             parts += [*compared, compute(db, plan, "tokens")]
         parts += [search(of_study), fewer_trials(of_study), cost(db, of_study)]
-    drawn = {name: specification(themed(_whole(chart))) for part in parts for name, _, chart in part.charts}
+    drawn = {
+        name: specification(themed(study_charts.whole(chart)))
+        for part in parts
+        for name, _, chart in part.charts
+    }
     sections, latex = [], [tables.PREAMBLE]
     for part in [Part("", [of_study.question]), *parts]:
         specs = [(title, drawn[name]) for name, title, _ in part.charts]
@@ -279,10 +283,6 @@ def write_study_report(layout: Layout, study: str) -> list[Path]:
     for name, text in texts.items():
         atomic_write_text(folder / name, text)
     return [folder / name for name in (*texts, *(f"{name}.png" for name in drawn))]
-
-
-def _whole(chart: Any) -> Any:
-    return study_charts.side_by_side(chart) if isinstance(chart, list) else chart
 
 
 def _text(value: Any) -> str:

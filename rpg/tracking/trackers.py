@@ -11,12 +11,14 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
 from glob import escape
 from pathlib import Path
 from typing import Any, Protocol
 
 from rpg.config.section import registered
-from rpg.config.tracking import TRACKERS, MlflowTracker, TensorBoardTracker, TrackerSection, WandbTracker
+from rpg.config.tracking import TRACKERS, MlflowTracker, TrackerSection, TrackioTracker, WandbTracker
 from rpg.errors import UserError
 from rpg.store.current import flat
 from rpg.store.run_folder import RunFolder
@@ -98,7 +100,7 @@ class Sink(Protocol):
 class TensorBoard:
     """Event files, as TensorBoard's own writer makes them."""
 
-    def __init__(self, _tracker: TensorBoardTracker, run: RunFolder, folder: Path):
+    def __init__(self, _tracker: TrackerSection, run: RunFolder, folder: Path):
         with _needs("tensorboard"):
             from torch.utils.tensorboard import SummaryWriter
         self._writer = SummaryWriter(str(folder / "tensorboard" / run.sweep / run.name))
@@ -190,15 +192,42 @@ class Mlflow:
             self._client.set_terminated(self._id)
 
 
-_SINKS: dict[type, Any] = {TensorBoardTracker: TensorBoard, WandbTracker: Wandb, MlflowTracker: Mlflow}
-registered("tracker", TRACKERS.values(), _SINKS, "rpg/tracking/trackers.py")
+class Trackio(Sink):
+    """A run in Trackio's database on this machine, where records have ids, too. `trackio.log` would stamp them with the
+    present, ask the hub who is logged in, and lose with a warning what cannot be written."""
+
+    def __init__(self, tracker: TrackioTracker, run: RunFolder, folder: Path):
+        os.environ.setdefault("TRACKIO_DIR", str(folder / "trackio"))
+        os.environ.pop(
+            "TRACKIO_BUCKET_ID", None
+        )  # with it, opening the database would download a bucket of the hub
+        with _needs("trackio"):
+            from trackio.sqlite_storage import SQLiteStorage
+        manifest = run.read_manifest()
+        project = tracker.project or run.sweep
+        SQLiteStorage.validate_project_name(project)
+        self._id = f"{run.sweep}-{manifest['run_id']}"
+        config = {**manifest["spec"], "_Group": manifest["variant"]}
+        self._send = partial(SQLiteStorage.bulk_log, project, run.name, config=config, run_id=self._id)
+
+    def log(self, records: Sequence[Record]) -> None:
+        self._send(
+            [record.values for record in records],
+            steps=[record.step for record in records],
+            timestamps=[datetime.fromtimestamp(record.time, UTC).isoformat() for record in records],
+            log_ids=[f"{self._id} {record.key}" for record in records],
+        )
+
+
+_SINKS: dict[str, Any] = {"tensorboard": TensorBoard, "wandb": Wandb, "mlflow": Mlflow, "trackio": Trackio}
+registered("tracker", TRACKERS, _SINKS, "rpg/tracking/trackers.py")
 
 
 def open_sink(tracker: TrackerSection, run: RunFolder, folder: Path) -> Sink:
     """Open a run at a tracker, with the tracker's files below `folder`. Raises TrackerError: its package is not
     installed; StoreError: the run's manifest cannot be read. The package may raise anything else.
     """
-    sink: Sink = _SINKS[type(tracker)](tracker, run, folder)
+    sink: Sink = _SINKS[tracker.type](tracker, run, folder)
     return sink
 
 

@@ -5,6 +5,8 @@ import re
 
 import pytest
 
+from benchmarks import documented
+from benchmarks.browser import CHROMIUM, FLAGS
 from benchmarks.documented import DOCS, FIGURES, KEPT, digest, pages, shown, unpack, written
 
 
@@ -36,6 +38,31 @@ def test_a_figure_is_the_one_that_was_made_of_these_results(kept, figure):
     assert json.loads(FIGURES.read_text())[figure.name] == {
         "data": shown(kept, figure.stem), "file": digest(figure)
     }, "draw it again with: python -m benchmarks.documented"  # fmt: skip
+
+
+def test_the_start_pages_chart_has_the_numbers_of_the_table(kept):
+    text = (DOCS / "quickstart.md").read_text("utf-8")
+    for spec in documented.charts(kept, "quickstart").values():
+        last = [each for each in next(iter(spec["datasets"].values())) if each["step"] == 15]
+        assert len(last) == 7
+        assert all(f"| {each['label']} | 3 | 0.217 | {each['mean']:.3f} " in text for each in last)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here (Debian: apt-get install chromium)")
+def test_the_chart_is_drawn_on_narrow_and_dark_pages_and_asks_for_nothing(kept, tmp_path):
+    (tmp_path / "assets").mkdir()
+    (tmp_path / "assets/chart.js").write_text(documented.script(kept, "quickstart"))
+    (tmp_path / "index.html").write_text(f"<body data-md-color-scheme=slate>{documented.CHART}")
+    with pytest.importorskip("playwright.sync_api").sync_playwright() as runner:
+        page = runner.chromium.launch(executable_path=CHROMIUM, args=FLAGS).new_page()
+        page.set_viewport_size({"width": 390, "height": 900})
+        asked = []
+        page.on("request", lambda request: asked.append(request.url.partition(":")[0]))
+        page.goto((tmp_path / "index.html").as_uri())
+        page.check("input[value=tokens]")
+        page.wait_for_selector("#chart svg >> text=response tokens")
+        assert page.locator("#chart path[stroke='#F2F2F2']").count(), "GRPO is white on a dark page"
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390 and set(asked) == {"file"}
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda path: path.name)

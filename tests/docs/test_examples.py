@@ -20,7 +20,7 @@ SHORT = ["--set", "training.steps=2", "--set", "evaluation.every=2", "--set", "m
 SHORTER = {"train": SHORT, "sweep": [*SHORT, "--axis", "seed=[0]"]}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
 def test_an_example_runs(page, tmp_path, monkeypatch, prefect):
     folder = tmp_path / page.parent.name

@@ -19,6 +19,7 @@ from tests.waiting import HANG
 LENGTHS = ("--max-prompt-tokens", 64, "--max-response-tokens", 32)
 
 
+@pytest.mark.long
 def test_every_sample_is_drawn_once_whatever_happens(checkpoints, own_benchmark, tmp_path, monkeypatch):
     """k of 4, 8 and 16, more problems, a kill -9 in the middle, two at once, another verifier."""
     home, log = tmp_path / "home", tmp_path / "drawn.txt"

@@ -190,7 +190,7 @@ def _remove(folder, step):
     subprocess.run(["rm", "-r", str(folder.checkpoint(step))], check=True)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_sweep_of_more_steps_trains_the_further_ones_only(tmp_path, prefect):
     from benchmarks.trivial import SWEEP
 

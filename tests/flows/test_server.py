@@ -48,7 +48,7 @@ def tables(path):
         return migrated, db.execute("SELECT count(*) FROM flow_run").fetchone()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_first_one_is_made_by_prefects_migrations_and_the_next_copied(folders):
     kept, database = folders
     server._prepare_database()

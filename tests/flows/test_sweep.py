@@ -128,6 +128,7 @@ def test_kill_nine_of_everything_then_the_same_command_gives_the_same_numbers(be
     assert numbers(home) == numbers(root / "data")
 
 
+@pytest.mark.long
 def test_whenever_it_is_killed_the_same_command_goes_on(whole, prefect):
     """Before its first step, within a run, and when one run is done and the next has begun."""
     home = whole / "killed"
@@ -156,6 +157,7 @@ def test_kill_nine_of_the_conductor_alone_leaves_no_orphan(whole):
     ended(children)
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_the_children_and_the_command_it_prints_continues_this_sweep(whole, prefect):
     """Not one of the file's own name, settings and data folder. A second call meanwhile is told who is running it."""
     home, file = whole / "stopped here", whole / "my sweep.yaml"
@@ -251,6 +253,7 @@ def test_mistakes_exit_with_two_and_one_clear_message(bench, args, words, monkey
         assert word in said.err.replace("\n", " ")
 
 
+@pytest.mark.long
 def test_the_same_name_with_another_rate_compares_the_new_runs_only(prefect, tmp_path):
     """The issue's example: a table never holds one algorithm at the new rate and another at the old one."""
     home = tmp_path / "data"

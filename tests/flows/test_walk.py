@@ -10,6 +10,8 @@ import sys
 import threading
 from pathlib import Path
 
+import pytest
+
 from benchmarks.trivial import SWEEP
 from tests.real_sweep import rpg
 from tests.rooms import ROOMS, room_of
@@ -57,6 +59,7 @@ class Tracer:
         self.over = arrived
 
 
+@pytest.mark.long
 def test_the_way_of_a_sweep_enters_few_modules_and_each_from_one(tmp_path):
     (tmp_path / "s.yaml").write_text(SWEEP.format(name="walked", steps=4, every=2, seeds=[0, 1]))
     out = tmp_path / "walk.json"

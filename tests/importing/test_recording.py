@@ -41,7 +41,7 @@ def numbers(folder):
     return [{name: row[name] for name in row.keys() - clock} for row in folder.read_metrics().rows]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_loop_of_forty_lines_killed_and_started_again_ends_with_the_same_bits_and_is_compared(
     tmp_path, monkeypatch
 ):

@@ -28,7 +28,7 @@ def run(home, name, **overrides):
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_killed_within_a_conversation_it_goes_on_to_the_same_bits(home, monkeypatch):
     """Our process, after the first answers of a step's conversations; and the environments' process, between any two."""
     short = {"training.steps": 3, "evaluation.every": 3}

@@ -89,7 +89,7 @@ def test_a_night_draws_its_samples_anew_though_its_models_are_those_of_the_night
     assert sorted(left) == ["mine", f"nightly-a-{tonight}"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_night_of_several_sweeps_needs_no_server_that_somebody_else_runs(tmp_path, monkeypatch, capsys):
     (tmp_path / "nights").mkdir()
     for name in ("first", "second"):
@@ -110,6 +110,7 @@ def test_a_night_of_several_sweeps_needs_no_server_that_somebody_else_runs(tmp_p
         nightly.accept(Layout.at(home), tmp_path / "nights", "")
 
 
+@pytest.mark.long
 def test_a_sweep_whose_back_end_is_not_installed_is_left_out_and_red_if_it_was_there_before(
     tmp_path, monkeypatch
 ):

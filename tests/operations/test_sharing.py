@@ -48,6 +48,7 @@ def numbers(folder):
     return rows, evals
 
 
+@pytest.mark.long
 def test_common_runs_are_trained_once_in_the_one_slot_of_the_machine_and_both_sweeps_have_them(
     start, tmp_path
 ):
@@ -76,6 +77,7 @@ def test_common_runs_are_trained_once_in_the_one_slot_of_the_machine_and_both_sw
     assert os.path.samefile(*samples), "graded samples are links, not copies"
 
 
+@pytest.mark.long
 def test_a_killed_sweep_is_taken_over_where_it_was(start, tmp_path):
     layout = Layout.at(tmp_path / "data")
     first = start("one", [0], steps=12, **{HOLD: "5"})

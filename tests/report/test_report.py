@@ -147,7 +147,7 @@ def test_files_are_whole_and_nothing_is_unescaped(tmp_path):
     for spec in specs:
         alt.Chart.from_dict(spec)  # raises where it is none
     assert "&lt;script&gt;alert(&#34;1&#34;)&lt;/script&gt; [bold]" in page
-    assert r"\textbackslash{}textbf\{a\}\_b" in paths["table.tex"].read_text()
+    assert r"\textbackslash{}textbf\{a\}\_b" in paths["table.tex"].read_text().replace(r"\allowbreak{}", "")
     assert r"\<script\>" in paths["table.md"].read_text()
     assert "[bold]" in shown(layout)
     assert "2 training problems are in &lt;i&gt;aime24&lt;/i&gt; too" in page

@@ -142,7 +142,7 @@ evaluation: {every: 1, samples_per_problem: 4}
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_stored_score_is_score_answer_called_by_hand_on_the_stored_sample(tmp_path):
     (tmp_path / "gym.yaml").write_text(RUN)
     ended = rpg(tmp_path, "train", "gym.yaml")

@@ -3,16 +3,17 @@
 import importlib.util
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import time
-from typing import NamedTuple
+from types import SimpleNamespace
 
 import pytest
 
 from benchmarks.synthetic import write_sweep
 from rpg.config.errors import ConfigError
-from rpg.config.tracking import MlflowTracker, TensorBoardTracker, WandbTracker
+from rpg.config.tracking import MlflowTracker, TensorBoardTracker, TrackioTracker, WandbTracker
 from rpg.store import Layout, RunFolder
 from rpg.tracking import follower as following
 from rpg.tracking.follower import Follower, tracking_folder
@@ -57,8 +58,8 @@ def expected(layout):
 def compare(layout, read):
     for run, names in expected(layout).items():
         for name, points in names.items():
-            found = read(run, name)
-            assert set(found) == set(points), (run, name, set(points) ^ set(found))
+            found = dict(each := list(read(run, name)))
+            assert len(each) == len(found) and set(found) == set(points), (run, name, each)
             assert found == pytest.approx(points, rel=1e-6), (run, name)
 
 
@@ -76,9 +77,7 @@ def test_tensorboard_reads_the_same_numbers_once(layout):
         events.Reload()
         from tensorboard.util.tensor_util import make_ndarray
 
-        found = [(e.step, float(make_ndarray(e.tensor_proto))) for e in events.Tensors(name)]
-        assert len(dict(found)) == len(found)
-        return dict(found)
+        return [(e.step, float(make_ndarray(e.tensor_proto))) for e in events.Tensors(name)]
 
     compare(layout, read)
 
@@ -100,10 +99,6 @@ def wandb_records(data):
             parts = []
 
 
-class Half(NamedTuple):
-    rows: list
-
-
 @needs("wandb")
 def test_wandbs_offline_files_hold_the_same_numbers(layout, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
@@ -112,7 +107,7 @@ def test_wandbs_offline_files_hold_the_same_numbers(layout, monkeypatch, tmp_pat
     tracker = WandbTracker(type="wandb", mode="offline")
     whole = RunFolder.read_metrics
     with monkeypatch.context() as half:  # a session that saw the first half of the steps only
-        half.setattr(RunFolder, "read_metrics", lambda self: Half(whole(self).rows[:20]))
+        half.setattr(RunFolder, "read_metrics", lambda self: SimpleNamespace(rows=whole(self).rows[:20]))
         follow(layout, tracker)
     count, _ = follow(layout, tracker)
     assert count and follow(layout, tracker)[0] == 0
@@ -131,7 +126,7 @@ def test_wandbs_offline_files_hold_the_same_numbers(layout, monkeypatch, tmp_pat
                 row = {(i.key or ".".join(i.nested_key)): json.loads(i.value_json) for i in items}
                 for name, value in row.items():
                     found.setdefault(run, {}).setdefault(name, {})[row["step"]] = value
-    compare(layout, lambda run, name: found[run][name])
+    compare(layout, lambda run, name: found[run][name].items())
 
 
 @needs("mlflow")
@@ -162,11 +157,32 @@ def test_a_server_of_mlflow_has_the_same_numbers_also_those_it_missed(layout, tm
         experiment = client.get_experiment_by_name("quickstart")
         ids = {run.info.run_name: run.info.run_id for run in client.search_runs([experiment.experiment_id])}
         compare(
-            layout, lambda run, name: {m.step: m.value for m in client.get_metric_history(ids[run], name)}
+            layout, lambda run, name: [(m.step, m.value) for m in client.get_metric_history(ids[run], name)]
         )
     finally:
         server.terminate()
         server.wait()
+
+
+@needs("trackio")
+def test_trackio_has_each_number_once_and_nothing_leaves_the_machine(layout, monkeypatch):
+    """Of a follower that is killed when it has handed numbers over and not yet noted that, and of a later one."""
+    folder = tracking_folder(layout) / "trackio"
+    monkeypatch.setenv("TRACKIO_DIR", str(folder))
+    monkeypatch.setenv("TRACKIO_BUCKET_ID", "somebody/bucket")
+    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("it connects to somewhere"))
+    tracker, whole = TrackioTracker(type="trackio"), RunFolder.read_metrics
+    with monkeypatch.context() as killed:
+        killed.setattr(RunFolder, "read_metrics", lambda self: SimpleNamespace(rows=whole(self).rows[:20]))
+        killed.setattr(following, "atomic_write_json", lambda *_: sys.exit("killed"))
+        with pytest.raises(SystemExit):
+            follow(layout, tracker)
+    assert follow(layout, tracker)[0] and follow(layout, tracker)[0] == 0
+    db = sqlite3.connect(folder / "quickstart.db")
+    stored = db.execute("SELECT run_name, step, json(metrics), run_id FROM metrics")
+    rows = [(run, step, json.loads(text), number) for run, step, text, number in stored]
+    assert len({row[3] for row in rows}) == len(layout.run_folders("quickstart"))
+    compare(layout, lambda run, name: [(at, x[name]) for of, at, x, _ in rows if of == run and name in x])
 
 
 class Flaky:
@@ -207,6 +223,7 @@ def test_what_a_tracker_missed_is_sent_after_and_it_is_warned_once(layout, monke
         ("track: [tensorbord]", "track.0: unknown type 'tensorbord'; did you mean 'tensorboard'?"),
         ("track: [{type: mlflow}]", "track.0.uri: this field is required"),
         ("track: [{type: mlflow, uri: x}]", "track.0.uri"),
+        ("track: [{type: trackio, space: x/y}]", "track.0.space: unknown"),
         ("track: [{type: wandb, mode: on}]", "track.0.mode: Input should be 'offline' or 'online'"),
         ("track: [tensorboard, tensorboard]", "a tracker is named twice"),
     ],
@@ -222,6 +239,6 @@ def test_tracking_changes_no_run(tmp_path):
     from rpg.config.identity import identity
 
     (tmp_path / "one.yaml").write_text("seed: 1\n")
-    (tmp_path / "two.yaml").write_text("seed: 1\ntrack: [tensorboard, {type: wandb}]\n")
+    (tmp_path / "two.yaml").write_text("seed: 1\ntrack: [tensorboard, {type: wandb}, trackio]\n")
     one, two = (load_run(tmp_path / f"{name}.yaml") for name in ("one", "two"))
-    assert identity(one, "d") == identity(two, "d") and len(two.track) == 2
+    assert identity(one, "d") == identity(two, "d") and len(two.track) == 3
