@@ -42,14 +42,18 @@ COUNT = """() => {
 
 
 @contextmanager
-def dashboard(home: Path) -> Iterator[tuple[str, psutil.Process]]:
-    """Serve the dashboard of a data folder; yields its address and its process."""
+def dashboard(home: Path, secret: str = "") -> Iterator[tuple[str, psutil.Process]]:
+    """Serve the dashboard of a data folder; yields its address and its process. With `secret` (user:password) it asks for
+    it, as under `rpg serve --auth`."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     environment = os.environ | {"RPG_HOME": str(home), "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "streamlit", "run", str(ROOT / "dashboard" / "app.py")]
     command += ["--server.port", str(port), "--server.address", "127.0.0.1", "--server.headless", "true"]
+    if secret:
+        environment |= {"RPG_AUTH": secret}
+        command = [sys.executable, "-m", "rpg.processes", "dashboard", "127.0.0.1", str(port)]
     server = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
         deadline = time.monotonic() + START_SECONDS

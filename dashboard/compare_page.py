@@ -18,10 +18,15 @@ POINTS = 560  # of all curves of a panel together: more would take a browser not
 
 def page(view: View) -> None:
     with st.sidebar:
-        all_sweeps = view.ask("sweeps")["sweep"].tolist()
+        all_sweeps = [name for name in view.ask("sweeps")["sweep"] if not view.hidden(name, "sweeps")]
         sweeps = choose_many("Sweeps", all_sweeps, "sweeps", all_sweeps[:1])
         names = series_labels(view, sweeps)
-        chosen = choose_many("Variants", list(names.values()), "variants")
+        runs = pandas.concat([view.ask("runs", sweep) for sweep in sweeps] or [pandas.DataFrame()])
+        listed = {
+            (row.sweep, row.variant) for row in runs.itertuples() if not view.hidden(f"{row.sweep}/{row.run}")
+        }
+        first = [label for key, label in names.items() if key in listed]
+        chosen = choose_many("Variants", list(names.values()), "variants", first)
         benchmarks = sweep_report.score_names(view.ask("benchmarks", tuple(sweeps)))
         metrics = view.ask("metric_names")
         default = [*benchmarks, *(name for name in shown_metrics() if name in metrics)]

@@ -7,6 +7,7 @@ import altair as alt
 import pandas
 import streamlit as st
 
+from dashboard.annotating import show_annotations
 from dashboard.view import View, choose_sweep
 from dashboard.widgets import (
     RUN_LINK,
@@ -27,6 +28,7 @@ from rpg.report import charts, curves, sweep_report, tables
 from rpg.report.conclusion import conclusion
 from rpg.report.summary import MEAN, Summary
 from rpg.store import StoreError
+from rpg.store.live_status import clock
 from rpg.store.run_folder import RunFolder
 
 ORDER = ["running", "failed", "interrupted", "queued", "pending", "done"]
@@ -34,8 +36,11 @@ ORDER = ["running", "failed", "interrupted", "queued", "pending", "done"]
 
 def page(view: View) -> None:
     sweeps = view.ask("sweeps")
-    left, right = st.columns([4, 1], vertical_alignment="bottom")
+    sweeps = sweeps[[not view.hidden(name) for name in sweeps["sweep"]]]
+    left, middle, right = st.columns([4, 1, 1], vertical_alignment="bottom")
     sweep = choose_sweep(view, left)
+    with middle:
+        show_annotations(view, sweep)
     with right.popover(f"All sweeps ({len(sweeps)})", width="stretch"):
         _all_sweeps(view, sweeps)
     summary = view.summary(sweep)
@@ -58,12 +63,16 @@ def _all_sweeps(view: View, sweeps: pandas.DataFrame) -> None:
     annotations = view.ask("notes_and_tags").set_index("sweep")
     columns = "open share description runs done running failed interrupted pending superseded variants created".split()
     if len(annotations):
-        columns += ["tags", "notes"]
-        shown = shown.merge(annotations[["tags", "notes"]], how="left", left_on="sweep", right_index=True)
-        shown = shown.fillna({"tags": "", "notes": ""})
-        hint = "words of a name, a tag or a note"
+        columns += ["label", "tags", "notes"]
+        shown = shown.merge(
+            annotations[["label", "tags", "notes"]], how="left", left_on="sweep", right_index=True
+        )
+        shown = shown.fillna({"label": "", "tags": "", "notes": ""})
+        hint = "words of a name, a label, a tag or a note"
         words = st.text_input("Search", key="words", placeholder=hint).casefold().split()
-        texts = (shown["sweep"] + " " + shown["tags"] + " " + shown["notes"]).str.casefold()
+        texts = (
+            shown["sweep"] + " " + shown["label"] + " " + shown["tags"] + " " + shown["notes"]
+        ).str.casefold()
         shown = shown[[all(word in text for word in words) for text in texts]]
     named = {
         "open": st.column_config.LinkColumn("sweep", display_text="sweep=(.*)$"),
@@ -104,7 +113,8 @@ def _live(view: View, sweep: str) -> None:
     scores = view.ask("scores", sweep)
     last = scores[scores["benchmark"] == MEAN].sort_values("step").groupby("run")["accuracy"].last().to_dict()
     names = view.summary(sweep).labels
-    rows = [_row(view, record, last) for record in view.ask("runs", sweep).to_dict("records")]
+    runs = view.ask("runs", sweep).to_dict("records")
+    rows = [_row(view, record, last) for record in runs if not view.hidden(f"{sweep}/{record['run']}")]
     rows = [row | {"variant": names.get(row["variant"], row["variant"])} for row in rows]
     if not rows:
         st.text("This sweep has no runs.")
@@ -120,10 +130,10 @@ def _live(view: View, sweep: str) -> None:
     show_notices([f"! {line}" for line in warnings], "warnings about these runs")
     if "running" not in counts:
         table = table.drop(columns=["reward", "left"])
-    if not table["where"].any():
-        table = table.drop(columns="where")
     if "queued" not in counts:
         table = table.drop(columns="waits")
+    table["label"] = [view.ask("marks").get(f"{sweep}/{name}", ("",))[0] for name in table["run"]]
+    table = table.drop(columns=[name for name in ("where", "label") if not table[name].any()])
     table["run"] = [address("run", sweep=sweep, run=name) for name in table["run"]]
     columns = {
         "run": RUN_LINK,
@@ -165,7 +175,9 @@ def _current(folder: RunFolder, row: dict[str, Any]) -> dict[str, Any]:
         cells |= {"step": last["step"], "reward": last.get("reward")}
         seconds, steps = last.get("seconds_step"), row["steps"]
         if cells["state"] == "running" and isinstance(seconds, int | float) and pandas.notna(steps):
-            cells["left"] = _duration(seconds * max(0, steps - last["step"]) - (time.time() - last["time"]))
+            cells["left"] = clock(
+                max(0, seconds * max(0, steps - last["step"]) - (time.time() - last["time"]))
+            )
     if cells["state"] == "failed":
         cells["error"] = (folder.read_failed() or {}).get("error", "")
     if cells["state"] == "running":
@@ -173,9 +185,3 @@ def _current(folder: RunFolder, row: dict[str, Any]) -> dict[str, Any]:
     if cells["state"] != "done" and (why := folder.waiting()):
         cells |= {"state": "queued", "waits": why}
     return cells
-
-
-def _duration(seconds: float) -> str:
-    minutes, seconds = divmod(max(0, round(seconds)), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {seconds:02} s"

@@ -7,6 +7,7 @@ from typing import Any
 import pandas
 import streamlit as st
 
+from dashboard.annotating import show_annotations
 from dashboard.view import View, choose_sweep
 from dashboard.view import samples as stored
 from dashboard.widgets import Nothing, choose, choose_part, choose_row, notice, show_panels, show_text
@@ -21,12 +22,15 @@ PARTS = ("Curves", "Settings", "Samples")
 
 
 def page(view: View) -> None:
-    left, right = st.columns(2)
+    left, middle, right = st.columns([3, 3, 1], vertical_alignment="bottom")
     sweep = choose_sweep(view, column=left)
     names = view.ask("runs", sweep, True)["run"].tolist()  # superseded runs last
-    name = choose("Run", names, "run", column=right)
+    names = [name for name in names if not view.hidden(f"{sweep}/{name}", "run")]
+    name = choose("Run", names, "run", column=middle, format_func=lambda run: view.called(f"{sweep}/{run}"))
     if not name:
         raise Nothing("This sweep has no runs yet.")
+    with right:
+        show_annotations(view, f"{sweep}/{name}")
     record = view.ask("run", sweep, name)
     folder = view.layout.run(sweep, name)
     _show_facts(record, folder)

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from dashboard.view import REFRESH, View
+from dashboard.view import View, rerun_when_changed
 from dashboard.widgets import (
     RUN_LINK,
     SVG,
@@ -11,14 +11,13 @@ from dashboard.widgets import (
     choose,
     choose_axis,
     choose_part,
-    fragment,
     show_chart,
     show_grid,
     show_notices,
     show_panels,
 )
 from rpg.next_steps import command
-from rpg.store import Layout, StoreError
+from rpg.store import Layout
 from rpg.study import study_report
 from rpg.study.registration import registration
 from rpg.study.study_report import Material, Part
@@ -34,7 +33,7 @@ def page(view: View) -> None:
         raise Nothing(f"No studies yet. Start with: {command('study', 'FILE', layout=view.layout)}")
     columns = st.columns(3)
     name = choose("Study", names, "study", column=columns[0])
-    _rerun_when_changed(view.layout, name, _state(view.layout, name))
+    rerun_when_changed(lambda: _state(view.layout, name), _state(view.layout, name))
     found = study_report.material(view.layout, name)
     if found.question:
         st.text(found.question)
@@ -101,12 +100,3 @@ def _state(layout: Layout, name: str) -> str:
     rows = trials(layout, name)[["variant", "trial", "state", "seeds"]]
     plan = registration(layout, name)
     return f"{rows.to_csv()} {plan and (plan.digest, plan.deviations)}"
-
-
-@fragment(run_every=REFRESH)
-def _rerun_when_changed(layout: Layout, name: str, shown: str) -> None:
-    try:
-        if _state(layout, name) != shown:
-            st.rerun()
-    except StoreError:
-        return

@@ -4,6 +4,7 @@ import functools
 import gc
 import types
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -18,9 +19,11 @@ from rpg.report.shared_page import Choice, shared_page
 from rpg.store import Layout, StoreError, queries
 from rpg.store.database import build, open_file, usable
 from rpg.store.live_status import read_problems
+from rpg.store.notes import HIDDEN
 from rpg.store.run_folder import RunFolder
 from rpg.store.samples import read_eval
 
+ALL = "with hidden"
 REFRESH = 3  # seconds between two checks for a newer database
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -43,6 +46,17 @@ class View(NamedTuple):
     def compute(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """The result of `function(db, *arguments)`, cached for this version."""
         return _compute(self.version, function, arguments)
+
+    def called(self, name: str) -> str:
+        """`SWEEP`, or the RUN of `SWEEP/RUN`, after its label if it has one."""
+        label, own = self.ask("marks").get(name, ("", []))[0], name.rpartition("/")[2]
+        return f"{label} ({own})" if label else own
+
+    def hidden(self, name: str, key: str = "") -> bool:
+        """Whether lists leave out this sweep or `SWEEP/RUN`: not what the address names under `key`, nor all on request."""
+        tags = self.ask("marks").get(name, ("", []))[1]
+        asked = st.session_state.get(ALL) or name.rpartition("/")[2] in st.query_params.get_all(key)
+        return HIDDEN in tags and not asked
 
     def summary(
         self, sweep: str, baseline: str | None = None, benchmarks: Sequence[str] | None = None
@@ -97,13 +111,13 @@ def with_results(page: Callable[[View], None]) -> Callable[[], None]:
         view = newest_view()
         if view is not None:
             try:
-                for part in (page, _show_unreadable):
+                for part in (page, _show_left_out):
                     _show(part, view)
             except duckdb.Error as error:
                 if isinstance(error, duckdb.ProgrammingError | duckdb.DataError):  # a mistake in our query
                     raise
                 build(view.layout, damaged=Path(view.version))  # of which the line below shows the page
-        _rerun_when_newer(view.version if view else "")
+        rerun_when_changed(lambda: str(usable(Layout.at()) or ""), view.version if view else "")
 
     return run
 
@@ -118,8 +132,13 @@ def _show(part: Callable[[View], None], view: View) -> None:
         notice(str(error))
 
 
-def _show_unreadable(view: View) -> None:
+def _show_left_out(view: View) -> None:
     show_notices(view.ask("warnings"), "files or lines could not be read")
+    hidden = [name for name, (_, tags) in view.ask("marks").items() if HIDDEN in tags]
+    runs = sum("/" in name for name in hidden)
+    if hidden:
+        line = f"Show what is hidden from lists (sweeps: {len(hidden) - runs}, runs: {runs})"
+        st.toggle(line, key=ALL, persist_state="session")
 
 
 def service_problems(home: Path) -> list[str]:
@@ -128,13 +147,10 @@ def service_problems(home: Path) -> list[str]:
 
 
 @fragment(run_every=REFRESH)
-def _rerun_when_newer(version: str) -> None:
-    try:
-        newest = usable(Layout.at())
-    except StoreError:
-        return
-    if str(newest or "") != version:
-        st.rerun()
+def rerun_when_changed(state: Callable[[], str], shown: str) -> None:
+    with suppress(StoreError):
+        if state() != shown:
+            st.rerun()
 
 
 @functools.cache
@@ -145,10 +161,10 @@ def freeze_imports() -> None:
 
 def choose_sweep(view: View, column: Any = None) -> str:
     """Select a sweep. Raises Nothing: there is none."""
-    sweeps = view.ask("sweeps")["sweep"].tolist()
+    sweeps = [name for name in view.ask("sweeps")["sweep"] if not view.hidden(name, "sweep")]
     if not sweeps:
         raise Nothing("No sweeps yet.")
-    return choose("Sweep", sweeps, "sweep", column=column)
+    return choose("Sweep", sweeps, "sweep", column=column, format_func=view.called)
 
 
 def series_labels(view: View, sweeps: Sequence[str]) -> dict[queries.Series, str]:

@@ -86,14 +86,15 @@ def show_chart(chart: Any, key: str) -> None:
 
 
 def choose(
-    label: str, options: Sequence[str], key: str, default: str | None = None, column: Any = None
+    label: str, options: Sequence[str], key: str, default: str | None = None, column: Any = None, **how: Any
 ) -> str:
-    """Select one option ("" if there is none); it is in the URL under `key` and is kept when the page changes."""
+    """Select one option ("" if there is none); it is in the URL under `key` and is kept when the page changes. `how`: other
+    parameters of Streamlit's box."""
     if not options:
         return ""
     with column or nullcontext():
         _initialise(label, key, options, [default] if default in options else options[:1], many=False)
-        return linked(key, str(st.selectbox(label, options, key=key, persist_state="session")))
+        return linked(key, str(st.selectbox(label, options, key=key, persist_state="session", **how)))
 
 
 def choose_many(

@@ -1,8 +1,7 @@
-"""Commands on the data folder: `rpg aggregate`, `rpg merge`, `rpg note`, `rpg tag`, `rpg rm` and `rpg gc`."""
+"""Commands on the data folder: `aggregate`, `merge`, `note`, `tag`, `rm` and `gc`."""
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Annotated
 
@@ -53,15 +52,12 @@ def note(where: Where, text: Annotated[str | None, typer.Argument()] = None, hom
     Args:
         text: Text of the note. Default: print the existing notes.
     """
-    from rpg.store.notes import add_note, notes_and_tags, place
+    from rpg.store.notes import change, dated, place, read_marks
 
     folder = place(layout_at(home), where)
-    if text is not None:
-        add_note(folder, text)
-    notes = notes_and_tags(folder)["notes"]
+    notes = (read_marks(folder) if text is None else change(folder, text))["notes"]
     for entry in notes:
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.get("time", 0)))
-        say(f"{when}  {entry.get('text', '')}")
+        say(dated(entry))
     if not notes:
         say(f"{where}: no notes yet")
 
@@ -71,18 +67,20 @@ def tag(
     where: Where,
     tags: Annotated[list[str] | None, typer.Argument()] = None,
     remove: list[str] = [],
+    label: str | None = None,
     home: Home = None,
 ) -> None:
-    """Add tags to a sweep or run, or remove them. The dashboard's overview can be searched by tags.
+    """Add tags to a sweep or run, or remove them; or rename it. The dashboard can be searched by tags and labels.
 
     Args:
-        tags: Tags to add.
+        tags: Tags to add. The dashboard's lists leave out what is tagged `hidden`.
         remove: Tag to remove. Repeatable.
+        label: What the dashboard calls it, before its name, which stays; "" for nothing.
     """
-    from rpg.store.notes import change_tags, place
+    from rpg.store.notes import change, place
 
-    now = change_tags(place(layout_at(home), where), tags or [], remove)
-    say(f"{where}: {', '.join(now) or 'no tags'}")
+    now = change(place(layout_at(home), where), add=tags or [], remove=remove, label=label)
+    say(f"{where}: {', '.join(now['tags']) or 'no tags'}{now['label'] and ', called ' + now['label']}")
 
 
 @app.command()

@@ -12,7 +12,7 @@ from rpg.store.current import OUTDATED, current_runs, superseded_runs, supersede
 from rpg.store.ingest_files import Rows, Source, insert_rows, run_key, temporary_table
 from rpg.store.layout import Layout
 from rpg.store.notes import FILE as NOTES
-from rpg.store.notes import notes_and_tags
+from rpg.store.notes import read_marks
 from rpg.store.run_folder import IMPORTED, step_name
 from rpg.store.schema import KEYS, VERSION, create_views
 
@@ -145,16 +145,16 @@ def _scores(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Rows
 
 
 def _notes(db: duckdb.DuckDBPyConnection, layout: Layout, warnings: Rows) -> None:
-    """Replace the tags and notes of all sweeps and runs, of which there are few."""
+    """Replace what people have added to all sweeps and runs, of which there are few."""
     db.execute("DELETE FROM marks")
     rows: Rows = []
     for path in sorted([*layout.runs.glob(f"*/{NOTES}"), *layout.runs.glob(f"*/*/{NOTES}")]):
         parts = path.parent.relative_to(layout.runs).parts
         key = {"sweep": parts[0], "run": parts[1] if len(parts) > 1 else None}
         try:
-            record = notes_and_tags(path.parent)
+            record = read_marks(path.parent)
             text = "\n".join(str(note.get("text", "")) for note in record["notes"])
-            rows.append({**key, "tags": record["tags"], "notes": text})
+            rows.append(key | record | {"notes": text})
         except StoreError as error:
             warnings.append({**key, "message": str(error)})
     insert_rows(db, "marks", rows)

@@ -1,4 +1,4 @@
-"""Tags and notes that people add to sweeps and runs: `notes.json` in their folder. No number depends on them."""
+"""What people add to sweeps and runs: `notes.json` in their folder. No number depends on it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,13 @@ from typing import Any
 
 from rpg.store.atomic_files import StoreError, atomic_write_json, read_json_object
 from rpg.store.layout import Layout
+from rpg.store.locks import in_turn
 
 FILE = "notes.json"
+LABEL, NOTE = 80, 5_000
+"""Characters of a label, and of a note."""
+HIDDEN = "hidden"
+"""The tag of what the dashboard leaves out of its lists."""
 _TAG = re.compile(r"[\w.:/-]{1,50}")
 
 
@@ -32,31 +37,48 @@ def place(layout: Layout, name: str) -> Path:
     return folder
 
 
-def notes_and_tags(folder: Path) -> dict[str, Any]:
-    """{"tags": [...], "notes": [{"time", "text"}]}, both possibly empty. Raises StoreError if unreadable."""
+def read_marks(folder: Path) -> dict[str, Any]:
+    """{"label": text, "tags": [...], "notes": [{"time", "text"}]}, all possibly empty. Raises StoreError if unreadable."""
     path = folder / FILE
     record = read_json_object(path) if path.exists() else {}
     return {
+        "label": str(record.get("label") or ""),
         "tags": [str(tag) for tag in record.get("tags") or []],
         "notes": [note for note in record.get("notes") or [] if isinstance(note, dict)],
     }
 
 
-def add_note(folder: Path, text: str) -> None:
-    """Add a note with the current time. Raises StoreError if it is empty or cannot be written."""
-    if not text.strip():
-        raise StoreError("the note is empty")
-    record = notes_and_tags(folder)
-    record["notes"].append({"time": time.time(), "text": text.strip()})
-    atomic_write_json(folder / FILE, record)
+def dated(note: dict[str, Any]) -> str:
+    """`2026-03-01 14:03  text`."""
+    return f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(note.get('time', 0)))}  {note.get('text', '')}"
 
 
-def change_tags(folder: Path, add: Collection[str], remove: Collection[str]) -> list[str]:
-    """Add and remove tags; returns the resulting tags. Raises StoreError for a word that is not a valid tag."""
+def change(
+    folder: Path,
+    note: str | None = None,
+    add: Collection[str] = (),
+    remove: Collection[str] = (),
+    label: str | None = None,
+) -> dict[str, Any]:
+    """Add a note with the current time, add and remove tags, set the label ("": none; a note keeps the former one): all or
+    nothing, after others who do the same. Returns what is there now.
+
+    Raises StoreError: an empty or long note, a word that is no tag, a label that is long or not one line; or the file cannot
+    be written.
+    """
     for tag in add:
         if not _TAG.fullmatch(tag):
             raise StoreError(f"tag {tag!r}: expected up to 50 letters, digits and . : / - _, without blanks")
-    record = notes_and_tags(folder)
-    record["tags"] = sorted(({*record["tags"], *add}) - set(remove))
-    atomic_write_json(folder / FILE, record)
-    return list(record["tags"])
+    if note is not None and not 0 < len(note.strip()) <= NOTE:
+        raise StoreError(f"the note is empty or too long: expected up to {NOTE:,} characters")
+    if label and (len(label) > LABEL or not label.isprintable()):
+        raise StoreError(f"label {label[:LABEL]!r}: expected one line of up to {LABEL} characters")
+    with in_turn(folder / ".notes.lock"):
+        record = read_marks(folder)
+        label = record["label"] if label is None else label.strip()
+        texts = [note.strip()] if note else []
+        texts += [f"was called {record['label']}"] * (record["label"] not in ("", label))
+        record["notes"] += [{"time": time.time(), "text": text} for text in texts]
+        record |= {"label": label, "tags": sorted({*record["tags"], *add} - set(remove))}
+        atomic_write_json(folder / FILE, record)
+    return record

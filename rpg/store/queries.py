@@ -406,13 +406,20 @@ def without_answer(db: Database, sweep: str) -> pandas.DataFrame:
 
 
 def notes_and_tags(db: Database) -> pandas.DataFrame:
-    """Tags and notes of each sweep and of its runs together: sweep, tags, notes (text, empty if there are none)."""
+    """Of each sweep with its runs: sweep, its label, tags, notes (text, empty if there are none)."""
     return frame(
         db,
-        """SELECT sweep, array_to_string(list_sort(list_distinct(flatten(list(tags)))), ', ') AS tags,
+        """SELECT sweep, any_value(label) FILTER (run IS NULL) AS label,
+                  array_to_string(list_sort(list_distinct(flatten(list(tags)))), ', ') AS tags,
                   string_agg(notes, chr(10) ORDER BY run NULLS FIRST) AS notes
            FROM marks GROUP BY sweep ORDER BY sweep""",
     )
+
+
+def marks(db: Database) -> dict[str, tuple[str, list[str]]]:
+    """SWEEP or SWEEP/RUN -> (label, tags)."""
+    rows = db.execute("SELECT concat_ws('/', sweep, run), label, tags FROM marks").fetchall()
+    return {name: (label, tags) for name, label, tags in rows}
 
 
 def audits(db: Database) -> dict[str, str]:

@@ -119,9 +119,10 @@ CREATE TABLE evals (
 
 CREATE TABLE marks (
     sweep VARCHAR,  -- sweep
-    run VARCHAR,  -- run, or null for tags and notes of the sweep
-    tags VARCHAR[],  -- tags (rpg tag)
-    notes VARCHAR  -- notes, one per line (rpg note)
+    run VARCHAR,  -- run, or null for what was added to the sweep
+    tags VARCHAR[],  -- tags (rpg tag); `hidden` leaves it out of the dashboard's lists
+    notes VARCHAR,  -- notes, one per line (rpg note)
+    label VARCHAR  -- what it is called in the dashboard (rpg tag --label); empty for its name
 );
 
 CREATE TABLE drift (

@@ -18,6 +18,7 @@ from rpg.report.summary import summarise
 from rpg.report.tables import plus_minus
 from rpg.store import Layout
 from rpg.store.database import KEEP, build, connect
+from rpg.store.notes import change, place, read_marks
 from rpg.store.run_writer import append_metrics
 from tests.waiting import HANG
 
@@ -84,7 +85,7 @@ def page(tab):
 
 
 def leaves(url):
-    return not re.match(r"(https?|wss?)://127\.0\.0\.1[:/]|data:|blob:", url)
+    return not re.match(r"(https?|wss?)://(anna:horse@)?127\.0\.0\.1[:/]|data:|blob:", url)
 
 
 def settled(tab):
@@ -214,6 +215,43 @@ def test_a_study_grows_on_its_page_and_a_point_leads_to_its_run(page, address, l
     page.locator("path[aria-label*='link: ']").first.click(force=True)  # another trial may lie above it
     page.wait_for_url(re.compile(r"/run\?sweep=kl-forms.tuning&run=grpo-\d+-s100"))
     assert "step 4 of 4" in settled(page)
+
+
+def test_with_a_password_a_sweep_is_renamed_noted_and_hidden_and_without_one_it_is_not(page, address, layout):
+    demo = place(layout, "demo")
+    with dashboard(layout.home, "anna:horse") as (guarded, _):
+        page.goto(f"{guarded.replace('//', '//anna:horse@')}/?sweep=demo")
+        settled(page)
+        page.get_by_text("Notes (0)").click()
+        for field, text in (
+            ("Label", HOSTILE),
+            ("Tags (hidden: left out of lists)", "hidden"),
+            ("New note", HOSTILE),
+        ):
+            page.get_by_label(field, exact=True).fill(text)
+        change(demo, add=["theirs"])  # somebody else, in the meantime
+        page.get_by_role("button", name="Save").click()
+        page.get_by_text("Notes (1)").wait_for()
+        record = read_marks(demo)
+        assert (record["label"], record["tags"]) == (HOSTILE, ["hidden", "theirs"])
+        assert [note["text"] for note in record["notes"]] == [HOSTILE]
+        page.goto(f"{guarded}/table")
+        settled(page)
+        page.get_by_text("Show what is hidden from lists (sweeps: 1, runs: 0)").click()
+        settled(page)
+        page.get_by_role("link", name="Run", exact=True).click()
+        page.wait_for_url(re.compile("/run"))
+        settled(page)
+        pick(page, "Sweep", f"{HOSTILE} (demo)")
+        assert "sweep=demo" in page.url and page.evaluate("window.pwned") is None
+    page.goto(f"{address}/?sweep=demo")
+    settled(page)
+    page.get_by_text("Notes (1)").click()
+    page.get_by_text(
+        re.compile("tag demo.* --help, and rpg note; from here with rpg serve --auth")
+    ).wait_for()
+    assert page.get_by_role("button", name="Save").count() == 0 and page.locator("img[src=x]").count() == 0
+    change(demo, remove=record["tags"], label="")
 
 
 @pytest.mark.long

@@ -41,6 +41,16 @@ def test_overview_reads_states_from_the_files_of_this_moment(demo):
     assert row["state"] == "queued" and row["waits"] == "waits for a slot: 2 of 2 taken"
 
 
+def test_a_page_does_without_the_notes_of_a_run_that_has_not_begun_or_that_cannot_be_read(demo):
+    sweep = demo.read_sweep("demo")
+    demo.write_sweep({**sweep, "runs": [*sweep["runs"], "later"]})
+    (demo.run("demo", "grpo-seed0").path / "notes.json").write_text("{")
+    build(demo)
+    assert any("no step yet" in text for text in texts(show("run", sweep="demo", run="later")))
+    app = show("run", sweep="demo", run="grpo-seed0", part="Samples")
+    assert any("notes.json: not JSON" in text for text in texts(app)) and app.dataframe
+
+
 def test_overview_links_to_the_flow_run(demo):
     good = "http://127.0.0.1:4200/runs/flow-run/1"
     for url in (good, "javascript:alert(1)", None, 3):

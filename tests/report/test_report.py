@@ -17,7 +17,7 @@ from rpg.report.summary import Summary, summarise
 from rpg.report.sweep_report import library, score_curves, write_report
 from rpg.store import Layout, queries
 from rpg.store.database import build, connect
-from rpg.store.notes import add_note
+from rpg.store.notes import change
 from rpg.store.run_writer import append_metrics
 from rpg.store.samples import read_eval, write_eval
 from tests.report.sweeps import SHAPE, array, demo, row, shown, summary
@@ -157,7 +157,7 @@ def test_files_are_whole_and_nothing_is_unescaped(tmp_path):
 def test_several_sweeps_are_one_page_with_what_was_chosen(tmp_path):
     layout = write_sweep(tmp_path, "demo", ("grpo", HOSTILE), (0, 1), SHAPE)
     write_sweep(tmp_path, "other", ("grpo", "dapo"), (0, 1), SHAPE)
-    add_note(layout.sweep_folder("other"), "after <b>the</b> mend")
+    change(layout.sweep_folder("other"), note="after <b>the</b> mend")
     build(layout)
     both = ("demo", "other")
     with connect(layout) as db:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -13,7 +14,7 @@ from rpg.store.checkpoints import digests, model_files_digest
 from rpg.store.database import build, connect
 from rpg.store.draws import Draw, Draws, Key
 from rpg.store.gc import collect, garbage
-from rpg.store.notes import add_note, change_tags, notes_and_tags, place
+from rpg.store.notes import change, place, read_marks
 from rpg.store.samples import write_samples
 
 
@@ -23,22 +24,50 @@ def layout(tmp_path):
     return Layout.at(tmp_path / "data")
 
 
-def test_tags_and_notes_are_in_the_database_and_change_no_run(layout):
+def test_what_people_add_is_in_the_database_and_changes_no_run(layout):
     build(layout)
-    add_note(place(layout, "quickstart"), "the first\n")
+    sweep, label = place(layout, "quickstart"), "before '); DROP TABLE runs;--"
+    change(sweep, note="the first\n")
     run = layout.run_folders("quickstart")[0].name
-    add_note(place(layout, f"quickstart/{run}"), "odd curve")
-    assert change_tags(place(layout, "quickstart"), ["paper", "final"], []) == ["final", "paper"]
-    assert change_tags(place(layout, "quickstart"), [], ["final"]) == ["paper"]
+    change(place(layout, f"quickstart/{run}"), note="odd curve", add=["hidden"])
+    assert change(sweep, add=["paper", "final"])["tags"] == ["final", "paper"]
+    assert change(sweep, remove=["final"], label=label)["tags"] == ["paper"]
     build(layout)
     with connect(layout) as db:
         [found] = queries.notes_and_tags(db).to_dict("records")
-    assert found == {"sweep": "quickstart", "tags": "paper", "notes": "the first\nodd curve"}
-    assert [note["text"] for note in notes_and_tags(place(layout, "quickstart"))["notes"]] == ["the first"]
+        assert queries.marks(db) == {
+            "quickstart": (label, ["paper"]),
+            f"quickstart/{run}": ("", ["hidden"]),
+        }
+    assert found == {
+        "sweep": "quickstart", "label": label, "tags": "hidden, paper", "notes": "the first\nodd curve",
+    }  # fmt: skip
+    assert [note["text"] for note in read_marks(sweep)["notes"]] == ["the first"]
     with pytest.raises(StoreError, match=r"no such sweep .*; did you mean 'quickstart'"):
         place(layout, "quickstar")
-    with pytest.raises(StoreError, match="tag 'a b': expected up to 50 letters"):
-        change_tags(place(layout, "quickstart"), ["a b"], [])
+
+
+def test_what_is_added_is_all_written_or_nothing_and_two_at_once_lose_nothing(layout):
+    sweep = place(layout, "quickstart")
+    before = change(sweep, label="first")
+    for wrong, word in (
+        ({"add": ["a b"]}, "tag 'a b': expected up to 50 letters"),
+        ({"note": " "}, "the note is empty"),
+        ({"note": "x" * 5001}, "too long: expected up to 5,000"),
+        ({"label": "x" * 81}, "expected one line of up to 80"),
+        ({"label": "two\nlines"}, "expected one line"),
+    ):
+        with pytest.raises(StoreError, match=word):
+            change(sweep, **{"note": "not written", "add": ["not-written"]} | wrong)
+    assert read_marks(sweep) == before
+    assert change(sweep, label="second")["notes"][0]["text"] == "was called first"
+    with ThreadPoolExecutor(8) as people:
+        list(people.map(lambda n: change(sweep, note=f"note {n}", add=[f"tag{n}"]), range(40)))
+    now = read_marks(sweep)
+    assert (
+        len(now["tags"]) == len({note["text"] for note in now["notes"]}) - 1 == 40
+        and now["label"] == "second"
+    )
 
 
 def half(layout, target, keep, sweep="quickstart"):
