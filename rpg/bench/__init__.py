@@ -4,8 +4,6 @@ Each side runs in a process of its own, which reads its settings as JSON from st
 All times are processor seconds, which say something on a busy machine, too.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What this machine can do, in processor seconds: the bare matrix products of a step, in the fastest layout there is."""
 
-from __future__ import annotations
-
 import math
 import time
 import warnings

@@ -4,8 +4,6 @@ No response ends before its length, so that all sides do the same; what is rewar
 groups are without a signal, which would be work that we leave out. The task's own grading is timed all the same.
 """
 
-from __future__ import annotations
-
 import json
 import resource
 import sys

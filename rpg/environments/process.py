@@ -1,7 +1,5 @@
 """Environments with which a policy takes turns, in a bounded process of their own."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple

@@ -5,8 +5,6 @@ are classes as TRL's GRPOTrainer takes them (`environment_factory`, TRL 1.16): `
 every other public method a tool, and `get_reward()`.
 """
 
-from __future__ import annotations
-
 import inspect
 import io
 import json

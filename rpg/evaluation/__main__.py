@@ -6,8 +6,6 @@ evaluates this sweep. A checkpoint that cannot be evaluated is a warning and a f
 stop the rest.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Summary of the graded samples of one model on one benchmark; the standard errors resample problems."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The process that evaluates the checkpoints of all runs of a sweep as they appear."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 import zlib

@@ -1,7 +1,5 @@
 """One checkpoint's responses to one benchmark: those that are stored, and those that are still to be drawn; then graded."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence

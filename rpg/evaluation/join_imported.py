@@ -4,8 +4,6 @@ Problems, prompts, engine, sampling and grading are those of the sweep's runs, a
 the report can pair them problem by problem.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Callable
 from pathlib import Path

@@ -7,8 +7,6 @@ variate. (The multiple 1 is k3 of the paper's Appendix D, the best for close pol
 are over problems.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any

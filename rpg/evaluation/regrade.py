@@ -2,8 +2,6 @@
 `<samples>.grades-<rules>.parquet`; nothing is overwritten.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Iterator

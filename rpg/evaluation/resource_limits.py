@@ -1,7 +1,5 @@
 """Limits of the evaluator on the machine where trainings run."""
 
-from __future__ import annotations
-
 import os
 import resource
 from collections.abc import Iterable

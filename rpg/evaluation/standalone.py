@@ -1,7 +1,5 @@
 """Evaluation of a model outside of a sweep: any checkpoint or Hugging Face model, resumable."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

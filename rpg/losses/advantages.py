@@ -4,8 +4,6 @@ Shapes: B responses (rows), T token positions. Standard deviations are the unbia
 EPSILON, as in verl and TRL. Groups need not be contiguous nor of equal size.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping
 from typing import Any

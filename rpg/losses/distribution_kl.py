@@ -3,8 +3,6 @@
 Shapes: ... positions, V vocabulary.
 """
 
-from __future__ import annotations
-
 from math import log
 
 import torch

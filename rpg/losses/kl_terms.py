@@ -5,8 +5,6 @@ exactly what autograd finds for its value, but it is written down, because it is
 right. MATHEMATICS holds what :mod:`rpg.catalogue.divergences` names.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 

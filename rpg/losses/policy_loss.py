@@ -5,8 +5,6 @@ Shapes: B responses (rows), T token positions; log-probabilities are natural log
 to autograd in one piece. That is one pass without a graph of temporaries, and masked positions can hold anything.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass

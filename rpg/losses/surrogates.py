@@ -4,8 +4,6 @@ Shapes: b responses (rows), T token positions. w = pi/old, v = ref/old, d = log(
 loss a token reports; `slope` is what training follows and what the tests hold against autograd and enumeration.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """Worker processes that compare answers, any of which can be killed at the cost of one answer."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ whose signal Python does not handle, so no C code can hold it up), and memory be
 is that of the processor, so a verdict does not depend on how busy the machine is.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """Runs a user's reward function in a separate process, which can be killed at any moment."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

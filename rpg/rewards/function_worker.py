@@ -3,8 +3,6 @@
 A line of JSON in: first the source, then one batch each; a line of JSON out. What the function prints goes to the log.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.abc
 import importlib.machinery

@@ -3,8 +3,6 @@
 Mathematical answers: what text and plain numbers decide is decided here, the rest in worker processes.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace

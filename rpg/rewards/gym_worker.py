@@ -4,8 +4,6 @@ Some scorers evaluate what they are given with `eval` or sympy's `parse_expr`. H
 second refuses every name that is not of a mathematical function or a variable.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import importlib

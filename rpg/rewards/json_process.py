@@ -1,7 +1,5 @@
 """A process that answers a line of JSON with a line of JSON, and that can be killed at any moment."""
 
-from __future__ import annotations
-
 import json
 import os
 import selectors

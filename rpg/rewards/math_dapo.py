@@ -6,8 +6,6 @@ Read from `verl/utils/reward_score/math_dapo.py` of verl 0.9.1 (after Lewkowycz 
 same responses with verl's own function where verl is installed.
 """
 
-from __future__ import annotations
-
 import re
 
 from rpg.rewards.grades import Grade

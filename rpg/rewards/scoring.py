@@ -1,7 +1,5 @@
 """From responses to what they earn: the verifier's verdict and every part of the reward, the same on both back ends."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass

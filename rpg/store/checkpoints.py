@@ -8,8 +8,6 @@ A checkpoint is built in a temporary folder, flushed and renamed into place; whe
 state.json is removed first, so its presence means that the state is complete.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import itertools

@@ -5,8 +5,6 @@ are *superseded*: they stay on disk and in the database, are listed with the set
 compared on purpose, but never enter a mean.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections import Counter

@@ -8,8 +8,6 @@ Samples of one key are known by their problem, prompt and number. How many a pro
 how they are graded is a matter of the files that are made from them (rpg.store.samples).
 """
 
-from __future__ import annotations
-
 import fcntl
 import gzip
 import hashlib

@@ -4,8 +4,6 @@
 `rpg gc`, which empties the trash.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import shutil

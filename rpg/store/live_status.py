@@ -7,8 +7,6 @@
 Nothing is derived from them, and losing one costs nothing.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

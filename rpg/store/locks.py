@@ -5,8 +5,6 @@ on one machine, containers included. On shared storage whose locks do not reach 
 `beat=True` is seen there by the heartbeat in its note.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

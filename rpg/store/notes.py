@@ -1,7 +1,5 @@
 """What people add to sweeps and runs: `notes.json` in their folder. No number depends on it."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Collection

@@ -1,7 +1,5 @@
 """The folder of one run: the paths of its files and their contents (run_writer writes them). Schemas: docs/database.md."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

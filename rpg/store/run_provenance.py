@@ -4,8 +4,6 @@ A trainer writes `provenance-<n>.json` (rpg.provenance.record) before the metric
 resumed after an upgrade has two of these files.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any

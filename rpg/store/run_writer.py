@@ -1,7 +1,5 @@
 """Writing the files of a run's folder, each whole or not at all; metrics alone are appended. RunFolder reads them."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

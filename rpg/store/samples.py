@@ -1,7 +1,5 @@
 """Files of graded samples, and beside each of them the grades of the same samples under other rules."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping

@@ -3,8 +3,6 @@
 It ends when its standard input is closed, after a last attempt to send the rest. A failing tracker only causes a warning.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Follows the runs of a sweep and sends new numbers to their trackers."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Sequence

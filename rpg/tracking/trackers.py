@@ -3,8 +3,6 @@
 Their packages are imported when they are used.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import shutil

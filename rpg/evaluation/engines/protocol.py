@@ -3,8 +3,6 @@
 Every sample has a key that determines its randomness, so a rerun gives the same samples, whichever exist already.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path

@@ -5,8 +5,6 @@ speed of an evaluation. A worker that ends (its node is removed, memory is short
 delivered is sampled again: the same samples, because each has its own key.
 """
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby

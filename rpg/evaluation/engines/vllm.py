@@ -1,7 +1,5 @@
 """vLLM as an engine: continuous batching, one engine for all checkpoints with the same shapes."""
 
-from __future__ import annotations
-
 import gc
 import os
 from collections.abc import Iterator, Sequence
