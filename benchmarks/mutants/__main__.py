@@ -62,6 +62,7 @@ ROOMS: dict[str, tuple[list[str], list[str]]] = {
         ["rpg/backends/local/sampler.py", "rpg/models/decoding.py", "rpg/models/truncated_sampling.py"],
         [
             "tests/models/test_decoding.py",
+            "tests/models/test_block_decoding.py",
             "tests/models/test_truncated_sampling.py",
             "tests/local/test_sampler.py",
         ],

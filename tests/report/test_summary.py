@@ -294,14 +294,14 @@ def test_a_table_whose_seeds_share_one_initial_model_says_so(tmp_path):
 EASY = {0: {0: 0.1, 4: 0.4, 8: 0.3}, 1: {0: 0.2, 4: 0.2, 8: 0.5}, 2: {0: 0.0, 4: 0.1, 8: 0.4}}
 
 
-def imported(layout, tmp_path, curves):
+def imported(layout, tmp_path, curves, sweep="demo"):
     """Runs of the variant `theirs`: benchmark -> seed -> step -> accuracy."""
     log = tmp_path / "log"
     log.write_text("a log")
     for seed in EASY:
         steps = [{"step": step, "reward": 0.0} for step in range(1, 11)]
         scores = {name: of_seeds[seed] for name, of_seeds in curves.items()}
-        about = {"kind": "wandb", "source": log, "sweep": "demo", "variant": "theirs", "seed": seed}
+        about = {"kind": "wandb", "source": log, "sweep": sweep, "variant": "theirs", "seed": seed}
         take_over(layout, Log(steps, scores, [], []), **about)
 
 
@@ -333,3 +333,11 @@ def test_one_who_was_evaluated_on_less_has_no_mean_and_is_not_compared_by_it(lay
     assert set(found.table.loc[found.table["variant"] == "theirs", "benchmark"]) == {"easy"}
     assert "theirs: no score on hard, so it has no mean" in found.notes
     assert set(found.table.loc[found.table["variant"] == "grpo", "benchmark"]) == {"easy", "hard", "mean"}
+
+
+def test_a_sweep_that_was_imported_as_a_whole_is_shown_on_what_it_has(layout, tmp_path):
+    imported(layout, tmp_path, {"easy": EASY, "hard": EASY}, sweep="elsewhere")
+    build(layout)
+    with connect(layout) as db:
+        table = summarise(db, "elsewhere", layout).table
+    assert set(table["benchmark"]) == {"easy", "hard", "mean"} and set(table["step"]) == {8}

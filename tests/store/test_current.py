@@ -10,9 +10,11 @@ from flows.monitor import Watch
 from rpg.report.summary import summarise
 from rpg.store import queries
 from rpg.store.current import (
+    RECORDED,
     NotComparable,
     current_runs,
     flat,
+    how_it_came,
     imported_runs,
     require_comparable,
     superseded,
@@ -211,3 +213,8 @@ def test_without_a_readable_file_of_the_sweep_all_its_runs_are_current(twice):
     (twice.sweep_folder("demo") / "sweep.json").write_text("{torn")
     assert len(current_runs(twice, "demo")) == 8
     assert json.dumps(superseded(twice, "demo")) == "{}"
+
+
+def test_where_a_run_comes_from_is_said():
+    assert how_it_came("trl") == "trained elsewhere, imported from trl"
+    assert how_it_came(RECORDED) == "trained elsewhere, recorded live"
