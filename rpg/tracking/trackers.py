@@ -196,9 +196,8 @@ class Trackio(Sink):
 
     def __init__(self, tracker: TrackioTracker, run: RunFolder, folder: Path):
         os.environ.setdefault("TRACKIO_DIR", str(folder / "trackio"))
-        os.environ.pop(
-            "TRACKIO_BUCKET_ID", None
-        )  # with it, opening the database would download a bucket of the hub
+        # With it, opening the database would download a bucket of the hub.
+        os.environ.pop("TRACKIO_BUCKET_ID", None)
         with _needs("trackio"):
             from trackio.sqlite_storage import SQLiteStorage
         manifest = run.read_manifest()
