@@ -82,7 +82,8 @@ def references(names: Iterable[str]) -> str:
     cited = {key: entries[key] for key in ("rpglab", "arxiv:2505.17508")}
     for citation in (catalogue[name].citation for name in names if name in catalogue):
         for key in citation_keys(citation):
-            cited[key] = entries[key]
+            # An algorithm of somebody's own may cite what references.bib lacks.
+            cited[key] = entries.get(key, f"@misc{{{key}, title = {{{citation}}}}}")
     return "\n".join(cited.values()) + "\n"
 
 

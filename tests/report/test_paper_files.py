@@ -19,7 +19,14 @@ def test_every_algorithm_of_the_catalogue_has_its_reference():
     entries = references(rpg.algorithms()).splitlines()
     keys = {key for algorithm in rpg.algorithms().values() for key in citation_keys(algorithm.citation)}
     assert {entry.partition("{")[2].partition(",")[0] for entry in entries} == {*keys, "rpglab"}
+    assert all("author = " in entry for entry in entries), "facts, not the fallback"
     assert references(["dapo", "mine"]).count("@") == 3  # what the catalogue does not know is left out
+
+
+def test_an_algorithm_of_ones_own_is_cited_as_it_says(monkeypatch):
+    own = rpg.algorithm("dapo").model_copy(update={"citation": "Own et al. 2031, arXiv 3101.00001"})
+    monkeypatch.setattr("rpg.report.paper_files.algorithms", lambda: {"own": own})
+    assert "@misc{arxiv:3101.00001, title = {Own et al. 2031, arXiv 3101.00001}}" in references(["own"])
 
 
 @pytest.fixture(scope="module")
