@@ -257,7 +257,8 @@ def _lead(before: str) -> str:
     premise, clause = words(sentence[:start]), sentence[start:]
     main = _RELATIVE.split(clause, maxsplit=1)[0]
     another = _STATED_BEFORE.search(main) or (not related and _VALUE_BESIDE.search(sentence))
-    if another or _LABEL.search(before) or not lexicon.SUPPOSING.isdisjoint(premise):
+    unsure = _UNCERTAIN.search(sentence[:start]) or not lexicon.SUPPOSING.isdisjoint(premise)
+    if another or unsure or _LABEL.search(before):
         return f"{before} ? "
     said = words(clause)
     states = max((i for i, word in enumerate(said) if word in lexicon.STATING), default=0)
@@ -293,6 +294,11 @@ _CLAUSE = re.compile(
 _VALUE_BESIDE = re.compile(r"[#\d][\s,;]*\Z")
 _STATED_BEFORE = re.compile(rf"\b(?:{'|'.join(sorted(lexicon.STATING))}) +[#\d]")
 _RELATIVE = re.compile(r"\b(?:that|which|when|where|who|such)\b")
+_UNCERTAIN = re.compile(
+    r"\b(?:not|never|cannot|no|hardly)\b.*\b(?:certain|check\w*|verif\w*|pro(?:of|ve[dn]?)|valid|know[ns]?|confirm\w*|justif\w*)\b",
+    re.IGNORECASE,
+)
+"""A premise that denies that what follows was made sure."""
 _ONE_OF = re.compile(r"\b(?:one|kind|sort) of\b", re.IGNORECASE)
 _LEADING_TO_A_BOX = (lexicon.SUBJECT | lexicon.EXPLAINING | lexicon.REASONS | {"when", "over"}) - {"for"}
 _LABEL = re.compile(r"\d\s*:\s*$|\bclaim\s*:")

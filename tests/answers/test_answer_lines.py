@@ -12,6 +12,7 @@ from benchmarks.grading.generated import Gold, cases, real_golds, sample_golds
 from benchmarks.grading.judges import OURS, ours
 from benchmarks.grading.variants import equivalents, near_misses
 from rpg.answers.comparison import equivalent
+from rpg.answers.extraction import boxed_answer
 from rpg.config.task import MathVerifier
 from rpg.rewards import Grader, Item
 from rpg.rewards.graders import LINES
@@ -240,3 +241,13 @@ def test_a_tolerance_is_relative():
         answers = ["2.5e-10", "2.55e-10", "2.57e-10", "2.6e-10", "0"]
         grades = grader.grade([(f"Answer: {a}", "2.55e-10") for a in answers])
     assert [g.correct for g in grades] == [False, True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    "premise",
+    ["It is not certain, so", "As we cannot be certain,", "I never verified this, so", "No proof is known, so",
+     "Since I have not checked the other cases,", "There is no way to know, so", "The method is not valid, so"],
+)  # fmt: skip
+def test_a_premise_that_says_it_is_not_sure_spoils_the_box(premise):
+    assert not equivalent("5", boxed_answer(rf"{premise} the answer is $\boxed{{5}}$."))[0]
+    assert equivalent("5", boxed_answer(r"Since no term is zero, the answer is $\boxed{5}$."))[0]
