@@ -1,7 +1,5 @@
 """Connecting to a running Ray cluster."""
 
-from __future__ import annotations
-
 import os
 import re
 import socket

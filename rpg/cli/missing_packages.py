@@ -1,7 +1,5 @@
 """Packages that are not installed, and the pip command for each. Works if only rpg itself is installed."""
 
-from __future__ import annotations
-
 import re
 from importlib import metadata
 from importlib.util import find_spec

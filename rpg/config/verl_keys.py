@@ -5,8 +5,6 @@ trains something its file does not say. Every other key is passed to verl unchan
 own configuration if verl is installed.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import re
 from functools import cache

@@ -5,8 +5,6 @@ W + (alpha / rank) B A. B starts at zero, so the adapted model starts as the mod
 only wraps the adapted linear layers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

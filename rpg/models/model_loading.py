@@ -1,7 +1,5 @@
 """Loading models and tokenizers: tiny ones from a config, pretrained ones from folders, the hub and GGUF files."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 from contextlib import ExitStack

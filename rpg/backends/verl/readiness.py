@@ -4,8 +4,6 @@
 can describe any machine.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re
