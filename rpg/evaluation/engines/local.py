@@ -1,11 +1,9 @@
 """The trainer's own decoder as an engine."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -32,7 +30,7 @@ class LocalEngine:
         self._shape: tuple[bytes, ...] | None = None
 
     @classmethod
-    def of(cls, policy: Policy, sampling: Sampling) -> LocalEngine:
+    def of(cls, policy: Policy, sampling: Sampling) -> Self:
         """An engine for a policy in memory."""
         engine = cls(sampling)
         engine.policy = policy
