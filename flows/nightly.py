@@ -1,7 +1,5 @@
 """A night: every sweep of a folder, run from scratch and compared with earlier nights."""
 
-from __future__ import annotations
-
 import getpass
 import hashlib
 import os

@@ -1,8 +1,6 @@
 """Nights of other code, each in a folder of its own: of commits, to find the one that changed the bits, and of two planted
 faults, to know that a night sees them."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

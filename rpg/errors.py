@@ -1,11 +1,60 @@
-"""The base of all errors that a user can fix (others are bugs), out-of-memory errors, text that is safe to print."""
+"""The base of all errors that a user can fix (others are bugs), the command that installs what is missing, out-of-memory
+errors, text that is safe to print.
+"""
 
+import re
+import shlex
+import shutil
+import sys
+from contextlib import suppress
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+PACKAGE = "rpg-lab"
 _NO_MEMORY = ("can't allocate memory", "cannot allocate memory", "out of memory", "std::bad_alloc")
 """What PyTorch and the C library say when there is none left."""
 
 
 class UserError(Exception):
     """`str(error)` is the whole message: it names what is wrong and what would be accepted, without a traceback."""
+
+
+def install_command(*extras: str) -> str:
+    """The command that installs these extras ("": what is always needed) for this Python: those of the checkout, with its
+    pins, or else what they ask for by name, e.g. `pip install 'peft>=0.17'`: this distribution is on no index.
+    """
+    program, python = shutil.which("pip"), shlex.quote(sys.executable)
+    if program is not None and Path(program).parent == Path(sys.executable).parent:
+        command = "pip install"
+    else:
+        command = f"{python} -m pip install" if find_spec("pip") else f"uv pip install --python {python}"
+    checkout = Path(__file__).resolve().parents[1]
+    if (checkout / "pyproject.toml").is_file():
+        named = ",".join(filter(None, extras))
+        words = ["-e", f"{checkout}[{named}]" if named else str(checkout)]
+        if "inspect" not in extras:  # its newest releases want another fsspec than our pins
+            words += ["-c", str(checkout / f"constraints{'-gpu' if 'vllm' in extras else ''}.txt")]
+    else:
+        asked, names, words = requirements(), list(extras), []
+        for name in names:
+            for text in asked.get(name, ()):
+                if text.startswith(PACKAGE):  # an extra of extras
+                    names += text.partition("[")[2].rstrip("]").split(",")
+                else:
+                    words.append(text)
+    return " ".join([command, *map(shlex.quote, dict.fromkeys(words))])
+
+
+def requirements() -> dict[str, list[str]]:
+    """What this distribution ("") and each extra asks for, e.g. `{"lora": ["peft>=0.17"]}`; {} if it is not installed."""
+    asked: dict[str, list[str]] = {}
+    with suppress(metadata.PackageNotFoundError):
+        for line in metadata.requires(PACKAGE) or []:
+            text, _, marker = line.partition(";")
+            extra = re.search(r"""extra == ['"]([\w-]+)['"]""", marker)
+            asked.setdefault(extra[1] if extra else "", []).append(text.strip())
+    return asked
 
 
 def first_line(error: object) -> str:

@@ -5,8 +5,6 @@ titles, axes, groups and bands. Metrics files may hold further numbers (specific
 they become columns too, under the names they have in the file. docs/extending.md shows how to add a metric.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The commands that messages tell people to run next: complete, and quoted for the shell that they are pasted into."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """Processes of this machine: their identity, and children that end when their parent does, however it ends."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import gc

@@ -4,8 +4,6 @@ A commit says too much (it changes with the documentation) and too little (files
 an installed copy). What can change a training's numbers is the source that its process has imported.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

@@ -3,8 +3,6 @@
 Everything is enumerated in float64, so what holds here holds exactly, not on average over a few batches.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

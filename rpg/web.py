@@ -5,8 +5,6 @@ our address (DNS rebinding): then the Host header is that name. It may send a fo
 which CORS does not stop: then the Origin header is its own.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac

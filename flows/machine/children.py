@@ -1,7 +1,5 @@
 """Children of a sweep: each in its own process group, none of which outlives the sweep."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

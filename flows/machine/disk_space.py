@@ -1,7 +1,5 @@
 """Trainings wait while the disk has no room for what they will write; a note in a run's folder says what it waits for."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 import time

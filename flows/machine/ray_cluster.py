@@ -1,7 +1,5 @@
 """Trainings on a Ray cluster, as a conductor sees them (rpg.backends.ray_bridge is the process that talks with Ray)."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

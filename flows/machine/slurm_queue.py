@@ -7,8 +7,6 @@ A job's name ends with the token of its array. So a conductor that was killed le
 jobs go on, and the next conductor finds them by their names.
 """
 
-from __future__ import annotations
-
 import getpass
 import hashlib
 import os

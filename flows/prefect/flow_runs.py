@@ -1,7 +1,5 @@
 """A command as a child of a flow run: its output becomes the log, and it ends with the flow run, however that ends."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import threading

@@ -4,8 +4,6 @@ Prefect's own ephemeral server would stay behind for ever after `kill -9` of the
 same server, which ends when its parent does.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import sqlite3

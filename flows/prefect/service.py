@@ -1,7 +1,5 @@
 """A server process: how it is started, asked whether it is healthy, waited for and ended."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

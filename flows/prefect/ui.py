@@ -3,8 +3,6 @@
 Imported only where Prefect is in use.
 """
 
-from __future__ import annotations
-
 import base64
 import logging
 import os

@@ -4,8 +4,6 @@ The forms are flat and typed: the server rejects a value of the wrong type befor
 checks the rest, and its reason becomes the state of the flow run.
 """
 
-from __future__ import annotations
-
 import functools
 import logging
 import os

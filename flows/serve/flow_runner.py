@@ -4,8 +4,6 @@ Without CRON, as on a machine that joins another one's `rpg serve`, the schedule
 child of this process, and ends with it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

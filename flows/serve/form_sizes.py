@@ -1,7 +1,5 @@
 """How large a sweep from a form may be (limits.yaml in the data folder, else these), and what each configuration costs."""
 
-from __future__ import annotations
-
 import math
 import re
 import time

@@ -4,8 +4,6 @@ A form can only name what exists (a configuration, an algorithm, a benchmark) an
 it is executed: the arguments go to a process as a list, never through a shell.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The children of `rpg serve` and `rpg worker`: how each is started, checked and stopped; repairs; the password."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import signal

@@ -3,8 +3,6 @@
 They all end with this process, even by `kill -9` (rpg.processes); one that ends by itself is restarted.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

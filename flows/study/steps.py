@@ -2,8 +2,6 @@
 same study again goes on with the same trials, and does exactly what is missing.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The flow of a study, whose sweeps are flows within it. Imported only inside `prefect_api`."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection
 

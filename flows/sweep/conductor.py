@@ -1,7 +1,5 @@
 """One conductor for a sweep: it writes down what is to be done, and runs what is missing under Prefect."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

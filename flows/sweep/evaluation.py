@@ -9,8 +9,6 @@ it is over, on all of these GPUs, before the next training of the sweep takes th
 itself evaluate meanwhile.
 """
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import threading

@@ -4,8 +4,6 @@ The names are those that Prefect's pages show. Nothing of a task is cached or ke
 done, and every task derives from them what is left to do. Imported only inside `prefect_api`.
 """
 
-from __future__ import annotations
-
 import functools
 import threading
 import time

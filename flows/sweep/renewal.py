@@ -4,8 +4,6 @@ A run is known by what trains it (rpg.config.identity). So its folder may have b
 operate or evaluate, or by a version of this project that named runs by all of their settings (format 1).
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Collection, Mapping
 from typing import Any

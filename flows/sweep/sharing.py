@@ -6,8 +6,6 @@ kernel lock of that identity. A sweep that comes to the same run meanwhile does 
 over the finished files as hard links.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -1,7 +1,5 @@
 """One run of a sweep: taken over from another sweep that has it, else trained in a process of its own with a slot."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager

@@ -15,7 +15,7 @@ from rpg.auditing.objectives import Objective
 from rpg.auditing.studies import aggregation_study
 from rpg.auditing.subjects import Scene, Subject
 from rpg.auditing.worlds import world
-from rpg.errors import UserError
+from rpg.errors import UserError, install_command
 
 DRIFTS = (0.1, 0.4)  # at which a loss is measured off-policy, in standard deviations of a logit
 
@@ -28,7 +28,7 @@ def lint(file: Path) -> list[str]:
         source, defaults = reader.source(), reader.defaults()
     except (PackageNotFoundError, ImportError):
         raise UserError(
-            f"{file} is for {given.trainer}, which is not installed: pip install -e '.[peers]'"
+            f"{file} is for {given.trainer}, which is not installed: {install_command('peers')}"
         ) from None
     for key in filter(reader.loss_keys.match, given.values):
         if expected := _expected(given.values[key], defaults.get(key)):

@@ -1,7 +1,5 @@
 """The specification of a run, from its manifest."""
 
-from __future__ import annotations
-
 from pydantic import ValidationError
 
 from rpg.config.errors import explain

@@ -1,7 +1,5 @@
 """What the optimizer steps of both back ends share: learning rate, means of metrics, schedule of the reference policy."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 

@@ -4,8 +4,6 @@ The training only sets a few attributes. Once a second a thread reads them, writ
 a line to the log. So it costs a fast training nothing, and no number depends on it.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Which problems each step draws, and the refills of dynamic sampling."""
 
-from __future__ import annotations
-
 import random
 
 from rpg.models.seeds import number, permutation

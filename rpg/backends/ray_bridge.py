@@ -11,8 +11,6 @@ or {"error": ...} first, then one of these for each order:
 However this process ends, Ray then ends everything that it started.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,14 +1,12 @@
 """Connecting to a running Ray cluster."""
 
-from __future__ import annotations
-
 import os
 import re
 import socket
 from pathlib import Path
 from typing import Any
 
-from rpg.errors import UserError
+from rpg.errors import UserError, install_command
 
 
 class ClusterError(UserError):
@@ -57,7 +55,7 @@ def connect(address: str, field: str) -> Any:
             ray.init(address=address, runtime_env=ours, log_to_driver=False, logging_level="ERROR")
     except ImportError as error:
         raise ClusterError(
-            f"{field}: ray cannot be imported ({error}); pip install 'rpg-lab[verl]', or choose {{type: here}}"
+            f"{field}: ray cannot be imported ({error}); {install_command('verl')}, or choose {{type: here}}"
         ) from error
     except Exception as error:  # a dozen kinds, of the network and of Ray
         hint = "`ray status` shows where one is; {type: here} needs none"

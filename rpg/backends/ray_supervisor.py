@@ -5,8 +5,6 @@ training no time to release its lease. This process dies in its place, and the k
 (rpg.backends.training_process, --on-node). It ends as the command does, by the same signal if there was one.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

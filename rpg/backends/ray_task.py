@@ -8,8 +8,6 @@ the two stands rpg.backends.ray_supervisor. A training that was killed outright 
 believe for two minutes.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -3,8 +3,6 @@
 Shapes: N responses (rows), T response tokens.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The process of one training on any back end: its lease, heartbeat, signals, exit code and error message."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import fcntl

@@ -6,8 +6,6 @@ the same name in :mod:`rpg.losses.kl_terms`, which refuses to load when the two 
 follow from here. docs/extending.md adds one.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any

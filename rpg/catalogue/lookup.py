@@ -2,8 +2,6 @@
 name and preset, with overrides. Errors name the accepted values.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import product

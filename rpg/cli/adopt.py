@@ -2,8 +2,6 @@
 command.
 """
 
-from __future__ import annotations
-
 from importlib.resources import as_file, files
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The command `rpg bench`: what a training step costs on this machine."""
 
-from __future__ import annotations
-
 import json
 from datetime import datetime
 from functools import partial

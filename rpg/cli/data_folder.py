@@ -1,7 +1,5 @@
 """Commands on the data folder: `aggregate`, `merge`, `note`, `tag`, `rm` and `gc`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -15,7 +15,7 @@ import typer
 
 from rpg.cli.app import Home, Set, app, layout_at, say
 from rpg.cli.execution import cores
-from rpg.cli.missing_packages import install_command
+from rpg.cli.missing_packages import command_for
 from rpg.cli.show import DigestIfPresent
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _of_packages() -> Iterator[Finding]:
         try:
             yield True, f"{name} {version(name)}"
         except PackageNotFoundError:
-            yield False, f"{name} is not installed; install it with: {install_command(name)}"
+            yield False, f"{name} is not installed; install it with: {command_for(name)}"
 
 
 def _of_machine(folder: Path) -> Iterator[Finding]:

@@ -100,12 +100,12 @@ def conducted(
     from flows.sweep.conductor import conduct, register, sweep_lock, unfinished
     from rpg.cli.missing_packages import require
     from rpg.config.shipped import short
-    from rpg.planning.preflight import preflight, wrong_paths
+    from rpg.planning.preflight import mistakes, preflight
     from rpg.processes import end_orphans
 
     require(*dict.fromkeys(package for run in planned.runs for package in run.spec.backend.needs))
     specs = [run.spec for run in planned.runs]
-    if lines := wrong_paths(specs, layout):
+    if lines := mistakes(specs, layout):
         refuse("\n".join(f"{short(planned.path)}: {line}" for line in lines))
     with console.status(f"{short(planned.path)}: reading the problems"):
         _check_problems(planned, layout)

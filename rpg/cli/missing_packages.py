@@ -1,15 +1,11 @@
 """Packages that are not installed, and the pip command for each. Works if only rpg itself is installed."""
 
-from __future__ import annotations
-
 import re
-from importlib import metadata
 from importlib.util import find_spec
 
 from rpg import __version__
-from rpg.errors import UserError
+from rpg.errors import PACKAGE, UserError, install_command, requirements
 
-PACKAGE = "rpg-lab"
 EVERYTHING = "all"  # the extra that contains all others except verl and vLLM
 _DISTRIBUTIONS = {"vl_convert": "vl-convert-python", "yaml": "pyyaml"}
 
@@ -19,25 +15,20 @@ def version() -> str:
     return f"{PACKAGE} {__version__}"
 
 
-def install_command(module: str) -> str:
-    """The command that installs the package of a module, e.g. `pip install 'rpg-lab[dashboard]'`."""
+def command_for(module: str) -> str:
+    """The command that installs the package of a module, with the others of its extra."""
     distribution = _DISTRIBUTIONS.get(module, module).lower().replace("_", "-")
-    try:
-        requirements = metadata.requires(PACKAGE) or []
-    except metadata.PackageNotFoundError:
-        requirements = []
-    for line in requirements:
-        match = re.match(r"([\w.-]+).*extra == ['\"]([\w-]+)['\"]", line)
-        if match and match[1].lower() == distribution:
-            return f"pip install '{PACKAGE}[{match[2]}]'"
-    return f"pip install '{PACKAGE}[{EVERYTHING}]'"
+    for extra, asked in requirements().items():
+        if any(re.split(r"[^\w.-]", text)[0].lower() == distribution for text in asked):
+            return install_command(extra)
+    return install_command(EVERYTHING)
 
 
 def missing(module: str) -> str:
     """A sentence that says what is missing and how to install it."""
     return (
-        f"{module} is not installed; install it with: {install_command(module)} "
-        f"(or everything for one machine: pip install '{PACKAGE}[{EVERYTHING}]')"
+        f"{module} is not installed; install it with: {command_for(module)} "
+        f"(or everything for one machine: {install_command('', EVERYTHING)})"
     )
 
 

@@ -55,6 +55,7 @@ def render(
     from rpg.config.load import parse_assignments, read_mapping
     from rpg.config.sweep_spec import load_file
     from rpg.config.verl_keys import unknown
+    from rpg.planning.preflight import unchecked
     from rpg.tasks.preparation import data_files
 
     digest = DigestIfPresent()
@@ -75,6 +76,8 @@ def render(
         refuse(
             f"{file}: backend.type: {spec.backend.type!r}; only runs on verl can be rendered; try: --set backend.type=verl"
         )
+    for line in unchecked([spec]):
+        complain(f"{file}: {line}", "yellow")
     if wrong := unknown(spec.backend.verl):
         refuse("\n".join(f"{file}: {line}" for line in wrong))
     layout = layout_at(home)

@@ -1,7 +1,5 @@
 """The commands `rpg status` and `rpg report`: the state of every run, and the comparison of variants."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Literal
 

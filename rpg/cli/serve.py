@@ -1,7 +1,5 @@
 """The commands `rpg serve`, `rpg worker`, `rpg dashboard` and `rpg reconcile`: what keeps running, and its repair."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

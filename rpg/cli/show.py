@@ -49,13 +49,16 @@ def show(
     from rpg.config.sweep_spec import load_file
     from rpg.planning.cost import cost, says
     from rpg.planning.gpu_estimate import machine_named
-    from rpg.planning.preflight import wrong_paths
+    from rpg.planning.preflight import mistakes, unchecked
 
     digest = DigestIfPresent()
     machine = machine_named(gpu) if gpu else None
     sweep = load_file(file, parse_assignments(set_), digest)
-    if lines := wrong_paths([run.spec for run in sweep.runs], layout_at(home)):
+    specs = [run.spec for run in sweep.runs]
+    if lines := mistakes(specs, layout_at(home)):
         refuse("\n".join(f"{file}: {line}" for line in lines))
+    for line in unchecked(specs):
+        complain(f"{file}: {line}", "yellow")
     if as_json:
         runs = [
             {

@@ -4,8 +4,6 @@ and names are taken as they are, paths and addresses if they are allowed, code a
 Numbers and choices are known by their types; every other text is declared in its field's annotation (rpg.config.section).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from inspect import isclass
 from pathlib import Path

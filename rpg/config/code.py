@@ -5,8 +5,6 @@ manifest the source itself, from which it is executed. The source is the module'
 from the same folder.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import symtable

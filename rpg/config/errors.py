@@ -1,7 +1,5 @@
 """The error for every mistake in a configuration: it names file, field, value and what would be accepted."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path

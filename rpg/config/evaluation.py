@@ -1,7 +1,5 @@
 """The section `evaluation`: how checkpoints are evaluated, with which engine and where."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

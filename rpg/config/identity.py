@@ -9,8 +9,6 @@ identities of finished runs. A new field gets a line in `added`, with the defaul
 (tests/config/test_identity.py asks for it); then no run that does not use it gets another identity.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator

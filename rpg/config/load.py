@@ -1,7 +1,5 @@
 """From files to specifications: safe YAML, merging, dotted assignments."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Mapping

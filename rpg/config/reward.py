@@ -1,7 +1,5 @@
 """The section `reward`: one part, or a list of parts whose weighted values are added."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Literal
 

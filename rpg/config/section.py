@@ -1,7 +1,5 @@
 """What all sections of a configuration share."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass

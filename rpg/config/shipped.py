@@ -3,8 +3,6 @@
 In a checkout rpg/configs is a link to configs/; in a wheel it is a folder of the package.
 """
 
-from __future__ import annotations
-
 from pathlib import Path, PurePath
 
 from rpg.config.errors import ConfigError, nearest

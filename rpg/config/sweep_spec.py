@@ -1,7 +1,5 @@
 """A sweep is data: a base run, axes checked against the schema, and the list of runs they expand to."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import itertools

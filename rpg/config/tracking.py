@@ -1,7 +1,5 @@
 """The section `track`: trackers that receive the metrics of a run, which are also in its folder."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError

@@ -5,8 +5,6 @@ trains something its file does not say. Every other key is passed to verl unchan
 own configuration if verl is installed.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import re
 from functools import cache
@@ -68,7 +66,7 @@ def unknown(settings: dict[str, Any]) -> list[str]:
         if key.startswith("+") or _is_open(key, schema):
             continue
         if key not in schema:
-            lines.append(f"backend.verl: verl has no setting {key!r}{nearest(key, schema)}")
+            lines.append(f"backend.verl: verl has no setting {key!r} (got {value!r}){nearest(key, schema)}")
         elif isinstance(schema[key], dict):
             if not isinstance(value, dict) or schema[key]:
                 section = f"{key} is a section of verl's configuration"

@@ -1,7 +1,5 @@
 """Safe and strict YAML, and the line and file of the field that an error is about."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Iterator, Sequence

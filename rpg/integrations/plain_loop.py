@@ -6,8 +6,6 @@ with rpg.record("my-sweep", variant="my loop") as run:
         run.log(step, reward=..., loss=...)
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from typing import Any

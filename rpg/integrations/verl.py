@@ -12,8 +12,6 @@ The same import registers a tracker: with trainer.logger=[console,rpg], a run of
 of our runs (rpg.record), in the sweep `trainer.project_name`, as the variant `trainer.experiment_name`.
 """
 
-from __future__ import annotations
-
 import re
 from functools import partial
 from typing import Any

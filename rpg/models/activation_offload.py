@@ -4,8 +4,6 @@ A tensor comes back with the same values, strides and alignment, so every kernel
 gradients are the same bits. Smaller micro-batches save memory too, but their sums round differently.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Callable, Iterator

@@ -7,8 +7,6 @@ all chunks but those that fit into `_KEPT`.
 Shapes: Q positions, E hidden size, V vocabulary, C chosen tokens (a position may have several).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

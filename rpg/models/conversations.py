@@ -6,8 +6,6 @@ are never decoded and encoded again. Each turn is sampled after the tokens of al
 Shapes: P prompts, G responses per prompt, N = P * G responses, T tokens of a response, whoever wrote them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """The device a process computes on."""
 
-from __future__ import annotations
-
 import torch
 from torch.utils import deterministic
 

@@ -3,8 +3,6 @@
 Shapes: P prompts, N responses (rows), T response tokens, L prompt and response together, V vocabulary.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

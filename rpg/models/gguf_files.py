@@ -3,8 +3,6 @@
 The result is the same to the bit (tests/models/test_gguf_files.py). Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A model on the Hugging Face hub before it is loaded: which commit is meant, and its configuration."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from rpg.tasks.problems import DataError

@@ -1,7 +1,5 @@
 """The initial policy of a run; warm starts are made once and cached under `<home>/cache/warm/<digest>/`."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

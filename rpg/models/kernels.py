@@ -4,8 +4,6 @@ Shapes: M tokens, H heads, D head size. Everything is computed in the type of it
 bfloat16 values, which are float32 as in transformers.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

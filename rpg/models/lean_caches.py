@@ -3,8 +3,6 @@
 Shapes: P prompts, R rows of the cache, W slots of a prompt, H query heads, K key-value heads, g = H / K, D head size.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

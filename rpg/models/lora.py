@@ -5,8 +5,6 @@ W + (alpha / rank) B A. B starts at zero, so the adapted model starts as the mod
 only wraps the adapted linear layers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +14,7 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from rpg.config.model import Lora
+from rpg.errors import install_command
 from rpg.models.model_loading import ModelError
 
 _LORA = ".lora_"
@@ -30,7 +29,7 @@ def adapt(model: PreTrainedModel, lora: Lora, seed: int) -> None:
         from peft import LoraConfig, inject_adapter_in_model  # noqa: PLC0415 (optional)
     except ImportError as error:
         raise ModelError(
-            "model.lora needs the package peft; install it with: pip install 'rpg-lab[lora]'"
+            f"model.lora needs the package peft; install it with: {install_command('lora')}"
         ) from error
     head = model.get_output_embeddings()
     linear = {

@@ -5,8 +5,6 @@
 Each comes from a GGUF file (of a known model, or any other) or from the Hugging Face hub.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import json

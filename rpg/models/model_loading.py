@@ -1,7 +1,5 @@
 """Loading models and tokenizers: tiny ones from a config, pretrained ones from folders, the hub and GGUF files."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 from contextlib import ExitStack
@@ -22,7 +20,7 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from rpg.config.model import TinyModel
-from rpg.errors import UserError
+from rpg.errors import UserError, install_command
 from rpg.models import gguf_files
 
 transformers_logging.disable_progress_bar()  # our output is a log file
@@ -113,7 +111,7 @@ def load_gguf(file: Path, pad_token: str | None = None) -> tuple[PreTrainedModel
     """
     if importlib.util.find_spec("gguf") is None:
         raise ModelError(
-            "reading a GGUF file needs the package gguf; install it with: pip install 'rpg-lab[models]'"
+            f"reading a GGUF file needs the package gguf; install it with: {install_command('models')}"
         )
     try:
         fields, tensors = gguf_files.read(file)

@@ -1,7 +1,5 @@
 """The scorer of a run: its verifier, its reward functions and its reward models."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

@@ -4,8 +4,6 @@ No generator's state has to be saved, and runs with the same seed see the same p
 their algorithm.
 """
 
-from __future__ import annotations
-
 import hashlib
 
 import torch

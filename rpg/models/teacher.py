@@ -1,7 +1,5 @@
 """The teacher of a run whose KL refers to another model (`algorithm.reference: {type: model, path: ...}`)."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A tokenizer with one token per character; prompts, chat templates, end tokens and stop strings for any tokenizer."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -1,8 +1,6 @@
 """Supervised warm starts. A tiny model first learns an ability and then a behaviour that mostly does not use it; a
 pretrained model learns only the behaviour."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable, Sequence

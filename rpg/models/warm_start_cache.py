@@ -1,7 +1,5 @@
 """Where the warm-started model of a run is cached, by digest. Imports no torch, so that asking for it is cheap."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

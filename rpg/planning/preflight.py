@@ -18,7 +18,7 @@ from rpg.catalogue import ModelReference
 from rpg.config.model import KNOWN_MODELS, PretrainedModel, located
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import FileTask, MathTask, is_name
-from rpg.config.verl_keys import unknown
+from rpg.config.verl_keys import sections, unknown
 from rpg.planning.gpu_estimate import Assumptions, problems_of
 from rpg.planning.space import disk, memory, with_backend
 from rpg.store.layout import Layout
@@ -27,16 +27,25 @@ REACH_SECONDS = 3.0
 _HUB = re.compile(r"[\w.-]+/[\w.-]+")
 
 
-def wrong_paths(specs: Sequence[RunSpec], layout: Layout) -> list[str]:
-    """Files and models on this machine that the runs name, but that are missing or empty."""
-    return list(dict.fromkeys(line for spec in specs for line in (*_files(spec), *_models(spec, layout))))
+def mistakes(specs: Sequence[RunSpec], layout: Layout) -> list[str]:
+    """What a run file names and is not there: files and models of this machine (or empty ones), settings of verl."""
+    settings = [line for spec in specs if spec.backend.type == "verl" for line in unknown(spec.backend.verl)]
+    paths = [line for spec in specs for line in (*_files(spec), *_models(spec, layout))]
+    return list(dict.fromkeys([*paths, *settings]))
+
+
+def unchecked(specs: Sequence[RunSpec]) -> list[str]:
+    """A line if there are settings of verl and no verl to compare them with."""
+    keys = [key for spec in specs if spec.backend.type == "verl" for key in spec.backend.verl]
+    if not keys or sections():
+        return []
+    return [f"backend.verl: {keys[0]}: could not be checked, since verl is not installed here"]
 
 
 def preflight(specs: Sequence[RunSpec], layout: Layout) -> list[str]:
     """All problems that can be found without reading data, loading a model or using the network."""
-    settings = [line for spec in specs if spec.backend.type == "verl" for line in unknown(spec.backend.verl)]
-    checks = (missing_packages(specs), settings, _folder(specs, layout), _memory(specs))
-    return list(dict.fromkeys([*wrong_paths(specs, layout), *itertools.chain.from_iterable(checks)]))
+    checks = (missing_packages(specs), unchecked(specs), _folder(specs, layout), _memory(specs))
+    return list(dict.fromkeys([*mistakes(specs, layout), *itertools.chain.from_iterable(checks)]))
 
 
 def unreachable(specs: Sequence[RunSpec]) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from rpg.errors import UserError
+from rpg.errors import UserError, install_command
 from rpg.rewards.json_process import Ended, JsonProcess, Late
 
 CPU_SECONDS = 3.0
@@ -80,7 +80,7 @@ class Pool:
                 return worker
         raise GradingError(
             "answers cannot be graded: the grading worker does not start; "
-            f"`echo '[1, {self.memory_bytes}]' | python -m {self.module}` says why (pip install 'rpg-lab[math,tasks]' "
+            f"`echo '[1, {self.memory_bytes}]' | python -m {self.module}` says why ({install_command('math', 'tasks')} "
             "brings math-verify and reasoning-gym)"
         )
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from rpg.config.errors import nearest
 from rpg.config.task import GymDataset, GymTask
+from rpg.errors import install_command
 from rpg.processes import python_module
 from rpg.tasks.problems import DataError, Problem, ProblemDemonstrations, Splits, TaskKind
 
@@ -62,7 +63,7 @@ def _release() -> str:
     try:
         return version("reasoning-gym")
     except PackageNotFoundError:
-        needed = "task.type: reasoning_gym needs the package: pip install 'rpg-lab[tasks]'"
+        needed = f"task.type: reasoning_gym needs the package: {install_command('tasks')}"
         raise DataError(needed) from None
 
 

@@ -22,6 +22,7 @@ from rpg.answers.extraction import last_box
 from rpg.config.data_source import parsed_column
 from rpg.config.errors import nearest
 from rpg.config.task import RECIPE_TEMPLATE
+from rpg.errors import install_command
 from rpg.tasks.problems import DataError
 
 MAX_LINE_MIB = 16
@@ -153,7 +154,7 @@ def hub_rows(
         import datasets
     except ImportError as error:
         raise DataError(
-            f"{name}: reading {hub} from the hub needs the package datasets (pip install 'rpg-lab[math]')"
+            f"{name}: reading {hub} from the hub needs the package datasets ({install_command('math')})"
         ) from error
     try:
         with hub_client() as answers:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from rpg.config.section import registered
 from rpg.config.tracking import TRACKERS, MlflowTracker, TrackerSection, TrackioTracker, WandbTracker
-from rpg.errors import UserError
+from rpg.errors import UserError, install_command
 from rpg.store.current import flat
 from rpg.store.run_folder import RunFolder
 from rpg.store.samples import read_eval
@@ -81,7 +81,7 @@ def _needs(name: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise TrackerError(
-            f"track: {name} needs the package {name}, which is not installed (pip install 'rpg-lab[trackers]')"
+            f"track: {name} needs the package {name}, which is not installed ({install_command('trackers')})"
         ) from error
 
 

@@ -19,7 +19,7 @@ from rpg.rewards.graders import LINES
 from rpg.tasks.benchmarks import benchmark, load_benchmark
 from tests.data_sets import DATA, needs_data
 
-pytest.importorskip("math_verify", reason="math-verify is not installed (pip install 'rpg-lab[math]')")
+pytest.importorskip("math_verify", reason="math-verify is not installed (pip install '.[math]')")
 
 # At most this share of a group's answers may be graded wrongly: right ones refused, wrong ones accepted.
 BOUNDS = {"right": 0.05, "hedge": 0.003, "wrong": 0.002}

@@ -11,7 +11,7 @@ from rpg.store import Layout
 from rpg.store.database import build, connect
 from rpg.store.samples import read_samples
 
-pytest.importorskip("inspect_ai", reason="needs the package inspect-ai (pip install 'rpg-lab[inspect]')")
+pytest.importorskip("inspect_ai", reason="needs the package inspect-ai (pip install '.[inspect]')")
 from inspect_ai import Task
 from inspect_ai import eval as run_inspect
 from inspect_ai.dataset import Sample

@@ -27,7 +27,7 @@ from tests.waiting import until
 
 # Not imported here: whether Ray shows a token is decided before its import.
 pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("ray") is None, reason="ray is not installed (pip install 'rpg-lab[verl]')"
+    importlib.util.find_spec("ray") is None, reason="ray is not installed (pip install '.[verl]')"
 )
 long = pytest.mark.long  # for the cluster
 

@@ -1,5 +1,5 @@
 """Our losses inside TRL's trainer give the embedded trainer's gradient. TRL itself where it is installed, else a stand-in
-for the parts of its trainer that ours builds on (`pip install 'rpg-lab[peers]'` brings TRL)."""
+for the parts of its trainer that ours builds on (`pip install '.[peers]'` brings TRL)."""
 
 import importlib
 import sys
@@ -142,7 +142,7 @@ def test_what_trl_cannot_give_is_refused(integration, algorithm, words):
 def test_the_scripts_of_the_documentation_are_short_and_trls_runs(tmp_path, monkeypatch):
     scripts = [block for block in blocks(ROOT / "docs" / "library.md") if block.language == "python"]
     assert len(scripts) == 5 and all(len(block.text.splitlines()) <= 30 for block in scripts)
-    pytest.importorskip("trl", reason="TRL is not installed; pip install 'rpg-lab[peers]' brings it")
+    pytest.importorskip("trl", reason="TRL is not installed; pip install '.[peers]' brings it")
     monkeypatch.chdir(tmp_path)
     (script,) = [block for block in scripts if "RPGTrainer" in block.text]
     exec(compile(script.text, script.where, "exec"), {"__name__": "__main__"})

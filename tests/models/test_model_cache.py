@@ -147,9 +147,7 @@ def test_a_file_that_is_no_gguf_is_one_sentence(tmp_path):
 
 def test_without_the_package_the_sentence_names_the_extra(known, gguf, tmp_path, monkeypatch):
     monkeypatch.setattr("rpg.models.model_loading.importlib.util.find_spec", lambda name: None)
-    with pytest.raises(
-        ModelError, match=r"needs the package gguf; install it with: pip install 'rpg-lab\[models\]'"
-    ):
+    with pytest.raises(ModelError, match=r"needs the package gguf; install it with: .*install .*models"):
         keep(str(gguf), tmp_path)
 
 

@@ -15,7 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from rpg.errors import install_command
 from tests.operations.serving import Served
+from tests.package.test_install import UV
+from tests.verl.test_gpu_install import reachable
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("rpg", "flows", "dashboard")
@@ -102,9 +105,31 @@ def test_a_bare_install_says_in_one_sentence_what_is_missing(wheel, tmp_path):
     bare = installed(wheel, tmp_path / "venv", lend_packages=False)
     for words in (["--help"], ["sweep", "quickstart"]):
         done = rpg(bare, tmp_path, *words)
-        assert done.returncode == 2 and "pip install 'rpg-lab[" in done.stderr
+        assert done.returncode == 2 and "yaml is not installed; install it with: " in done.stderr
         assert len(done.stderr.splitlines()) == 1
+    command, _, everything = done.stderr.removesuffix(")\n").partition(" (or everything for one machine: ")
+    assert (
+        f"install it with: uv pip install --python {bare / 'python'} 'torch>=" in command
+        and "pyyaml" in command
+    )
+    assert "pyyaml" in everything and "typer" in everything
+    works_as_printed(everything)
     assert rpg(bare, tmp_path, "--version").stdout.startswith("rpg-lab ")
+
+
+def works_as_printed(command):
+    if UV is None or not reachable():
+        pytest.skip("needs uv and a package index")
+    path = f"{Path(UV).parent}{os.pathsep}{os.environ['PATH']}"
+    tried = {"shell": True, "env": environment(PATH=path), "capture_output": True, "text": True}
+    done = subprocess.run(f"{command} --dry-run", **tried)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_hint_that_names_packages_works_in_a_checkout():
+    command = install_command("lora")
+    assert f"install -e '{ROOT}[lora]' -c {ROOT}/constraints.txt" in command
+    works_as_printed(command)
 
 
 def test_shipped_configurations_are_known_by_name_anywhere(bin_, tmp_path):

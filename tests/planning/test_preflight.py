@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rpg.config.load import resolve
-from rpg.planning.preflight import preflight, unreachable, wrong_paths
+from rpg.planning.preflight import mistakes, preflight, unreachable
 from rpg.store import Layout, StoreError, home
 
 ROOT = Path(__file__).parents[2]
@@ -47,7 +47,7 @@ def test_files_that_are_missing_empty_or_folders_are_named_with_their_field(tmp_
         "train": str(tmp_path / "none.jsonl"),
         "benchmarks": {"a": str(tmp_path / "empty.jsonl"), "b": str(tmp_path)},
     }
-    lines = wrong_paths([resolve({"task": {"type": "file", **files}}, "x")], Layout(tmp_path))
+    lines = mistakes([resolve({"task": {"type": "file", **files}}, "x")], Layout(tmp_path))
     assert [line.split(":")[0] for line in lines] == ["task.train", "task.benchmarks.a", "task.benchmarks.b"]
     assert "no such file" in lines[0] and "the file is empty" in lines[1] and "is a folder" in lines[2]
 
@@ -58,13 +58,13 @@ def test_files_that_are_missing_empty_or_folders_are_named_with_their_field(tmp_
 )
 def test_a_model_that_cannot_be_is_found_and_one_that_may_be_on_the_hub_is_not(tmp_path, path, found):
     spec = resolve({"model": {"type": "pretrained", "path": path}}, "x")
-    assert any("model.path" in line for line in wrong_paths([spec], Layout(tmp_path))) is found
+    assert any("model.path" in line for line in mistakes([spec], Layout(tmp_path))) is found
 
 
 def test_a_folder_that_is_no_model_says_what_it_lacks(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     spec = resolve({"model": {"type": "pretrained", "path": str(tmp_path)}}, "x")
-    [line] = wrong_paths([spec], Layout(tmp_path))
+    [line] = mistakes([spec], Layout(tmp_path))
     assert "lacks *.safetensors, a tokenizer" in line
 
 

@@ -18,7 +18,7 @@ from rpg.rewards import Grader, Item
 from rpg.store.samples import unread_form
 from tests.waiting import until
 
-pytest.importorskip("math_verify", reason="math-verify is not installed (pip install 'rpg-lab[math]')")
+pytest.importorskip("math_verify", reason="math-verify is not installed (pip install '.[math]')")
 
 CPU = 0.5
 HOSTILE = {

@@ -191,7 +191,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 def test_a_revision_is_read_from_the_hub(tmp_path, monkeypatch):
     """The whole way, from the YAML file through the hub's own client to a server that speaks its protocol."""
-    pytest.importorskip("datasets", reason="datasets is not installed (pip install 'rpg-lab[math]')")
+    pytest.importorskip("datasets", reason="datasets is not installed (pip install '.[math]')")
     monkeypatch.delenv("RPG_DATA", raising=False)
     rows = [{"question": "a", "final_answer": ["1"]}, {"question": "a", "final_answer": ["1"]}]
     rows += [{"question": "b", "final_answer": ["2", "3"]}]
@@ -219,9 +219,7 @@ def test_a_revision_is_read_from_the_hub(tmp_path, monkeypatch):
 
 
 def test_without_file_and_hub_the_way_out_is_said(tmp_path, monkeypatch):
-    datasets = pytest.importorskip(
-        "datasets", reason="datasets is not installed (pip install 'rpg-lab[math]')"
-    )
+    datasets = pytest.importorskip("datasets", reason="datasets is not installed (pip install '.[math]')")
     unreachable = lambda *a, **k: (_ for _ in ()).throw(ConnectionError("no route\nat all"))  # noqa: E731
     monkeypatch.setattr(datasets, "load_dataset", unreachable)
     with pytest.raises(DataError) as error:

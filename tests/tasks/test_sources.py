@@ -79,7 +79,7 @@ def test_what_is_no_csv_is_told_with_its_line(tmp_path, text, words):
 @pytest.fixture
 def hub(monkeypatch, tmp_path):
     """GSM8K's form on a hub on loopback, read by the real client."""
-    pytest.importorskip("datasets", reason="datasets is not installed (pip install 'rpg-lab[math]')")
+    pytest.importorskip("datasets", reason="datasets is not installed (pip install '.[math]')")
     files = {"main.jsonl": json_lines(GSM8K), "README.md": card({"main": {"train": "main.jsonl"}})}
     with fake_hub("someone/gsm8k", "c" * 40, files) as server:
         ask_here(monkeypatch, server, tmp_path)

@@ -120,7 +120,7 @@ def test_what_ships_is_pinned_and_named():
 
 def test_gsm8k_and_math_are_read_from_the_hub_as_they_are_there(tmp_path, monkeypatch):
     """Made rows in the columns, configurations and splits of the originals; training and test split."""
-    pytest.importorskip("datasets", reason="datasets is not installed (pip install 'rpg-lab[math]')")
+    pytest.importorskip("datasets", reason="datasets is not installed (pip install '.[math]')")
     monkeypatch.delenv("RPG_DATA", raising=False)
     gsm8k, math = training_set("gsm8k-train").source, training_set("math-train").source
 

@@ -23,7 +23,7 @@ from tests.specs import load_run
 
 def needs(package):
     """Left out where the package is not there: they are heavy, and no part of `make setup`."""
-    reason = f"{package} is not installed; pip install 'rpg-lab[trackers]' brings it"
+    reason = f"{package} is not installed; pip install '.[trackers]' brings it"
     return pytest.mark.skipif(importlib.util.find_spec(package) is None, reason=reason)
 
 

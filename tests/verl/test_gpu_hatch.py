@@ -1,11 +1,14 @@
 """`backend.verl`: anything of verl's own goes through, what our fields decide does not, and mistakes say what would do."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from rpg.backends.verl.overrides import Paths, plan
+from rpg.config import verl_keys
 from rpg.config.errors import ConfigError
 from rpg.config.identity import identity
 from rpg.config.verl_keys import derived, sections, unknown
@@ -99,8 +102,8 @@ def test_our_list_names_keys_that_verl_has():
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({f"{ROLLOUT}.max_num_seq": 64}, "verl has no setting 'actor_rollout_ref.rollout.max_num_seq'; did you mean "
-         "'actor_rollout_ref.rollout.max_num_seqs'?"),
+        ({f"{ROLLOUT}.max_num_seq": 64}, "verl has no setting 'actor_rollout_ref.rollout.max_num_seq' (got 64); did you "
+         "mean 'actor_rollout_ref.rollout.max_num_seqs'?"),
         ({f"{ROLLOUT}.max_num_seqs": "many"}, "max_num_seqs: 'many' (verl's default is 256)"),
         ({f"{ROLLOUT}.enable_prefix_caching": 1}, "enable_prefix_caching: 1 (verl's default is True)"),
         ({"global_profiler": {"tool": "torch"}}, None),
@@ -115,6 +118,42 @@ def test_verl_is_asked_whether_it_knows_a_setting(settings, says):
         return
     lines = unknown(of(settings).backend.verl)
     assert lines == [] if says is None else len(lines) == 1 and says in lines[0]
+
+
+@pytest.mark.parametrize("command", ["show", "train", "sweep"])
+def test_a_misspelt_setting_is_found_before_anything_starts(tmp_path, command):
+    pytest.importorskip("verl")
+    (tmp_path / "run.yaml").write_text(f"backend: {{type: verl, verl: {{{ROLLOUT}.max_num_seq: 4}}}}\n")
+    (tmp_path / "sweep.yaml").write_text("name: s\nbase: run.yaml\naxes: {seed: [0, 1]}\n")
+    file = "sweep.yaml" if command == "sweep" else "run.yaml"
+    started = (
+        f"import sys; from rpg.cli import main; sys.argv = ['rpg', '{command}', '{file}', '--home', 'data']\n"
+    )
+    slow = (
+        "try: main()\nfinally: print(*{'torch', 'ray', 'verl', 'prefect', 'transformers'} & {*sys.modules})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", started + slow], cwd=tmp_path, capture_output=True, text=True
+    )
+    expected = (
+        f"error: {file}: backend.verl: verl has no setting '{ROLLOUT}.max_num_seq' (got 4); did you mean"
+    )
+    assert (
+        done.returncode == 2
+        and done.stderr == f"{expected} '{ROLLOUT}.max_num_seqs'?\n"
+        and not done.stdout.strip()
+    )
+    assert not (tmp_path / "data").exists()
+
+
+def test_without_verl_its_settings_are_said_to_be_unchecked(tmp_path, command_line, monkeypatch):
+    monkeypatch.setattr(verl_keys, "_schema", lambda: None)
+    (tmp_path / "run.yaml").write_text(f"backend: {{type: verl, verl: {{{ROLLOUT}.max_num_seq: 4}}}}\n")
+    code, _, errors = command_line("show", tmp_path / "run.yaml")
+    assert (
+        code == 0
+        and f"backend.verl: {ROLLOUT}.max_num_seq: could not be checked, since verl is not" in errors
+    )
 
 
 def test_it_is_part_of_what_a_run_is():

@@ -3,8 +3,6 @@
 Instead of verl's random ids, prompts have names of step, round and place: `s3r0p00012`.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from typing import Any

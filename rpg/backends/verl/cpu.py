@@ -3,8 +3,6 @@
 Its parts are entry points, so that no module here names one of its modules; nothing of it is loaded on a GPU.
 """
 
-from __future__ import annotations
-
 import os
 from importlib.metadata import PackageNotFoundError, distribution
 from typing import Any

@@ -1,7 +1,5 @@
 """verl's driver as a child of the launcher: it ends with the launcher, and what it started here with it."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

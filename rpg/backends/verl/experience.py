@@ -3,8 +3,6 @@
 Pure functions. Tensors have verl's names; shapes: N responses (rows, padding included), T response tokens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import torch

@@ -10,8 +10,6 @@ exports checkpoints unmerged, with peft's names (verl/utils/checkpoint/fsdp_chec
 merged separately, in the precision that it is trained in, and the module stays unchanged.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

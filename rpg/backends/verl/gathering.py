@@ -1,7 +1,5 @@
 """Requests that verl makes one by one, answered together."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Values in the grammar of Hydra's command line: every value arrives as it was."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

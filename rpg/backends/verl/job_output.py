@@ -3,8 +3,6 @@
 Our code inside verl logs its metrics as `rpg/<name>`, with the project's units and directions; verl's own stay in its file.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -5,8 +5,6 @@
            global_step_<n>/      a checkpoint that verl has not finished, or that is about to be published
 """
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import time

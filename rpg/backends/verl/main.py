@@ -5,8 +5,6 @@ The overrides are Hydra's, on verl's configuration `ppo_trainer`; ours are below
 stderr is `error: <one line>`. It is 71 instead where Ray did not start, which is worth another attempt.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import os

@@ -1,7 +1,5 @@
 """A verl worker with our update, our loss and a reference policy that can be renewed and saved."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from datetime import timedelta
 from functools import partial

@@ -11,8 +11,6 @@ The rollouts that wait are part of a checkpoint; they are smaller than the weigh
     ahead.json            keys, tags and the rest
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial

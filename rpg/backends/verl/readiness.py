@@ -4,8 +4,6 @@
 can describe any machine.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re
@@ -22,6 +20,7 @@ from pathlib import Path
 from rpg.backends.verl import cpu
 from rpg.config.backend import LocalRay, VerlBackend
 from rpg.config.errors import ConfigError
+from rpg.errors import install_command
 
 VERL = "0.9.1"
 """Its internals are relied on (docs/verl-inside.md)."""
@@ -110,13 +109,13 @@ def require(backend: VerlBackend, say: Callable[[str], None]) -> None:
 
 
 def _packages(backend: VerlBackend, f: Facts) -> Iterator[Finding]:
-    commands = {"vllm": "pip install 'rpg-lab[verl,vllm]'", cpu.DISTRIBUTION: cpu.INSTALL}
+    commands = {"vllm": install_command("verl", "vllm"), cpu.DISTRIBUTION: cpu.INSTALL}
     unused = {*commands} - {backend.rollout.type, cpu.DISTRIBUTION if backend.device == "cpu" else ""}
     for name in _PACKAGES:
         version = f.versions.get(name)
         if version is None:
             if name not in unused:
-                command = commands.get(name, "pip install 'rpg-lab[verl]'")
+                command = commands.get(name, install_command("verl"))
                 yield _wrong(f"{name} is not installed; install it with: {command}")
         elif name == "verl" and version != VERL:
             yield _wrong(f"verl {version}: {VERL} is required, since this back end uses its internals")

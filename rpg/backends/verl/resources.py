@@ -10,8 +10,6 @@ and an actor that holds none while it runs (driver, servers, graders) needs one 
 of units, 8, that makes 13 for one GPU and 34 for eight.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 PER_GPU = 3

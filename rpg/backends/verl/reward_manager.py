@@ -1,7 +1,5 @@
 """verl's reward of a response: that of the embedded trainer, with our penalty for overlong responses."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple

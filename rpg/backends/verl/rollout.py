@@ -4,8 +4,6 @@ It is done as in the embedded trainer, so that the same seed gives a step the sa
 own dynamic sampling never stops refilling once all responses of every group are right.)
 """
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@ One driver process runs this; tensors stay in verl's queue and on its workers, e
 Shapes: N responses (rows), T response tokens of the longest.
 """
 
-from __future__ import annotations
-
 import functools
 import shutil
 from collections.abc import Callable, Sequence

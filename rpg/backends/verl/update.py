@@ -6,8 +6,6 @@ are those of verl's engine; order, counts and averages are ours. Shapes: B respo
 tokens of its longest.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Iterator, Mapping

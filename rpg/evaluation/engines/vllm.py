@@ -9,6 +9,7 @@ from typing import Any
 from transformers import AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
 
 from rpg.config.evaluation import VllmEngineSpec
+from rpg.errors import install_command
 from rpg.evaluation.engines.protocol import Completion, EngineError, Request, Sampling
 from rpg.models import seeds
 from rpg.models.tokenizer import encode_prompts, stop_tokens
@@ -29,7 +30,7 @@ class VllmEngine:
             import vllm  # noqa: PLC0415 (optional)
         except ImportError as error:
             raise EngineError(
-                f"evaluation.engine: vllm cannot be imported ({error}); pip install 'rpg-lab[vllm]', or choose "
+                f"evaluation.engine: vllm cannot be imported ({error}); {install_command('vllm')}, or choose "
                 "{type: local}"
             ) from error
         self._vllm = vllm
