@@ -54,12 +54,13 @@ LADDER: dict[str, tuple[str, dict[str, Any]]] = {
 """Data set -> kind, and settings that make it as easy as its generator can."""
 
 
-def measure(name: str, home: Path, problems: int, threads: int) -> dict[str, Any]:
+def measure(name: str, home: Path, problems: int, threads: int, device: str) -> dict[str, Any]:
     """Accuracy of the policy that reinforcement learning would begin with."""
     torch.set_num_threads(threads)
     kind, config = LADDER[name]
     given = read_mapping(BASE)
     given["task"] = {**given["task"], "datasets": [{"name": name, "config": config}]}
+    given["backend"] = {"type": "local", "device": device}
     spec = resolve(given, str(BASE))
     began = time.process_time()
     policy = initial_policy(spec, home)
@@ -119,6 +120,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", choices=LADDER, default=list(LADDER))
     parser.add_argument("--problems", type=int, default=48)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--table", action="store_true")
     options = parser.parse_args()
     lines = options.results.read_text().splitlines() if options.results.exists() else []
@@ -128,7 +130,7 @@ def main() -> None:
         return
     for name in options.only:
         if name not in {row["name"] for row in rows}:
-            row = measure(name, options.home, options.problems, options.threads)
+            row = measure(name, options.home, options.problems, options.threads, options.device)
             with options.results.open("a") as file:
                 file.write(json.dumps(row) + "\n")
             print(

@@ -55,8 +55,16 @@ def pytest_collection_finish():
 
 
 def pytest_collection_modifyitems(items):
+    """The groups first, then files with long tests and with slow ones: no worker has one left when the others are done."""
     order = [*GROUPS]
-    items.sort(key=lambda item: order.index(g) if (g := _group(item.nodeid)) in order else len(order))
+    marked = {(_group(item.nodeid), mark.name) for item in items for mark in item.iter_markers()}
+
+    def place(item):
+        group = _group(item.nodeid)
+        late = 2 * ((group, "long") not in marked) + ((group, "slow") not in marked)
+        return order.index(group) if group in order else len(order) + late
+
+    items.sort(key=place)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -4,6 +4,7 @@ import os
 import sys
 import tempfile
 import traceback
+from importlib import import_module
 
 from rpg.backends.local import __main__ as trainer
 from rpg.backends.local import prepare
@@ -11,6 +12,8 @@ from rpg.backends.verl import __main__ as launcher
 from rpg.evaluation import __main__ as evaluator
 from tests.waiting import until
 
+IMPORTS = {"train": "rpg.backends.local.training_loop", "evaluate": "rpg.evaluation.evaluator"}
+"""What these commands import once they have begun; here it is there for the next child, too."""
 MAINS = {"train": trainer.main, "launch": launcher.main, "evaluate": evaluator.main, "prepare": prepare.main}
 
 
@@ -18,6 +21,7 @@ class Child:
     """A forked process that runs a command's main(), after `first()`: this saves seconds of imports."""
 
     def __init__(self, command, folder, *options, first=lambda: None):
+        import_module(IMPORTS.get(command, __name__))
         path = folder.path if hasattr(folder, "path") else folder
         self.log = tempfile.TemporaryFile()  # noqa: SIM115 (read when the process is over)
         ours, self._theirs = os.pipe()

@@ -15,7 +15,7 @@ from rpg.errors import UserError
 from rpg.evaluation.drawing import Drawing
 from rpg.evaluation.engines.local import LocalEngine
 from rpg.evaluation.engines.protocol import Engine, EngineError
-from rpg.evaluation.graded_samples import Progress, evaluate_problems
+from rpg.evaluation.graded_samples import Progress, evaluate_problems, requests
 from rpg.evaluation.kl_to_initial import DriftMeter
 from rpg.evaluation.resource_limits import explained, strictest
 from rpg.models.conversations import Conversations
@@ -23,16 +23,15 @@ from rpg.models.device import configure_device
 from rpg.models.reward_models import scorer_of
 from rpg.rewards.graders import rules_name
 from rpg.rewards.scoring import Scorer
-from rpg.store.atomic_files import StoreError, atomic_write_json, read_json_object
+from rpg.store.atomic_files import StoreError, atomic_write_json
 from rpg.store.checkpoints import damaged, model_digest
 from rpg.store.current import current_runs
-from rpg.store.draws import digest
 from rpg.store.layout import Layout
 from rpg.store.live_status import EVALUATION, WRITE_SECONDS, clear_progress, write_progress
 from rpg.store.run_folder import RunFolder, pending_evaluations, step_name
 from rpg.store.samples import drift_path, read_samples, write_eval
 from rpg.tasks import verifier_of
-from rpg.tasks.preparation import data_digest, prepare_data, read_problems
+from rpg.tasks.preparation import prepare_data, read_problems
 
 POLL_SECONDS = 0.5
 SAY_SECONDS = 15.0
@@ -117,8 +116,8 @@ class Evaluator:
         def engine() -> Engine:
             used.append(self._engine(spec, checkpoint, model_digest(checkpoint)))
             if isinstance(used[-1], LocalEngine):
-                used[-1].keeps_samples = True
                 used[-1].conversations = self._conversations(folder, spec)
+                self._drift.watch(used[-1], spec, draws, step)
             return used[-1]
 
         rows = evaluate_problems(
@@ -131,15 +130,11 @@ class Evaluator:
             graded_rows=read_samples(fewer).to_pylist() if fewer.exists() else (),
             progress=self._report_progress(folder, step, benchmark),
         )
-        # What it depends on besides the samples' settings.
-        parts = spec.model_dump(mode="json", include={"task", "model"})
-        of = digest([parts, data_digest(spec), benchmark, spec.evaluation.samples_per_problem])
-        same = draws.folder / f"drift-{of}.json"  # of an equal evaluation
-        drift = self._drift.measure(spec, used[-1], benchmark, problems, step) if used else None
-        if drift is not None:
-            atomic_write_json(same, drift)
-        if same.exists():  # before the samples, whose file says that the evaluation is complete
-            atomic_write_json(drift_path(target), read_json_object(same))
+        asked = requests(problems, samples_of(spec), spec.seed)
+        if drift := self._drift.measure(spec, draws, asked, engine):
+            atomic_write_json(
+                drift_path(target), drift
+            )  # before the samples, whose file says that all is complete
         clear_progress(folder.path / EVALUATION)
         write_eval(folder, benchmark, step, rows, rules_name(verifier_of(spec.task)), draws.about)
         for done in (fewer, target.with_suffix(".partial.jsonl")):  # the latter of an older version

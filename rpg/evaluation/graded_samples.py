@@ -80,9 +80,8 @@ def evaluate_problems(
     samples per problem give the same ones. Raises DataError: a prompt is too long; GradingError, RewardError: answers
     cannot be graded; StoreError: samples cannot be read or written.
     """
-    wanted = [(problem, k) for problem in problems for k in range(samples_per_problem)]
-    prompts = {problem.id: digest(problem.given()) for problem in problems}
-    keys = {(problem.id, k): Key(problem.id, prompts[problem.id], k) for problem, k in wanted}
+    wanted = requests(problems, samples_per_problem, seed)
+    keys = {(key.problem, key.sample): key for key in wanted}
     stored = draws.read()
     older = {
         key: Draw(row["response"].removeprefix(scorer.prefix), row["tokens"], row["truncated"])
@@ -91,8 +90,9 @@ def evaluate_problems(
     }
     if older:
         draws.add(older)
-    drawn = _drawn(engine, {keys[p.id, k]: request(p, k, seed) for p, k in wanted}, draws, progress)
-    return _grade([(problem, k, drawn[keys[problem.id, k]]) for problem, k in wanted], scorer)
+    drawn = _drawn(engine, wanted, draws, progress)
+    numbered = [(problem, k) for problem in problems for k in range(samples_per_problem)]
+    return _grade([(problem, k, drawn[keys[problem.id, k]]) for problem, k in numbered], scorer)
 
 
 def _drawn(
@@ -138,8 +138,18 @@ def _drawn(
     return stored
 
 
-def request(problem: Problem, k: int, seed: int) -> Request:
-    return Request(problem.given(), (seed, "evaluation", problem.id, k), problem.columns)
+def requests(problems: Sequence[Problem], samples_per_problem: int, seed: int) -> dict[Key, Request]:
+    """What an engine is asked for, in the order of problems and samples."""
+    asked = [
+        Request(problem.given(), (seed, "evaluation", problem.id, k), problem.columns)
+        for problem in problems
+        for k in range(samples_per_problem)
+    ]
+    return {stored_as(request): request for request in asked}
+
+
+def stored_as(request: Request) -> Key:
+    return Key(request.key[2], digest(request.prompt), request.key[3])
 
 
 def _grade(samples: Sequence[tuple[Problem, int, Draw]], scorer: Scorer) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ D head size, E hidden size.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -62,9 +62,10 @@ class BlockEngine:
         self.device: torch.device = model.lm_head.weight.device
         self.graphs = self.device.type == "cuda"
         self.layers: list[_Layer] = []
+        self._pool: Any = None
 
     def _read_weights(self) -> None:
-        sizes, scales = self.sizes, []
+        sizes, layers, scales = self.sizes, list[_Layer](), []
         for layer in self.model.model.layers:
             of, mlp = layer.self_attn, layer.mlp
             weights, biases = zip(*map(weight_and_bias, (of.q_proj, of.k_proj, of.v_proj)), strict=True)
@@ -73,7 +74,7 @@ class BlockEngine:
                 weight_and_bias(of.o_proj),
                 weight_and_bias(mlp.down_proj),
             )
-            self.layers.append(
+            layers.append(
                 _Layer(
                     layer.input_layernorm.weight, self._grouped(weights).t(),
                     None if biases[0] is None else self._grouped(biases), output.t(), output_bias,
@@ -85,10 +86,14 @@ class BlockEngine:
                 norms[:-1], norms[-1] = of.q_norm.weight, of.k_norm.weight
             scales.append(torch.stack([norms, swap_halves(norms)]))
         self.normed = hasattr(of, "q_norm")
-        self._scales = torch.stack(scales)[:, :, None, None]
+        # The type of products, to which autocast would round all weights again at every token.
+        corner = self.model.lm_head.weight[:1, :1]
+        dtype = torch.mm(corner, corner).dtype
+        self.layers = [_Layer(*(_rounded(part, dtype) for part in layer)) for layer in layers]
+        self._scales = torch.stack(scales)[:, :, None, None].to(dtype)
         """(layers, 2, 1, 1, g + 1, D): what the rotation's cosines and sines are multiplied with."""
-        self.embedding: Tensor = self.model.model.embed_tokens.weight
-        self.head, self.norm = self.model.lm_head.weight.t(), self.model.model.norm.weight
+        self.embedding: Tensor = self.model.model.embed_tokens.weight.to(dtype)
+        self.head, self.norm = self.model.lm_head.weight.t().to(dtype), self.model.model.norm.weight.to(dtype)
 
     def _grouped(self, parts: Sequence[Tensor]) -> Tensor:
         """Weights or biases of queries, keys and values, by key-value head."""
@@ -150,7 +155,8 @@ class BlockEngine:
         keys, values = self._caches[index]
         keys.index_copy_(2, self._at, k)
         values.index_copy_(2, self._at, v)
-        return F.scaled_dot_product_attention(q, keys, values, attn_mask=self._mask).view(len(q), -1)
+        # Not always contiguous: the layout of the result is up to the kernel.
+        return F.scaled_dot_product_attention(q, keys, values, attn_mask=self._mask).flatten(1)
 
     def _run(
         self, x: Tensor, turns: Iterator[Tensor], attend: Callable[[int, Tensor, Tensor, Tensor], Tensor]
@@ -212,18 +218,34 @@ class BlockEngine:
             self._warm = True
             return self._step(tokens)
         if self._graph is None:
-            graph = torch.cuda.CUDAGraph()
             self._tokens = tokens.clone()
             try:
-                with torch.cuda.graph(graph):
-                    self._replayed_logits = self._step(self._tokens)
+                self._capture()
             except RuntimeError:
                 self.graphs = False
                 return self._step(tokens)
-            self._graph = graph
+        assert self._graph is not None
         self._tokens.copy_(tokens)
         self._graph.replay()
         return self._replayed_logits
+
+    def _capture(self) -> None:
+        """As torch.cuda.graph does, which would also return all cached memory to the device first, at every growth."""
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        self._pool = self._pool or torch.cuda.graph_pool_handle()
+        with torch.cuda.stream(stream):
+            graph.capture_begin(self._pool, "thread_local")
+            try:
+                self._replayed_logits = self._step(self._tokens)
+            finally:
+                graph.capture_end()
+        torch.cuda.current_stream().wait_stream(stream)
+        self._graph = graph
+
+
+def _rounded(weight: Any, dtype: torch.dtype) -> Any:
+    return weight if weight is None else weight.to(dtype)
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

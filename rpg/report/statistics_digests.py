@@ -32,6 +32,8 @@ _OF_A_NIGHT = {
     "source", "log", "created", "finished", "attempts", "begun", "fingerprint", "model", "draws",
 }  # fmt: skip
 """Columns that no two nights have in common: names and paths with the date, times, and what runs were computed with."""
+_DECIMALS = dict.fromkeys(("per_response", "per_response_se", "per_token", "per_token_se"), 6)
+"""Of KLs, which of equal models are rounding: it depends on which responses were drawn together."""
 
 
 def statistics(layout: Layout, sweeps: Mapping[str, str]) -> Statistics:
@@ -98,7 +100,7 @@ def _of_sweep(db: Database, sweep: str) -> Statistics:
 def _parts(frame: pandas.DataFrame, runs: Mapping[str, str]) -> dict[str, str]:
     """Of each column; where rows are those of one metric each, of each metric. `runs`: folder -> variant and seed. Columns
     without any value are those of other sweeps."""
-    frame = frame.dropna(axis=1, how="all")
+    frame = frame.dropna(axis=1, how="all").round(_DECIMALS)
     if "run" in frame:
         frame = frame.assign(run=frame["run"].map(runs))
     kept = [name for name in map(str, frame) if name not in _OF_A_NIGHT and not by_clock(name)]

@@ -1,7 +1,8 @@
 """The store of samples: every response that was drawn, once, whatever it was drawn for.
 
     samples/<key>/settings.json              model, engine, sampling, precision, device, seed: the key is their digest
-                  <time>-<process>.jsonl.gz  a line per response; a process only appends to a file of its own, in batches
+                  <time>-<process>.jsonl.gz  a line per response, and per comparison of one with another model; a process
+                                             only appends to a file of its own, in batches
                   .claims                    locks on its bytes say from which problems a process draws
 
 Samples of one key are known by their problem, prompt and number. How many a problem has, which problems a benchmark has and
@@ -15,6 +16,7 @@ import json
 import os
 import time
 import zlib
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -46,6 +48,13 @@ class Draw(NamedTuple):
     """What the environment said that the response earned."""
 
 
+class Terms(NamedTuple):
+    """What a response says about a KL: its direction and the other model (rpg.evaluation.kl_to_initial)."""
+
+    kl: str
+    terms: Sequence[float]
+
+
 def digest(value: Any) -> str:
     """32 hexadecimal digits for plain data."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
@@ -72,6 +81,8 @@ class Draws:
         """For the metadata of files that are made from these samples."""
         self._own = self.folder / f"{time.time_ns()}-{os.getpid()}.jsonl.gz"
         self._rows: dict[Key, Draw] = {}
+        self.terms = defaultdict[str, dict[Key, Sequence[float]]](dict)
+        """KL -> :class:`Terms`, as far as they were read or added."""
         self._read: dict[str, int] = {}
 
     def read(self) -> dict[Key, Draw]:
@@ -87,8 +98,8 @@ class Draws:
                     self._read[path.name] = file.tell() - len(left)
         return self._rows
 
-    def add(self, draws: Mapping[Key, Draw]) -> None:
-        """Append samples; when this returns they are on disk."""
+    def add(self, draws: Mapping[Key, Draw] | Mapping[Key, Terms]) -> None:
+        """Append samples or terms; when this returns they are on disk."""
         rows = [
             key._asdict() | {name: value for name, value in draw._asdict().items() if value is not None}
             for key, draw in draws.items()
@@ -116,9 +127,12 @@ class Draws:
                 ours = {problem for problem in problems if _lock(file.fileno(), problem)}
             yield ours
 
-    def _know(self, draws: Iterable[tuple[Key, Draw]]) -> None:
+    def _know(self, draws: Iterable[tuple[Key, Draw | Terms]]) -> None:
         for key, draw in draws:
-            self._rows.setdefault(key, draw)
+            if isinstance(draw, Terms):
+                self.terms[draw.kl].setdefault(key, draw.terms)
+            else:
+                self._rows.setdefault(key, draw)
 
     def _begin(self) -> None:
         if not (self.folder / SETTINGS).exists():
@@ -135,11 +149,12 @@ def _unpacked(data: bytes) -> tuple[bytes, bytes] | None:
     return (lines, stream.unused_data) if stream.eof else None
 
 
-def _row(line: bytes) -> tuple[Key, Draw] | None:
+def _row(line: bytes) -> tuple[Key, Draw | Terms] | None:
     try:
         row = json.loads(line)
-        draw = {name: row[name] for name in Draw._fields if name in row}
-        return Key(*(row[name] for name in Key._fields)), Draw(**draw)
+        kind = Terms if "kl" in row else Draw
+        values = {name: row[name] for name in kind._fields if name in row}
+        return Key(*(row[name] for name in Key._fields)), kind(**values)
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
 

@@ -131,6 +131,29 @@ def test_nothing_is_looked_at_within_a_block(monkeypatch):
         block_of(lm, "meta", torch.arange(32, device="meta"))
 
 
+def test_attention_may_lay_out_its_result_as_it_likes(monkeypatch):
+    """CUDA's memory-efficient kernel puts the heads of a position side by side."""
+    lm, u, attend = model(), random_numbers(), torch.nn.functional.scaled_dot_product_attention
+    expected = sample(BlockEngine(lm), u)
+
+    def transposed(*args, **how):
+        return attend(*args, **how).transpose(1, 2).contiguous().transpose(1, 2)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", transposed)
+    assert_alike(sample(BlockEngine(lm), u), expected)
+
+
+def test_autocast_rounds_no_weight_at_a_token():
+    """float32 weights in bfloat16 arithmetic, as an evaluation's: they are rounded once, and never meet float32 norms."""
+    lm = model()
+    with torch.autocast("cpu", torch.bfloat16), torch.inference_mode():
+        engine = BlockEngine(lm)
+        engine.prefill(PROMPTS, 10)
+        with Operations() as operations:
+            logits = engine.step(torch.ones(len(PROMPTS), dtype=torch.long))
+    assert logits.dtype == torch.bfloat16 and not {"to", "_to_copy"} & operations.counts.keys()
+
+
 def test_operations_per_token(monkeypatch):
     """28 layers like Qwen3-0.6B's, the implementation of large models: docs/trainer.md has the figures."""
     monkeypatch.setattr(lean, "_SMALL", 0)

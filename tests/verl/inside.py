@@ -134,6 +134,7 @@ def job(spec, model, data, folder, attempt, resume=None, timeout=3 * HANG):
     launch = plan(spec, paths)
     environment = {**os.environ, **launch.environment, "PYTHONPATH": str(ROOT), **parent_mark()}
     command = [sys.executable, "-m", "rpg.backends.verl.main", *launch.arguments()]
+    command += ["+ray_kwargs.ray_init.include_dashboard=false"]
     pipes = {"capture_output": True, "text": True}
     for _ in range(
         3

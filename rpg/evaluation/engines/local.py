@@ -1,9 +1,11 @@
 """The trainer's own decoder as an engine."""
 
-from collections.abc import Iterator, Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
 
@@ -22,34 +24,22 @@ class LocalEngine:
     def __init__(self, sampling: Sampling, device: str = "cpu", bfloat16: bool = False, rows: int = 512):
         self.sampling, self.device, self.bfloat16, self.rows = sampling, device, bfloat16, rows
         self.policy: Policy | None = None
-        self.keeps_samples = False
-        """Whether samples are kept for :meth:`take_samples`."""
+        self.observe: Callable[[Sequence[Request], Samples], None] | None = None
+        """Is told of samples of the loaded model before they are handed out."""
         self.conversations: Conversations | None = None
         """With whose environments the model takes turns."""
-        self._samples: list[Samples] = []
         self._shape: tuple[bytes, ...] | None = None
-
-    @classmethod
-    def of(cls, policy: Policy, sampling: Sampling) -> Self:
-        """An engine for a policy in memory."""
-        engine = cls(sampling)
-        engine.policy = policy
-        return engine
 
     def load(self, model: str | Path, revision: str | None = None) -> None:
         before, policy, shape = self._shape, self.policy, shape_of(model)
-        self._samples = []
-        self._shape = self.policy = None  # frees the old weights; a load that fails leaves no model
+        self.observe = self._shape = self.policy = (
+            None  # frees the old weights; a load that fails leaves no model
+        )
         if policy is None or shape is None or shape != before or not put_weights(policy.model, model):
             policy = None
             weights, tokenizer = load_pretrained(model, revision)
             policy = Policy(weights.to(self.device), tokenizer, bfloat16=self.bfloat16)
         self.policy, self._shape = policy, shape
-
-    def take_samples(self) -> list[Samples]:
-        """The samples from this model since the last call."""
-        samples, self._samples = self._samples, []
-        return samples
 
     def complete(self, requests: Sequence[Request]) -> Iterator[list[tuple[int, Completion]]]:
         for start in range(0, len(requests), self.rows):
@@ -78,8 +68,8 @@ class LocalEngine:
         else:
             columns, keys = [group[0].columns for group in groups], [str(r.key) for r in requests]
             samples, talks = talking.sample(policy, prompts, columns, keys, max_prompt_tokens=longest, **how)
-        if self.keeps_samples:
-            self._samples.append(samples)
+        if self.observe is not None:
+            self.observe(requests, samples)
         if talks:
             policy_tokens = [
                 [t for t, heard in zip(talk.tokens, talk.heard, strict=True) if not heard] for talk in talks

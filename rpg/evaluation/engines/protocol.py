@@ -18,10 +18,10 @@ class EngineError(UserError):
 
 
 class Request(NamedTuple):
-    """A sample to draw: the user's message or a conversation, and the key that determines its randomness."""
+    """A sample to draw: the user's message or a conversation, and its randomness: seed, purpose, problem and k."""
 
     prompt: Given
-    key: tuple[object, ...]
+    key: tuple[int, str, str, int]
     columns: Mapping[str, Any] = {}
     """The other columns of the problem, for an environment."""
 
