@@ -29,8 +29,8 @@ def doctor(
     backend: Literal["verl"] | None = None,
     home: Home = None,
 ) -> int:
-    """Check that this machine has what a sweep needs: Python, packages, cores, GPUs and their driver, a data folder; with FILE
-    also its data, models, gold answers, longest prompts, ports and disk. All problems are in one list, before anything starts.
+    """Check that this machine has what a sweep needs: Python, packages, cores, GPUs, a writable data folder; with FILE also
+    its data, models, gold answers, longest prompts, ports and disk. All problems are in one list, before anything starts.
 
     With --backend verl also check what verl needs: versions, flash attention, GPUs, shared memory, network, a Ray cluster.
 
