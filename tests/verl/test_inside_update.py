@@ -139,7 +139,7 @@ def test_micro_batches_are_bounded_with_their_padding():
     from verl.utils import tensordict_utils as tu
     from verl.utils.seqlen_balancing import rearrange_micro_batches
 
-    from rpg.backends.verl.micro_batches import prepare_micro_batches
+    from rpg.backends.verl.padded_batches import prepare_micro_batches
     from tests.verl.inside import nested, one_process_group
 
     limit, spread = 2048, torch.randn(64, generator=torch.Generator().manual_seed(0))
