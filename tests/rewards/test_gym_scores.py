@@ -26,13 +26,8 @@ PACKAGE = Path(reasoning_gym.__file__).parent
 
 def problems(*names, count=1):
     """`count` problems of each data set."""
-    datasets = [{"name": name} for name in names]
-    task = {
-        "type": "reasoning_gym",
-        "datasets": datasets,
-        "train_problems": count * len(names),
-        "benchmark_problems": 1,
-    }
+    task = {"type": "reasoning_gym", "datasets": [{"name": name} for name in names]}
+    task |= {"train_problems": count * len(names), "benchmark_problems": 1}
     return load_problems(GymTask.model_validate(task)).train
 
 
