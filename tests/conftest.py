@@ -8,7 +8,6 @@ import gc
 import os
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 from pathlib import Path
@@ -35,6 +34,7 @@ os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported: workers share t
 
 from rpg.processes import collect_seldom  # noqa: E402
 from tests.real_sweep import ROOT, SMALL, rpg  # noqa: E402
+from tests.waiting import free_port  # noqa: E402
 
 GROUPS = yaml.safe_load(Path(__file__).with_name("groups.yaml").read_text("utf-8"))
 """Group -> its files below tests/, without `.py`."""
@@ -134,9 +134,7 @@ def prefect(tmp_path_factory):
     from flows.prefect.service import start_in_turn
 
     folder = tmp_path_factory.mktemp("prefect")
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     server = private(port, folder / "server.log")
     server.environment |= quiet_environment(folder) | {"PYTHONPATH": str(ROOT)}
     try:

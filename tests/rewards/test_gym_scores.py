@@ -16,7 +16,7 @@ from rpg.rewards.scoring import SCORE, Answered, Scorer
 from rpg.store.samples import metadata, read_eval
 from rpg.tasks import load_problems
 from rpg.tasks.preparation import read_problems
-from tests.forked_commands import Child
+from tests.forked_commands import to_its_end
 from tests.tiny import make_run
 
 MORE = ("simple_integration", "intermediate_integration", "polynomial_multiplication")
@@ -26,13 +26,8 @@ PACKAGE = Path(reasoning_gym.__file__).parent
 
 def problems(*names, count=1):
     """`count` problems of each data set."""
-    datasets = [{"name": name} for name in names]
-    task = {
-        "type": "reasoning_gym",
-        "datasets": datasets,
-        "train_problems": count * len(names),
-        "benchmark_problems": 1,
-    }
+    task = {"type": "reasoning_gym", "datasets": [{"name": name} for name in names]}
+    task |= {"train_problems": count * len(names), "benchmark_problems": 1}
     return load_problems(GymTask.model_validate(task)).train
 
 
@@ -144,13 +139,11 @@ evaluation: {every: 1, samples_per_problem: 4}
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_stored_score_is_score_answer_called_by_hand_on_the_stored_sample(tmp_path):
     folder = make_run(tmp_path, "gym", RunSpec.model_validate(yaml.safe_load(RUN)))
-    for command, where in (("train", folder), ("evaluate", folder.path.parent)):
-        child = Child(command, where)
-        child.close_stdin()
-        assert child.wait() == 0, child.output()
+    to_its_end("train", folder)
+    to_its_end("evaluate", folder.path.parent)
     expected, stored = [], []
     for benchmark in ("chain_sum-level-0", "chain_sum-level-1"):
         [file] = (tmp_path / "cache" / "data").glob(f"*/{benchmark}.parquet")

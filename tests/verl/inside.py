@@ -14,8 +14,7 @@ from rpg.backends.verl.overrides import Paths, plan
 from rpg.config.run_spec import RunSpec
 from rpg.processes import LOST, parent_mark
 from tests import tiny
-from tests.evaluation.ray_head import free_port
-from tests.waiting import HANG
+from tests.waiting import HANG, free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE = {**tiny.BASE, "training": {"steps": 3, "prompts_per_step": 8, "mini_batch_prompts": 2}}

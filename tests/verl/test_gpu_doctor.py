@@ -1,14 +1,15 @@
 """What `rpg doctor --backend verl` and the first seconds of a run find, on machines that are described here."""
 
 import importlib.util
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from rpg.backends.verl import cpu
+from rpg.backends.verl import cpu, readiness
 from rpg.backends.verl.launch import require_verl
-from rpg.backends.verl.readiness import Facts, Gpu, facts, judge
+from rpg.backends.verl.readiness import Facts, Gpu, facts, gpu_problem, judge, torch_problem
 from rpg.config.errors import ConfigError
 from rpg.config.sweep_spec import load_sweep
 from rpg.errors import UserError
@@ -44,6 +45,7 @@ def test_a_good_machine_has_nothing_to_say_no_to():
         (EIGHT, {"versions": {**GOOD.versions, "vllm": None}}, "vllm is not installed; install it with"),
         (EIGHT, {"versions": {**GOOD.versions, "verl": "0.8.0"}}, "verl 0.8.0: 0.9.1 is required"),
         (EIGHT, {"torch_cuda": None}, "torch 2.11.0 is built without CUDA"),
+        (EIGHT, {"driver": "570.86.10", "torch_cuda": "13.0"}, "driver 570.86.10 is too old for CUDA 13.0 of torch 2.11.0"),
         (EIGHT, {"gpus": GOOD.gpus[:2]}, "gpus_per_node 8: this machine shows 2 GPUs"),
         (EIGHT, {"shm": 64 * 2**20}, "/dev/shm holds 64 MiB"),
         (EIGHT, {"temporary_free": 0.01}, "/tmp is 99% full"),
@@ -74,6 +76,45 @@ def test_what_would_make_a_run_fail(changes, differences, says):
 )
 def test_what_does_no_harm_is_no_error(changes, differences):
     assert wrong(changes, **differences) == []
+
+
+SMI = """#!/bin/sh
+case "$1" in
+--query*) echo "NVIDIA GeForce RTX 4090, 24564, 300, 8.9";;
+*) echo "| NVIDIA-SMI 535.183.01   Driver Version: 535.183.01   CUDA Version: 12.2 |";;
+esac
+"""
+
+
+def test_the_driver_is_read_and_one_command_mends_it(tmp_path, monkeypatch, command_line):
+    def on(smi, **known):
+        (tmp_path / "nvidia-smi").write_text(smi)
+        return replace(facts(), versions={"torch": "2.13.0+cpu"}, **known)
+
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    (tmp_path / "nvidia-smi").touch(0o755)
+    old = on(SMI, torch_cuda="13.0")
+    assert (old.driver, old.driver_cuda, old.gpus[0].capability) == ("535.183.01", "12.2", "8.9")
+    assert "--index-url https://download.pytorch.org/whl/cu126" in gpu_problem(old)
+    assert "sudo apt-get install nvidia-driver-580" in gpu_problem(replace(old, versions=GOOD.versions))
+    assert gpu_problem(on(SMI, torch_cuda="12.8")) is None
+    assert "'torch==2.13.0' --index-url https://download" in gpu_problem(
+        replace(old, torch_cuda=None, driver="580.1")
+    )
+    for built, says in (
+        ("1 sm_80 sm_90", None),
+        ("1 sm_90", "torch is built for sm_90"),
+        ("0", "sees 0 of 1"),
+    ):
+        monkeypatch.setattr(readiness, "_output", lambda *_, built=built: built)
+        assert (torch_problem(old) or "") == "" if says is None else says in torch_problem(old)
+    monkeypatch.undo()
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert gpu_problem(on("#!/bin/sh\necho Driver/library version mismatch; exit 9")).startswith(
+        "nvidia-smi fails: Driver"
+    )
+    _, out, _ = command_line("doctor", "--home", tmp_path / "data")
+    assert "--  nvidia-smi fails: Driver/library version mismatch; install driver 580" in out
 
 
 def test_a_gpu_in_use_is_worth_a_word():
