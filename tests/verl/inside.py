@@ -135,9 +135,8 @@ def job(spec, model, data, folder, attempt, resume=None, timeout=3 * HANG):
     command = [sys.executable, "-m", "rpg.backends.verl.main", *launch.arguments()]
     command += ["+ray_kwargs.ray_init.include_dashboard=false"]
     pipes = {"capture_output": True, "text": True}
-    for _ in range(
-        3
-    ):  # as the launcher does where Ray does not come up in the 30 seconds that it gives itself
+    # As the launcher does where Ray does not come up in the 30 seconds that it gives itself.
+    for _ in range(3):
         ran = subprocess.run(command, cwd=folder, env=environment, timeout=timeout, **pipes)
         if ran.returncode != LOST:
             break

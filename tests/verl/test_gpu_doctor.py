@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from rpg.backends.verl import cpu, readiness
-from rpg.backends.verl.launch import require_verl
 from rpg.backends.verl.readiness import Facts, Gpu, facts, gpu_problem, judge, torch_problem
-from rpg.config.errors import ConfigError
 from rpg.config.sweep_spec import load_sweep
 from rpg.errors import UserError
 from rpg.planning.preflight import preflight
@@ -32,11 +30,6 @@ NODES = {**EIGHT, "backend.nodes": 2, "backend.ray": {"type": "address", "addres
 def wrong(changes, **differences):
     backend = load_run(CHAIN, changes).backend
     return [finding.text for finding in judge(backend, replace(GOOD, **differences)) if finding.good is False]
-
-
-def test_a_good_machine_has_nothing_to_say_no_to():
-    backend = load_run(CHAIN, EIGHT).backend
-    assert all(finding.good for finding in judge(backend, GOOD))
 
 
 @pytest.mark.parametrize(
@@ -79,10 +72,7 @@ def test_what_does_no_harm_is_no_error(changes, differences):
 
 
 SMI = """#!/bin/sh
-case "$1" in
---query*) echo "NVIDIA GeForce RTX 4090, 24564, 300, 8.9";;
-*) echo "| NVIDIA-SMI 535.183.01   Driver Version: 535.183.01   CUDA Version: 12.2 |";;
-esac
+[ $# = 0 ] && echo "Driver Version: 535.183.01  CUDA Version: 12.2" || echo "RTX 4090, 24564, 300, 8.9"
 """
 
 
@@ -122,14 +112,6 @@ def test_a_gpu_in_use_is_worth_a_word():
     used = (Gpu("NVIDIA H100", 80 * 2**30, 30 * 2**30), *GOOD.gpus[1:])
     [note] = [finding.text for finding in judge(backend, replace(GOOD, gpus=used)) if finding.good is None]
     assert "another process holds 30.0: vLLM may refuse to start" in note
-
-
-def test_a_run_is_refused_before_anything_is_prepared():
-    if importlib.util.find_spec("vllm") is not None:
-        pytest.skip("vLLM is installed here")
-    pytest.importorskip("verl")
-    with pytest.raises(ConfigError, match=r"cannot run backend\.type verl: vllm is not installed"):
-        require_verl(load_run(CHAIN, VLLM), print)
 
 
 def test_a_sweep_knows_before_its_warm_start(tmp_path, monkeypatch):
