@@ -3,7 +3,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do $$p -c '
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS := local,models,math,tasks,orchestration,dashboard,studies,verl,dev
+EXTRAS := local,models,math,tasks,orchestration,dashboard,studies,verl,dev$(ALSO)
 
 # Sources are compiled once, not in each of the many processes that a sweep and its tests start.
 unexport PYTHONDONTWRITEBYTECODE
@@ -12,11 +12,12 @@ WORKERS ?= 3
 TESTS = $(BIN)/python -m pytest --numprocesses $(WORKERS)
 
 # What a processor without AVX-512 computes: the libraries below PyTorch are told to use AVX2 only.
+test-avx2: WORKERS = 2
 test-avx2: export ATEN_CPU_CAPABILITY = avx2
 test-avx2: export ONEDNN_MAX_CPU_ISA = AVX2
 test-avx2: export MKL_ENABLE_INSTRUCTIONS = AVX2
 
-.PHONY: help setup quickstart test test-long test-all test-avx2 mutants lint site dashboard serve clean
+.PHONY: help setup quickstart test test-long test-all test-avx2 mutants lint site site-setup dashboard serve clean
 help:
 	@echo "make quickstart   set up, then train and compare seven algorithms on this machine (5 to 6 minutes on two cores)"
 	@echo "make test         set up, then run the tests that take seconds each"
@@ -43,9 +44,11 @@ quickstart: $(STAMP)
 	@$(BIN)/rpg sweep quickstart
 	@$(BIN)/rpg audit > /dev/null
 
-# mkdocs is no part of the set-up: only this target needs it.
-site: $(STAMP)
-	@$(BIN)/python .ci/install.py -e '.[docs]'
+# mkdocs is no part of the set-up, unless ALSO=,docs asks for it there: only the site needs it.
+site-setup: $(STAMP)
+	@$(BIN)/python -c 'import mkdocs, mkdocstrings' 2>/dev/null || $(BIN)/python .ci/install.py -e '.[docs]'
+
+site: site-setup
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
 
 test: $(STAMP)

@@ -1,12 +1,10 @@
 """What a sweep is doing, read from its files: one row a run, for the terminal."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -188,7 +186,7 @@ class Progress:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._draw, name="progress", daemon=True)
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

@@ -24,11 +24,6 @@ def install_command(*extras: str) -> str:
     """The command that installs these extras ("": what is always needed) for this Python: those of the checkout, with its
     pins, or else what they ask for by name, e.g. `pip install 'peft>=0.17'`: this distribution is on no index.
     """
-    program, python = shutil.which("pip"), shlex.quote(sys.executable)
-    if program is not None and Path(program).parent == Path(sys.executable).parent:
-        command = "pip install"
-    else:
-        command = f"{python} -m pip install" if find_spec("pip") else f"uv pip install --python {python}"
     checkout = Path(__file__).resolve().parents[1]
     if (checkout / "pyproject.toml").is_file():
         named = ",".join(filter(None, extras))
@@ -43,7 +38,15 @@ def install_command(*extras: str) -> str:
                     names += text.partition("[")[2].rstrip("]").split(",")
                 else:
                     words.append(text)
-    return " ".join([command, *map(shlex.quote, dict.fromkeys(words))])
+    return " ".join([pip_install(), *map(shlex.quote, dict.fromkeys(words))])
+
+
+def pip_install() -> str:
+    """How a command begins that installs for the Python that runs this."""
+    program, python = shutil.which("pip"), shlex.quote(sys.executable)
+    if program is not None and Path(program).parent == Path(sys.executable).parent:
+        return "pip install"
+    return f"{python} -m pip install" if find_spec("pip") else f"uv pip install --python {python}"
 
 
 def requirements() -> dict[str, list[str]]:

@@ -8,7 +8,6 @@ import gc
 import os
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 from pathlib import Path
@@ -35,6 +34,7 @@ os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported: workers share t
 
 from rpg.processes import collect_seldom  # noqa: E402
 from tests.real_sweep import ROOT, SMALL, rpg  # noqa: E402
+from tests.waiting import free_port  # noqa: E402
 
 GROUPS = yaml.safe_load(Path(__file__).with_name("groups.yaml").read_text("utf-8"))
 """Group -> its files below tests/, without `.py`."""
@@ -55,8 +55,16 @@ def pytest_collection_finish():
 
 
 def pytest_collection_modifyitems(items):
+    """The groups first, then files with long tests and with slow ones: no worker has one left when the others are done."""
     order = [*GROUPS]
-    items.sort(key=lambda item: order.index(g) if (g := _group(item.nodeid)) in order else len(order))
+    marked = {(_group(item.nodeid), mark.name) for item in items for mark in item.iter_markers()}
+
+    def place(item):
+        group = _group(item.nodeid)
+        late = 2 * ((group, "long") not in marked) + ((group, "slow") not in marked)
+        return order.index(group) if group in order else len(order) + late
+
+    items.sort(key=place)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -126,9 +134,7 @@ def prefect(tmp_path_factory):
     from flows.prefect.service import start_in_turn
 
     folder = tmp_path_factory.mktemp("prefect")
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     server = private(port, folder / "server.log")
     server.environment |= quiet_environment(folder) | {"PYTHONPATH": str(ROOT)}
     try:

@@ -4,13 +4,20 @@ import os
 import sys
 import tempfile
 import traceback
+from importlib import import_module
 
+from flows.sweep.conductor import register
 from rpg.backends.local import __main__ as trainer
 from rpg.backends.local import prepare
 from rpg.backends.verl import __main__ as launcher
+from rpg.config.sweep_spec import load_sweep
 from rpg.evaluation import __main__ as evaluator
+from rpg.store import Layout
+from rpg.tasks.preparation import data_digest
 from tests.waiting import until
 
+IMPORTS = {"train": "rpg.backends.local.training_loop", "evaluate": "rpg.evaluation.evaluator"}
+"""What these commands import once they have begun; here it is there for the next child, too."""
 MAINS = {"train": trainer.main, "launch": launcher.main, "evaluate": evaluator.main, "prepare": prepare.main}
 
 
@@ -18,6 +25,7 @@ class Child:
     """A forked process that runs a command's main(), after `first()`: this saves seconds of imports."""
 
     def __init__(self, command, folder, *options, first=lambda: None):
+        import_module(IMPORTS.get(command, __name__))
         path = folder.path if hasattr(folder, "path") else folder
         self.log = tempfile.TemporaryFile()  # noqa: SIM115 (read when the process is over)
         ours, self._theirs = os.pipe()
@@ -60,3 +68,18 @@ class Child:
     def output(self):
         self.log.seek(0)
         return self.log.read().decode()
+
+
+def to_its_end(command, folder):
+    child = Child(command, folder)
+    child.close_stdin()
+    assert child.wait() == 0, child.output()
+
+
+def trained_here(file, home):
+    """The runs of a sweep's file, trained and evaluated by nobody but these processes, in a data folder of their own."""
+    folders = register(load_sweep(file, {}, data_digest), Layout.at(home))
+    for folder in folders:
+        to_its_end("train", folder)
+    to_its_end("evaluate", folders[0].path.parent)
+    return folders

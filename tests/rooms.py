@@ -4,8 +4,6 @@
 packages named in `outside` (besides the standard library); whatever is not named is an error, an unknown module included.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

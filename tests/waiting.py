@@ -1,5 +1,6 @@
-"""Waiting for what other processes do. The deadline is for a hang: no test depends on how fast the machine is."""
+"""Waiting for what other processes do, and a port for them. The deadline is for a hang: no test depends on the machine."""
 
+import socket
 import time
 from pathlib import Path
 
@@ -31,6 +32,12 @@ def memory(name, pid="self"):
     except OSError:
         return 0
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:")), 0)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def alive(processes):

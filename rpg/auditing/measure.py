@@ -1,11 +1,9 @@
 """Subject -> result: which objective a loss follows, how far off it is, and how noisy."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from math import inf, isfinite
-from typing import Any
+from typing import Any, Self
 
 from torch import Tensor
 
@@ -32,7 +30,7 @@ class Settings:
     batch: int = 1
     """Responses per batch; more than one for a loss whose responses affect each other: all batches are enumerated."""
 
-    def coupled(self) -> Settings:
+    def coupled(self) -> Self:
         """All batches of two from a world of eight responses, at two drifts."""
         drifts = tuple({0.0: 0, min(self.drifts, key=lambda drift: abs(drift - 0.4)): 0})
         return replace(self, vocabulary=2, length=3, batch=2, drifts=drifts, seeds=self.seeds[:1])

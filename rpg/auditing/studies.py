@@ -4,13 +4,11 @@ and the correction for samples of another policy.
 All are studied exactly, by enumerating all outcomes, and the first two on-policy, to isolate them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import product
 from math import comb, prod
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -39,7 +37,7 @@ class StudyResult:
     noise: float  # standard deviation / |mean| of a batch's step (advantage) or a response's (aggregation)
 
     @classmethod
-    def of(cls, study: str, name: str, setting: str, step: Moments, exact: Tensor) -> StudyResult:
+    def of(cls, study: str, name: str, setting: str, step: Moments, exact: Tensor) -> Self:
         scale = (step.mean @ exact / (exact @ exact)).item()
         bias = ((step.mean - scale * exact).norm() / (scale * exact).norm()).item()
         noise = max(step.variance, 0.0) ** 0.5 / step.mean.norm().item()

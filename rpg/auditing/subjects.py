@@ -1,11 +1,9 @@
 """What is audited: a loss function with the few facts needed to read its gradient."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -76,7 +74,7 @@ class Scene:
     """(N, S * V): the step of each response that does not come from its tokens' own log-probabilities."""
 
     @classmethod
-    def of(cls, subject: Subject, world: World, drift: float, third: bool = True) -> Scene:
+    def of(cls, subject: Subject, world: World, drift: float, third: bool = True) -> Self:
         """`third`: the reference is a policy of its own."""
         logits, ref = world.policy(drift), world.ref if third else None
         advantages = subject.advantages(world, ref)

@@ -4,10 +4,8 @@ An :class:`Algorithm` names the surrogate that multiplies the advantage, where t
 the clipping, the ratio level, the aggregation, the reference policy and the advantage estimator.
 """
 
-from __future__ import annotations
-
 import difflib
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -68,7 +66,7 @@ class Algorithm(Frozen):
     """Share of the prompts whose responses are replaced by demonstrations of the task (GKD's 1 - lambda)."""
 
     @model_validator(mode="after")
-    def _belongs_together(self) -> Algorithm:
+    def _belongs_together(self) -> Self:
         rpg, kl = self.surrogate == "rpg", self.kl
         differentiable = rpg and isinstance(kl, ObjectiveKL) and kl.style == "differentiable"
         whole = self.surrogate in ("gspo", "gmpo") or (self.gate is not None and self.gate.type == "gamma")

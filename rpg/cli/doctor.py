@@ -29,8 +29,8 @@ def doctor(
     backend: Literal["verl"] | None = None,
     home: Home = None,
 ) -> int:
-    """Check that this machine has what a sweep needs: Python, packages, cores and a writable data folder; with FILE also its
-    data, models, gold answers, longest prompts, GPUs, ports and disk. All problems are in one list, before anything starts.
+    """Check that this machine has what a sweep needs: Python, packages, cores, GPUs, a writable data folder; with FILE also
+    its data, models, gold answers, longest prompts, ports and disk. All problems are in one list, before anything starts.
 
     With --backend verl also check what verl needs: versions, flash attention, GPUs, shared memory, network, a Ray cluster.
 
@@ -41,12 +41,14 @@ def doctor(
     from rpg.config.load import parse_assignments
 
     layout, overrides = layout_at(home), parse_assignments(set_)
-    findings = [*_of_packages(), *_of_machine(layout.home)]
+    findings = [*_of_packages(), *_of_machine(layout.home), *_of_gpus()]
     if backend == "verl":
         findings += _of_verl(file, overrides)
     if file is not None:
         findings += [(False, text) for text in _of_file(file, overrides, layout)]
-    bad = any(good is False for good, _ in findings)
+    wrong = {text for good, text in findings if good is False}
+    findings = [(good, text) for good, text in findings if good is False or text not in wrong]
+    bad = bool(wrong)
     if file is not None and not bad:
         findings.append((True, f"{file}: no problems found"))
     for good, text in findings:
@@ -84,6 +86,23 @@ def _of_machine(folder: Path) -> Iterator[Finding]:
     yield True, f"Prefect server: {url or 'a private one on loopback for each sweep'}"
 
 
+def _of_gpus() -> Iterator[Finding]:
+    """NVIDIA's driver, the GPUs, and whether torch computes on them."""
+    from rpg.backends.verl.readiness import facts, gpu_problem, torch_problem
+
+    here = facts()
+    if not here.gpus and not here.no_driver:
+        yield True, "no NVIDIA GPU: the embedded trainer computes on the CPU"
+    elif problem := gpu_problem(here) or torch_problem(here):
+        yield None, problem
+    for number, gpu in enumerate(here.gpus):
+        sizes = f"{gpu.total / 2**30:.0f} GiB, compute capability {gpu.capability}"
+        yield (
+            True,
+            f"GPU {number}: {gpu.name}, {sizes}; driver {here.driver}, which runs CUDA {here.driver_cuda}",
+        )
+
+
 def _of_verl(file: Path | None, overrides: dict[str, Any]) -> list[Finding]:
     """What verl needs, for the runs of a file that train on it; without a file, for a run on all GPUs of this machine."""
     from rpg.backends.verl.readiness import facts, judge
@@ -107,6 +126,7 @@ def _of_verl(file: Path | None, overrides: dict[str, Any]) -> list[Finding]:
 def _of_file(file: Path, overrides: dict[str, Any], layout: Layout) -> list[str]:
     """What is wrong with the runs of a file: paths, packages, lengths, disk, GPUs, ports, and its problems."""
     from flows.machine.slots import machine, need_of
+    from rpg.backends.verl.readiness import facts, gpu_problem
     from rpg.config.sweep_spec import load_file
     from rpg.models.initial_policy import check_lengths
     from rpg.planning.preflight import preflight, unreachable
@@ -120,6 +140,8 @@ def _of_file(file: Path, overrides: dict[str, Any], layout: Layout) -> list[str]
         if need is not None and (need.kind != "gpu" or need.count > len(host.gpus)):
             wanted = spec.backend.workers_here() or 1
             lines.append(f"backend: needs {wanted} GPUs, but this machine has {len(host.gpus)}")
+        if need is not None and (problem := gpu_problem(facts())):
+            lines.append(problem)
     lines += unreachable(specs)
     splits = {}
     for task in {spec.task.model_dump_json(): spec.task for spec in specs}.values():

@@ -1,10 +1,8 @@
 """Where a run trains: the embedded trainer, or verl on Ray."""
 
-from __future__ import annotations
-
 import math
 import re
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
@@ -147,7 +145,7 @@ class LocalBackend(BackendSection):
         return 1 if isinstance(self.place, OnThisMachine) else None
 
     @model_validator(mode="after")
-    def _has_its_device(self) -> LocalBackend:
+    def _has_its_device(self) -> Self:
         if isinstance(self.place, OnThisMachine):
             return self
         gpus = self.place.gpus
@@ -297,7 +295,7 @@ class VerlBackend(BackendSection):
         return value
 
     @model_validator(mode="after")
-    def _possible(self) -> VerlBackend:
+    def _possible(self) -> Self:
         if self.nodes > 1 and isinstance(self.ray, LocalRay):
             raise ValueError(
                 f"nodes {self.nodes} need a Ray cluster; say which: ray: {{type: address, address: ...}}"

@@ -1,11 +1,9 @@
 """Where problems are read from, which columns contain them, and the chat around them: sections that tasks share."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -73,7 +71,7 @@ class DataSource(Section):
     """Use only this many rows, from the start."""
 
     @model_validator(mode="after")
-    def _somewhere(self) -> DataSource:
+    def _somewhere(self) -> Self:
         if (self.path is None) == (self.hub is None):
             raise ValueError("give either a file (path) or a data set on the hub (hub)")
         if self.hub is None and (self.config or self.revision or self.split != "train"):
@@ -122,7 +120,7 @@ class Chat(Section):
             return {**raw, "template": at(named)}  # refused when the section is checked
 
     @model_validator(mode="after")
-    def _is_template(self) -> Chat:
+    def _is_template(self) -> Self:
         if self.template is not None and "{" not in self.template:
             raise ValueError(f"template: {self.template!r} is neither a Jinja template nor a readable file")
         return self

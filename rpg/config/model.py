@@ -1,11 +1,9 @@
 """The section `model`, a tiny model with random weights or a pretrained one, and the pretrained models known by name."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import yaml
 from pydantic import Field, model_validator
@@ -89,7 +87,7 @@ class TinyModel(Section):
     """As for a pretrained model, to try it out."""
 
     @model_validator(mode="after")
-    def _divisible(self) -> TinyModel:
+    def _divisible(self) -> Self:
         if self.hidden_size % self.heads or (self.hidden_size // self.heads) % 2:
             raise ValueError(f"hidden_size {self.hidden_size} must be an even multiple of heads {self.heads}")
         if self.heads % self.kv_heads:

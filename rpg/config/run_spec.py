@@ -4,9 +4,7 @@ Every union is discriminated by `type`; unknown fields are errors. The annotatio
 that affect training, and the digest of the data, form the run's identity (rpg.config.section, rpg.config.identity).
 """
 
-from __future__ import annotations
-
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
@@ -55,7 +53,7 @@ class RunSpec(Section):
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
 
     @model_validator(mode="after")
-    def _warm_start_follows_the_seed(self) -> RunSpec:
+    def _warm_start_follows_the_seed(self) -> Self:
         start = self.model.warm_start
         if start is not None and start.seed is None:
             model = self.model.model_copy(update={"warm_start": start.model_copy(update={"seed": self.seed})})
@@ -63,7 +61,7 @@ class RunSpec(Section):
         return self
 
     @model_validator(mode="after")
-    def _fits(self) -> RunSpec:
+    def _fits(self) -> Self:
         benchmarks = self.task_benchmarks()
         for name in self.evaluation.benchmarks or ():
             if name not in benchmarks:

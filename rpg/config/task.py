@@ -1,12 +1,10 @@
 """The section `task`: where problems come from and how responses to them are checked."""
 
-from __future__ import annotations
-
 import re
 from abc import abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
 
@@ -108,7 +106,7 @@ class ChainTask(GeneratedTask):
     """Distinct training problems, spread evenly over the tiers (fewer if a tier has fewer distinct problems)."""
 
     @model_validator(mode="after")
-    def _not_empty(self) -> ChainTask:
+    def _not_empty(self) -> Self:
         if not self.tiers:
             raise ValueError("tiers must name at least one tier, e.g. {easy: 2}")
         return self
@@ -237,7 +235,7 @@ class FileTask(TaskSection):
     verifier: Verifier = MarkerVerifier()
 
     @model_validator(mode="after")
-    def _has_benchmarks(self) -> FileTask:
+    def _has_benchmarks(self) -> Self:
         if not self.benchmarks:
             raise ValueError("benchmarks must name at least one file of held-out problems")
         return self
@@ -302,7 +300,7 @@ class EnvironmentTask(FileTask):
         return self.factory
 
     @model_validator(mode="after")
-    def _has_place(self) -> EnvironmentTask:
+    def _has_place(self) -> Self:
         if self.reply is not None and "{reply}" not in self.reply:
             raise ValueError("reply must contain {reply}, the place of what the tool returns")
         return self
@@ -339,7 +337,7 @@ class MathTask(TaskSection):
     verifier: MathVerifier = MathVerifier()
 
     @model_validator(mode="after")
-    def _usable(self) -> MathTask:
+    def _usable(self) -> Self:
         names = self.benchmark_names()
         if not names or len(set(names)) < len(names):
             raise ValueError("benchmarks must name at least one benchmark, each once")
@@ -429,7 +427,7 @@ class GymTask(GeneratedTask):
     verifier: GymVerifier = GymVerifier()
 
     @model_validator(mode="after")
-    def _distinct(self) -> GymTask:
+    def _distinct(self) -> Self:
         names = self.benchmark_names()
         if len(set(names)) < len(names):
             raise ValueError("each data set can be named once, with each of its levels once")

@@ -1,8 +1,6 @@
 """The sections `training` and `rollout`: how responses are sampled and used for updates."""
 
-from __future__ import annotations
-
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -85,7 +83,7 @@ class Training(Section):
     token_records: Annotated[TokenRecords, OPERATES] = TokenRecords()
 
     @model_validator(mode="after")
-    def _divides(self) -> Training:
+    def _divides(self) -> Self:
         if self.prompts_per_step % self.mini_batch_prompts:
             raise ValueError(
                 f"mini_batch_prompts {self.mini_batch_prompts} must divide prompts_per_step {self.prompts_per_step}"
@@ -150,7 +148,7 @@ class Rollout(Section):
     """Embedded trainer only."""
 
     @model_validator(mode="after")
-    def _room(self) -> Rollout:
+    def _room(self) -> Self:
         if self.min_response_tokens >= self.max_response_tokens:
             raise ValueError(
                 f"min_response_tokens {self.min_response_tokens} must be below max_response_tokens "

@@ -2,13 +2,11 @@
 that are stored.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from rpg.config import evaluation
 from rpg.config.evaluation import EngineSpec, OnRay, Place, VllmEngineSpec
@@ -42,7 +40,7 @@ class Drawing(NamedTuple):
     """Of a task with turns: what they depend on."""
 
     @classmethod
-    def of(cls, spec: RunSpec) -> Drawing:
+    def of(cls, spec: RunSpec) -> Self:
         """As a run's checkpoints are evaluated."""
         rollout, e = spec.rollout, spec.evaluation
         lengths = rollout.max_prompt_tokens, rollout.max_response_tokens

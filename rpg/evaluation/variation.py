@@ -1,10 +1,8 @@
 """What else an accuracy depends on: sampling settings as others use them, and the words of the prompt."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from pydantic import model_validator
@@ -33,7 +31,7 @@ class Preset(Section):
     max_response_tokens: Positive
 
     @model_validator(mode="after")
-    def _covers_all(self) -> Preset:
+    def _covers_all(self) -> Self:
         if OTHERS not in self.samples_per_problem:
             raise ValueError(f"samples_per_problem: {OTHERS} is missing, for benchmarks that are not named")
         return self

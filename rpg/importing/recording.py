@@ -5,8 +5,6 @@ attempt for each start, provenance, FAILED.json. Killed at any moment, it has ev
 it goes on in the same folder, and a step that is logged again replaces what an earlier attempt logged.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json
@@ -20,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from rpg.importing.imported_runs import register, run_of, scores_of, write_scores
 from rpg.importing.trainer_logs import COUNTED, TRL, VERL, LogError, columns_of, is_number, rollouts
@@ -98,7 +96,7 @@ class Recording:
         self._idle = (os.environ.get("RANK") or "0") != "0"
         """In all but the first process of a distributed training nothing is written."""
 
-    def __enter__(self) -> Recording:
+    def __enter__(self) -> Self:
         """Raises StoreError: another live process records this run. LogError: it was trained here, or imported."""
         if self._idle:
             return self

@@ -2,6 +2,8 @@
 
 Every tensor of a step keeps its size while a block of tokens is drawn: keys and values lie in slots, of which a bias opens
 one more at each step, and the position is a number on the device. So a step can be recorded as a CUDA graph and replayed.
+The slots for whole responses are there from the start, and attention sees a growing part of them: caches that are copied to
+grow leave holes in a GPU's memory.
 Each row holds a copy of its prompt; attention is one fused kernel: query heads that share a key-value head are passed as
 positions of a query, which needs neither grouped heads nor copies.
 
@@ -25,7 +27,7 @@ from rpg.models.lean import Sizes, attention, concatenated, rotary
 from rpg.models.lora import weight_and_bias
 
 _ROOM = 64
-"""Slots that a cache has after its prompts; when they are used up, an eighth is added, at least this many."""
+"""Slots after the prompts that attention sees at first; when they are used up, an eighth is added, at least this many."""
 _FINISHED = 8
 """One in this many rows may be finished: they are computed, so that shapes and graph stay."""
 _ALIGNED = 16
@@ -63,6 +65,17 @@ class BlockEngine:
         self.graphs = self.device.type == "cuda"
         self.layers: list[_Layer] = []
         self._pool: Any = None
+        self._caches: list[tuple[Tensor, Tensor]] = []
+        self._seen: list[tuple[Tensor, Tensor]] = []
+
+    def rows_that_fit(self, slots: int) -> int:
+        """The rows with this many slots that a GPU's free memory holds, with a fifth of it left for logits and layers."""
+        unused = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+        free = torch.cuda.mem_get_info(self.device)[0] + unused
+        of = self.sizes
+        numbers = 2 * len(self.model.model.layers) * of.kv_heads * of.head * slots
+        per_row: int = numbers * self.model.dtype.itemsize
+        return max(1, int(0.8 * free) // per_row)
 
     def _read_weights(self) -> None:
         sizes, layers, scales = self.sizes, list[_Layer](), []
@@ -116,7 +129,7 @@ class BlockEngine:
         self._table = torch.stack(rotary(self.model, self._last)).to(dtype)[
             :, :, None, None
         ]  # (2, slots, 1, 1, D)
-        self._caches: list[tuple[Tensor, Tensor]] = []
+        self._caches = []
         self._shut, self._filled = shut, width
         self._live: Tensor | None = None
         self._bias = torch.zeros(seen.shape, dtype=dtype).masked_fill_(~seen, shut).to(self.device)
@@ -124,7 +137,7 @@ class BlockEngine:
 
         def attend(index: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:  # noqa: ARG001 (of `_run`)
             q, k, v = (x.flatten(1, 2).unflatten(0, (len(prompts), width)).transpose(1, 2) for x in (q, k, v))
-            self._caches.append((_with_room(k, room), _with_room(v, room)))
+            self._caches.append((_with_room(k, self._last), _with_room(v, self._last)))
             return attention(q, k, v, bias).transpose(1, 2).flatten(2).flatten(0, 1)
 
         turn = self._table[:, :width].repeat(1, len(prompts), 1, 1, 1)
@@ -135,8 +148,9 @@ class BlockEngine:
         return self._logits(x.unflatten(0, (len(prompts), width))[:, -1])
 
     def step(self, tokens: Tensor) -> Tensor:
-        if self._filled == self._caches[0][0].shape[2]:
-            self._grow()
+        if self._filled == self._mask.shape[3]:
+            more = max(_ROOM, self._filled // 8 // _ALIGNED * _ALIGNED)
+            self._set_bias(self._bias, min(self._filled + more, self._last))
         self._filled += 1
         if self._live is not None:
             tokens = tokens.new_zeros(len(self._bias)).index_copy_(0, self._live, tokens)
@@ -152,7 +166,7 @@ class BlockEngine:
         return self._logits(x)
 
     def _attend(self, index: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        keys, values = self._caches[index]
+        keys, values = self._seen[index]
         keys.index_copy_(2, self._at, k)
         values.index_copy_(2, self._at, v)
         # Not always contiguous: the layout of the result is up to the kernel.
@@ -191,17 +205,10 @@ class BlockEngine:
         if rows - rows // _FINISHED <= len(index) < rows:
             self._live = index
             return
-        self._live, room = None, self._caches[0][0].shape[2]
+        self._live, self._seen, room = None, [], self._mask.shape[3]
         for layer, (keys, values) in enumerate(self._caches):  # one at a time: a layer's old rows are freed
             self._caches[layer] = keys.index_select(0, index), values.index_select(0, index)
         self._set_bias(self._bias.index_select(0, index), room)
-
-    def _grow(self) -> None:
-        more = max(_ROOM, self._filled // 8 // _ALIGNED * _ALIGNED)
-        room = min(self._filled + more, self._last)
-        for layer, (keys, values) in enumerate(self._caches):
-            self._caches[layer] = _with_room(keys, room), _with_room(values, room)
-        self._set_bias(self._bias, room)
 
     def _set_bias(self, prompts: Tensor, room: int) -> None:
         """What attention adds to the scores of each slot, (R, 1, 1, S): prompts (R, W), filled slots, and shut ones."""
@@ -209,6 +216,7 @@ class BlockEngine:
         mask = prompts.new_full((len(prompts), room), self._shut)
         mask[:, :width], mask[:, width : self._filled] = prompts, 0.0
         self._mask = mask[:, None, None]
+        self._seen = [(keys[:, :, :room], values[:, :, :room]) for keys, values in self._caches]
         self._graph: torch.cuda.CUDAGraph | None = None
         self._warm = False
 

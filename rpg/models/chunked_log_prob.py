@@ -79,6 +79,39 @@ def chosen_log_prob(
     return chosen, spread if entropy else None
 
 
+def log_prob_of_logits(logits: Tensor, labels: Tensor, inplace_backward: bool = True) -> Tensor:
+    """Log-probabilities (Q,) of `labels` (Q,) under softmax(logits), float32; `logits` (Q, V), differentiable once.
+
+    The backward pass overwrites the logits with their gradient, unless `inplace_backward` is False.
+    """
+    return _LogProbOfLogits.apply(logits, labels, inplace_backward)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _LogProbOfLogits(torch.autograd.Function):
+    """d log p(t) / d logits = 1[t] - p, a chunk at a time."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, labels: Tensor, overwrites: bool) -> Tensor:
+        log_sum = torch.cat([part.float().logsumexp(-1) for part in logits.split(_rows(logits))])
+        ctx.save_for_backward(logits, labels, log_sum)
+        ctx.overwrites = overwrites
+        return logits.gather(-1, labels[:, None])[:, 0].float() - log_sum
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        logits, labels, log_sum = ctx.saved_tensors
+        slope = logits if ctx.overwrites else torch.empty_like(logits)
+        for start in range(0, len(logits), _rows(logits)):
+            part = slice(start, start + _rows(logits))
+            p = logits[part].float().sub_(log_sum[part, None]).exp_()
+            slope[part] = p.mul_(-grad[part, None]).scatter_add_(-1, labels[part, None], grad[part, None])
+        return slope, None, None
+
+
+def _rows(logits: Tensor) -> int:
+    return max(1, _PART // logits.shape[-1])
+
+
 def entropy_of(log_p: Tensor) -> Tensor:
     """Entropy (...) of distributions (..., V), nats. Where p is zero its logarithm may be -inf; zero times that is NaN."""
     return -(log_p.exp() * log_p.clamp(min=LEAST)).sum(-1)

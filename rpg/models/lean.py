@@ -8,12 +8,10 @@ transformers model at every call, so nothing has to be kept in sync. Tests compa
 Shapes: M packed tokens, E hidden size, H query heads, K key-value heads, D head size; P, N, T as in decoding.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -79,7 +77,7 @@ class Sizes:
     small: bool
 
     @classmethod
-    def of(cls, model: PreTrainedModel) -> Sizes:
+    def of(cls, model: PreTrainedModel) -> Self:
         config = model.config
         head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         small = config.hidden_size * config.intermediate_size < _SMALL

@@ -3,11 +3,9 @@
 Shapes: R rows of the cache, H query heads, K key-value heads, D head size, E hidden size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
@@ -73,7 +71,7 @@ class _Layer:
     gate_up: list[_Linear]
     down: _Linear
 
-    def reordered(self, rows: int) -> _Layer:
+    def reordered(self, rows: int) -> Self:
         """The same with its weights in the layout that is fastest for this number of rows."""
         order = _cut if rows >= _MANY_ROWS and _dtype(self.output.weight) == torch.float32 else _packed
         return replace(

@@ -77,17 +77,20 @@ class Policy:
 
     def sample(self, prompts: Sequence[Sequence[int]], **how: Unpack[Drawing]) -> Samples:
         """`group_size` responses to each prompt; see decoding.generate."""
-        rows = len(prompts) * how["group_size"]
-        rows = how["rows_at_once"] = min(rows, how.get("rows_at_once") or rows)
+        rows, slots = len(prompts) * how["group_size"], max(map(len, prompts)) + how["max_new_tokens"]
+        given = how.get("rows_at_once")
+        rows = min(rows, given or rows)
         stop = how.get("restriction", WHOLE).stop
         stopper = Stopper(self.tokenizer, stop) if stop else None
         engine: Engine
-        if not self._lean(max(map(len, prompts)) + how["max_new_tokens"]):
+        if not self._lean(slots):
             engine = generic_model.CacheEngine(self.model)
         elif self.device.type == "cuda":
             engine = BlockEngine(self.model)
+            rows = rows if given else min(rows, engine.rows_that_fit(slots))
         else:
             engine = LeanEngine(self.model, rows)
+        how["rows_at_once"] = rows
         with self.arithmetic():
             return generate(engine, prompts, stop=self.stop, stopper=stopper, **how)
 

@@ -1,12 +1,10 @@
 """A study is a file: variants, how each is tuned, and what is compared afterwards on seeds that were never tuned on."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -36,7 +34,7 @@ class Range(Section):
     choices: tuple[Any, ...] | None = None
 
     @model_validator(mode="after")
-    def _one(self) -> Range:
+    def _one(self) -> Self:
         if sum(value is not None for value in (self.log, self.linear, self.choices)) != 1:
             raise ValueError("give one of log: [low, high], linear: [low, high], choices: [...]")
         if self.choices is not None:
@@ -109,7 +107,7 @@ class Tune(Section):
     objective: Objective = Objective()
 
     @model_validator(mode="after")
-    def _halves(self) -> Tune:
+    def _halves(self) -> Self:
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError(f"seeds: one is given twice: {list(self.seeds)}")
         if self.prune != "none" and len(self.seeds) < 2:
@@ -133,7 +131,7 @@ class Report(Section):
     """The variant that the others are compared with; null: the first."""
 
     @model_validator(mode="after")
-    def _enough(self) -> Report:
+    def _enough(self) -> Self:
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError(f"seeds: one is given twice: {list(self.seeds)}")
         most = max(1, len(self.seeds) - FEWEST_SEEDS + 1)
@@ -165,7 +163,7 @@ class StudySpec(Section):
     """Dotted field -> values, crossed with the reported seeds."""
 
     @model_validator(mode="after")
-    def _consistent(self) -> StudySpec:
+    def _consistent(self) -> Self:
         names = list(self.variants)
         if len(set(names)) < len(names) or len(names) < 2:
             raise ValueError(f"variants: at least two, each named once (got {names})")

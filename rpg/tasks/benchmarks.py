@@ -3,8 +3,6 @@
 Shipped benchmarks are rpg/tasks/sets/benchmarks/*.yaml; a user's is a YAML file of the same form (docs/benchmarks.md).
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -12,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -51,7 +49,7 @@ class Source(Section):
     """Settings of the chain task; a benchmark named chain-<tier> holds the problems that it keeps for that tier."""
 
     @model_validator(mode="after")
-    def _somewhere(self) -> Source:
+    def _somewhere(self) -> Self:
         if not (self.hub or self.path or self.files or self.chain):
             raise ValueError("name a hub id (hub), a file (path) or file names (files)")
         return self
@@ -74,7 +72,7 @@ class Prompt(Section):
     template: str = RECIPE_TEMPLATE
 
     @model_validator(mode="after")
-    def _has_place(self) -> Prompt:
+    def _has_place(self) -> Self:
         if "{prompt}" not in self.template:
             raise ValueError("template must contain {prompt}, the place where the problem goes")
         return self

@@ -1,12 +1,10 @@
 """What a problem is, and what every task type has to say about its problems, besides its section in rpg.config.task."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from rpg.config.data_source import Chat
 from rpg.config.model import SupervisedStart, WarmStart
@@ -58,7 +56,7 @@ class Problem:
         """The problem for reward functions: messages where the data hold messages, else its text."""
         return self.conversation() if self.chat else self.text
 
-    def with_chat(self, chat: Chat) -> Problem:
+    def with_chat(self, chat: Chat) -> Self:
         """With the system message (unless it has one) and the examples before its last message."""
         if chat.system is None and not chat.examples:
             return self

@@ -8,8 +8,6 @@ file the blocks after it will find it:
     <!-- file: train.jsonl -->
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What README and docs show is tried: blocks run, links lead somewhere, commands and options exist."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import itertools

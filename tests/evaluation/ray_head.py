@@ -11,14 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.waiting import HANG
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
-
+from tests.waiting import HANG, free_port
 
 QUIET = "--include-log-monitor=false"
 """No process that watches what the workers print, to tell a driver who does not ask for it."""

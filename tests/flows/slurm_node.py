@@ -9,6 +9,8 @@ import time
 
 import psutil
 
+from tests.waiting import free_port
+
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
 CONF = """\
 ClusterName=loopback
@@ -50,12 +52,6 @@ def missing():
     if lacking:
         return f"Slurm is not installed ({', '.join(lacking)}): apt-get install slurm-wlm munge"
     return "" if os.getuid() == 0 else "slurmd needs root"
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @contextlib.contextmanager

@@ -33,7 +33,9 @@ from rpg.store import Layout
 from rpg.store.run_writer import write_waiting
 from rpg.store.samples import read_eval
 from tests.evaluation.ray_head import node_command, ray_head
+from tests.forked_commands import trained_here
 from tests.places import ROOT, namespaces, on_host
+from tests.real_sweep import start
 from tests.tiny import BASE, make_run, make_spec, merged, numbers
 from tests.waiting import HANG, until
 
@@ -288,14 +290,6 @@ def is_over(process):
     return process.poll() is not None
 
 
-def conductor(work, prefect, *arguments):
-    with (work / "sweep.log").open("ab") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "rpg", "sweep", "cluster.yaml", "--home", "data", *arguments], cwd=work, stdout=log,
-            stderr=log, start_new_session=True, env={**os.environ, **prefect, "PYTHONPATH": str(ROOT)},
-        )  # fmt: skip
-
-
 def hosts_of(folders):
     """Where trainings are, that of a host that was lost, whose lease stays until the run is begun again, left out."""
     return {lease["host"] for folder in folders if (lease := folder.lease())} - {"node-b"}
@@ -318,12 +312,9 @@ def test_four_runs_on_two_nodes_survive_the_loss_of_a_node_and_of_the_conductor(
     """Bit for bit what this machine makes of them undisturbed; nothing is trained beyond the checkpoints twice."""
     pytest.importorskip("ray")
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    here, there = tmp_path / "here", tmp_path / "there"
-    for work in (here, there):
-        work.mkdir()
-        (work / "cluster.yaml").write_text(yaml.safe_dump(SWEEP))
+    (tmp_path / "cluster.yaml").write_text(yaml.safe_dump(SWEEP))
     names = ("node-a", "node-b")
-    layout = Layout.at(there / "data")
+    layout, log = Layout.at(tmp_path / "data"), tmp_path / "data.log"
     with contextlib.ExitStack() as stack:
         monkeypatch.setenv("OMP_NUM_THREADS", "1")
         address = stack.enter_context(ray_head(cpus=0))
@@ -331,16 +322,13 @@ def test_four_runs_on_two_nodes_survive_the_loss_of_a_node_and_of_the_conductor(
         stack.callback(hosts.kill)
         hosts.start(*names)
 
+        place = ("--set", "backend.place.type=ray", "--set", f"backend.place.address={address}")
+
         def begin():
-            one = conductor(
-                there, prefect, "--set", "backend.place.type=ray", "--set", f"backend.place.address={address}"
-            )
+            one = start(tmp_path, "sweep", "cluster.yaml", *place, home=layout.home, **prefect)
             stack.callback(one.wait)
             stack.callback(one.kill)
             return one
-
-        def log():
-            return (there / "sweep.log").read_text()
 
         sweep = begin()
         started = partial(layout.run_folders, "cluster")
@@ -357,12 +345,11 @@ def test_four_runs_on_two_nodes_survive_the_loss_of_a_node_and_of_the_conductor(
         sweep.kill()
         sweep.wait()
         until(lambda: not hosts_of(folders), "the end of all trainings, with their leases given back")
-        assert not any(folder.failed_path.exists() for folder in folders), log()
+        assert not any(folder.failed_path.exists() for folder in folders), log.read_text()
 
-        assert begin().wait(HANG) == 0, log()
-    undisturbed = conductor(here, prefect)
-    assert undisturbed.wait(HANG) == 0, (here / "sweep.log").read_text()
-    for mine, theirs in zip(Layout.at(here / "data").run_folders("cluster"), folders, strict=True):
+        assert begin().wait(HANG) == 0, log.read_text()
+    undisturbed = trained_here(tmp_path / "cluster.yaml", tmp_path / "here")
+    for mine, theirs in zip(undisturbed, folders, strict=True):
         assert theirs.done_path.exists() and mine.name == theirs.name
         assert numbers(mine) == numbers(theirs) and len(numbers(mine)) == STEPS
         assert any((row.get("grad_norm") or 0) > 0 for row in numbers(mine)), "it learns something"

@@ -12,7 +12,7 @@ import yaml
 
 from rpg.store import Layout
 from rpg.store.run_writer import write_manifest
-from tests.forked_commands import Child
+from tests.forked_commands import to_its_end
 from tests.real_sweep import rpg
 from tests.tiny import BASE, HUNGRY, merged, numbers
 from tests.waiting import memory
@@ -87,7 +87,6 @@ def test_a_run_killed_for_memory_goes_on_after_the_advised_change_to_the_same_bi
     spec = json.loads(folder.manifest_path.read_text())
     spec["spec"]["backend"]["gradient_checkpointing"] = False
     write_manifest(whole, spec)
-    child = Child("train", whole)
-    assert child.wait() == 0, child.output()
+    to_its_end("train", whole)
     assert numbers(folder) == numbers(whole)
     assert (folder.checkpoint(2) / END).read_bytes() == (whole.checkpoint(2) / END).read_bytes()

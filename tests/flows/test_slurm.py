@@ -19,6 +19,7 @@ from rpg.errors import UserError
 from rpg.store import Layout
 from rpg.store.samples import read_eval
 from tests.flows import slurm_node, slurm_stand_in
+from tests.forked_commands import trained_here
 from tests.real_sweep import LONG, SLOW, TRIVIAL, rpg, start
 from tests.tiny import BASE, make_run, make_spec, merged, numbers
 from tests.waiting import HANG, until
@@ -90,9 +91,7 @@ def test_runs_with_preemptions_a_node_failure_and_a_timeout_are_what_this_machin
 ):
     """Bit for bit; the runs of the sweep are one array, and one that ran out of time is another."""
     (tmp_path / "jobs.yaml").write_text(yaml.safe_dump(SWEEP))
-    here = rpg(tmp_path, "sweep", "jobs.yaml", home=tmp_path / "here", **prefect)
-    assert here.returncode == 0, here.stderr
-    mine = Layout.at(tmp_path / "here").run_folders("jobs")
+    mine = trained_here(tmp_path / "jobs.yaml", tmp_path / "here")
     names = [folder.name for folder in mine]
     plan = [
         [names[0], 1, 4, "preempt"],

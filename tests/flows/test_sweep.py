@@ -116,6 +116,7 @@ def test_a_second_call_does_nothing_and_says_so(bench):
     assert numbers(root / "data") == before
 
 
+@pytest.mark.long
 def test_kill_nine_of_everything_then_the_same_command_gives_the_same_numbers(bench, prefect):
     """Bit for bit, when one run is done and the next has begun; at other moments with trainings that are made up."""
     root, _ = bench

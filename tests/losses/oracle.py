@@ -4,8 +4,6 @@ Nothing here imports rpg. `plain_*` write each loss as the papers do and let aut
 `objective` is the regularised objective itself, summed over all outcomes of a categorical policy.
 """
 
-from __future__ import annotations
-
 import torch
 
 DIVERGENCES = ("fkl", "rkl", "ufkl", "urkl")

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from rpg.models import chunked_log_prob
-from rpg.models.chunked_log_prob import chosen_log_prob
+from rpg.models.chunked_log_prob import chosen_log_prob, log_prob_of_logits
 
 Q, E, V, C = 23, 8, 50, 40
 
@@ -49,6 +49,20 @@ def test_bfloat16_is_summed_in_float32(monkeypatch):
         cast = found(inputs(), 1.0)
     assert cast[1].dtype == torch.float32
     assert torch.allclose(cast[0], whole[0], atol=0.1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_logits_in_parts_are_the_whole(monkeypatch, dtype):
+    monkeypatch.setattr(chunked_log_prob, "_PART", 5 * V)
+    g = torch.Generator().manual_seed(0)
+    logits, labels = torch.randn(Q, V, generator=g).to(dtype), torch.randint(0, V, (Q,), generator=g)
+    leaf, slope = logits.clone().requires_grad_(), torch.randn(Q, generator=g)
+    (expected := leaf.float().log_softmax(-1)[torch.arange(Q), labels]).backward(slope)
+    other = logits.clone().requires_grad_()
+    values = log_prob_of_logits(other * 1, labels)
+    values.backward(slope)
+    torch.testing.assert_close(values, expected)
+    torch.testing.assert_close(other.grad, leaf.grad)
 
 
 def test_nothing_is_kept_without_a_gradient(monkeypatch):

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ import psutil
 
 from benchmarks.trivial import SECONDS, SWEEP
 from rpg.store import Layout
-from tests.waiting import HANG, ended, until
+from tests.waiting import HANG, ended, free_port, until
 
 SMALL = """\
 name: small
@@ -33,12 +32,6 @@ TRIVIAL = SWEEP.format(name="trivial", steps=3, every=3, seeds=[0, 1])
 ROOT = Path(__file__).parents[2]
 UP = b"Ctrl-C stops"
 FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def with_these_tests(*arguments):

@@ -17,8 +17,7 @@ from rpg import web
 from rpg.config.errors import ConfigError
 from rpg.store import StoreError
 from rpg.web import LOGOUT, SESSION_SECONDS, AccessControl, Address
-from tests.operations.serving import free_port
-from tests.waiting import until
+from tests.waiting import free_port, until
 
 PUBLIC = "https://lab.example/rpg"
 SECRET = "anna:correct horse"

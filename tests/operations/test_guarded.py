@@ -17,8 +17,8 @@ import pytest
 
 from benchmarks.browser import CHROMIUM, FLAGS
 from rpg.web import HEALTH
-from tests.operations.serving import ROOT, SMALL, Served, free_port
-from tests.waiting import HANG, until
+from tests.operations.serving import ROOT, SMALL, Served
+from tests.waiting import HANG, free_port, until
 
 SECRET = "anna:correct horse"
 PATH = f"{os.environ['PATH']}:/usr/sbin"

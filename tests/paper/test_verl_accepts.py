@@ -44,8 +44,9 @@ def check(spec, *more):
 
 @needs_verl
 def test_verl_accepts_the_papers_runs():
-    assert len(kinds()) > 10
-    for run in kinds():
+    runs = kinds()
+    assert len(runs) > 10
+    for run in runs:
         reference, (actor, rollout) = check(run.spec)
         assert reference == run.spec.algorithm.needs_reference
         assert (actor.ppo_mini_batch_size, rollout.n, rollout.name) == (32, 16, "vllm")

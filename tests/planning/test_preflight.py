@@ -162,17 +162,6 @@ def test_a_data_folder_that_can_never_be_is_refused(tmp_path):
     assert home(tmp_path / "later" / "x") == tmp_path / "later" / "x"
 
 
-def test_show_refuses_files_that_are_missing_and_a_wrong_model(command_line, tmp_path):
-    file, home = tmp_path / "run.yaml", ("--home", tmp_path / "data")
-    file.write_text("task: {type: file, train: none.jsonl, benchmarks: {a: none2.jsonl}}\n")
-    code, _, errors = command_line("show", file, *home)
-    assert code == 2 and "Traceback" not in errors
-    assert "task.train" in errors and "none.jsonl: no such file" in errors
-    file.write_text("model: {type: pretrained, path: /nowhere/model}\n")
-    code, _, errors = command_line("show", file, *home)
-    assert code == 2 and "/nowhere/model: no such folder" in errors
-
-
 @pytest.mark.slow
 def test_show_and_render_need_neither_network_nor_data(tmp_path):
     shown = rpg(tmp_path, "show", str(ROOT / "configs/paper/table3.yaml"))
@@ -186,13 +175,9 @@ def test_show_and_render_need_neither_network_nor_data(tmp_path):
 
 
 def test_doctor_of_a_file_lists_all_that_is_wrong(command_line, tmp_path):
-    for name, answer in (("train", "because #### 2"), ("test", "2")):
-        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"prompt": name, "answer": answer}) + "\n")
-    (tmp_path / "run.yaml").write_text(
-        "task: {type: file, train: train.jsonl, benchmarks: {a: test.jsonl}}\n"
-        "model: {type: pretrained, path: /nowhere/model}\n"
-    )
-    code, out, errors = command_line("doctor", tmp_path / "run.yaml", "--home", tmp_path / "data")
+    lost = {"model": {"type": "pretrained", "path": "/nowhere/model"}}
+    file = file_task(tmp_path, [("train", "because #### 2")], **lost)
+    code, out, errors = command_line("doctor", file, "--home", tmp_path / "data")
     out = " ".join(out.split())
     assert code == 1 and "Traceback" not in errors
     assert "NO model.path: /nowhere/model" in out and "what follows #### is the answer" in out

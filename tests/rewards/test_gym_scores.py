@@ -6,16 +6,18 @@ from pathlib import Path
 
 import pytest
 import reasoning_gym
+import yaml
 
+from rpg.config.run_spec import RunSpec
 from rpg.config.task import GymTask, GymVerifier
 from rpg.rewards import GradingError, Item, grader_for
 from rpg.rewards.gym_worker import EXPRESSIONS, LITERALS
 from rpg.rewards.scoring import SCORE, Answered, Scorer
-from rpg.store import Layout
 from rpg.store.samples import metadata, read_eval
 from rpg.tasks import load_problems
 from rpg.tasks.preparation import read_problems
-from tests.real_sweep import rpg
+from tests.forked_commands import to_its_end
+from tests.tiny import make_run
 
 MORE = ("simple_integration", "intermediate_integration", "polynomial_multiplication")
 """Those that use `sympy.parse_expr`, by that name."""
@@ -24,13 +26,8 @@ PACKAGE = Path(reasoning_gym.__file__).parent
 
 def problems(*names, count=1):
     """`count` problems of each data set."""
-    datasets = [{"name": name} for name in names]
-    task = {
-        "type": "reasoning_gym",
-        "datasets": datasets,
-        "train_problems": count * len(names),
-        "benchmark_problems": 1,
-    }
+    task = {"type": "reasoning_gym", "datasets": [{"name": name} for name in names]}
+    task |= {"train_problems": count * len(names), "benchmark_problems": 1}
     return load_problems(GymTask.model_validate(task)).train
 
 
@@ -144,14 +141,12 @@ evaluation: {every: 1, samples_per_problem: 4}
 
 @pytest.mark.long
 def test_the_stored_score_is_score_answer_called_by_hand_on_the_stored_sample(tmp_path):
-    (tmp_path / "gym.yaml").write_text(RUN)
-    ended = rpg(tmp_path, "train", "gym.yaml")
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    layout = Layout(tmp_path / "data")
-    [folder] = [run for sweep in layout.sweeps() for run in layout.run_folders(sweep)]
+    folder = make_run(tmp_path, "gym", RunSpec.model_validate(yaml.safe_load(RUN)))
+    to_its_end("train", folder)
+    to_its_end("evaluate", folder.path.parent)
     expected, stored = [], []
     for benchmark in ("chain_sum-level-0", "chain_sum-level-1"):
-        [file] = (layout.home / "cache" / "data").glob(f"*/{benchmark}.parquet")
+        [file] = (tmp_path / "cache" / "data").glob(f"*/{benchmark}.parquet")
         columns = {p.id: p.columns for p in read_problems(file)}
         assert metadata(folder.eval_path(benchmark, 1))["rules"] == "reasoning-gym-0.1.25>=1"
         for row in read_eval(folder, benchmark, 1).to_pylist():

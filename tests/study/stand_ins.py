@@ -85,18 +85,18 @@ def run(home, path, only=STEPS, again=False, order=0, fails=lambda manifest: Fal
 
 
 def killed_after(writes, work):
-    """Do `work` in a forked process that is killed (SIGKILL) at its n-th atomic write, before or after the file is in place.
-    Whether it came to its end."""
+    """Do `work` in a forked process that is killed (SIGKILL) at its n-th atomic write, before or after the file is in place,
+    or after the first of a file of this name. Whether it came to its end."""
     child = os.fork()
     if child == 0:
         count, replace = [0], atomic_files.Path.replace
 
         def counted(self, target):
             count[0] += 1
-            if count[0] == writes and writes % 2:
+            if count[0] == writes and writes % 2:  # never of a name
                 os.kill(os.getpid(), signal.SIGKILL)
             replaced = replace(self, target)
-            if count[0] == writes:
+            if writes in (count[0], os.path.basename(target)):
                 os.kill(os.getpid(), signal.SIGKILL)
             return replaced
 

@@ -24,21 +24,21 @@ def records(home, name):
     return {file: [(one["settings"], one["runs"]) for one in trials] for file, trials in found.items()}
 
 
-def test_two_studies_at_once_one_of_them_killed(tmp_path):
+def test_two_studies_at_once_one_of_them_killed(tmp_path, prefect):
     """Both have the same variants and spaces, so all their trials are the same runs: each is trained once. They report other
     seeds: a reported run that the other had trained before the registration would be shown."""
     home, layout = tmp_path / "data", Layout.at(tmp_path / "data")
-    files = {}
+    files, how = {}, {"home": home, "module": TRIVIAL, **prefect}
     for name, seeds in {"first": [0, 1, 2], "second": [3, 4, 5]}.items():
         (tmp_path / name).mkdir()
         path = study_file(tmp_path / name, name=name, tune={"prune": "none"}, report={"seeds": seeds})
         files[name] = str(path)
-    other = start(tmp_path / "second", "study", files["second"], home=home, module=TRIVIAL)
-    going = start(tmp_path / "first", "study", files["first"], home=home, module=TRIVIAL)
+    other = start(tmp_path / "second", "study", files["second"], **how)
+    going = start(tmp_path / "first", "study", files["first"], **how)
     until(lambda: len(layout.run_folders("first.tuning")) > 4, unless=lambda: going.poll() is not None)
     os.killpg(going.pid, signal.SIGKILL)
     going.wait()
-    done = rpg(tmp_path, "study", files["first"], home=home, module=TRIVIAL)
+    done = rpg(tmp_path, "study", files["first"], **how)
     assert done.returncode == 0, done.stdout + done.stderr
     assert other.wait(HANG) == 0, (tmp_path / "second" / "data.log").read_text()
 

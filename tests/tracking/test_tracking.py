@@ -19,6 +19,7 @@ from rpg.tracking import follower as following
 from rpg.tracking.follower import Follower, tracking_folder
 from rpg.tracking.trackers import evaluated
 from tests.specs import load_run
+from tests.waiting import free_port
 
 
 def needs(package):
@@ -132,13 +133,9 @@ def test_wandbs_offline_files_hold_the_same_numbers(layout, monkeypatch, tmp_pat
 @needs("mlflow")
 @pytest.mark.long
 def test_a_server_of_mlflow_has_the_same_numbers_also_those_it_missed(layout, tmp_path):
-    import socket
-
     from mlflow import MlflowClient
 
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     uri = f"http://127.0.0.1:{port}"
     tracker = MlflowTracker(type="mlflow", uri=uri)
     count, follower = follow(layout, tracker)

@@ -14,8 +14,7 @@ from rpg.backends.verl.overrides import Paths, plan
 from rpg.config.run_spec import RunSpec
 from rpg.processes import LOST, parent_mark
 from tests import tiny
-from tests.evaluation.ray_head import free_port
-from tests.waiting import HANG
+from tests.waiting import HANG, free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE = {**tiny.BASE, "training": {"steps": 3, "prompts_per_step": 8, "mini_batch_prompts": 2}}
@@ -135,9 +134,8 @@ def job(spec, model, data, folder, attempt, resume=None, timeout=3 * HANG):
     environment = {**os.environ, **launch.environment, "PYTHONPATH": str(ROOT), **parent_mark()}
     command = [sys.executable, "-m", "rpg.backends.verl.main", *launch.arguments()]
     pipes = {"capture_output": True, "text": True}
-    for _ in range(
-        3
-    ):  # as the launcher does where Ray does not come up in the 30 seconds that it gives itself
+    # As the launcher does where Ray does not come up in the 30 seconds that it gives itself.
+    for _ in range(3):
         ran = subprocess.run(command, cwd=folder, env=environment, timeout=timeout, **pipes)
         if ran.returncode != LOST:
             break

@@ -1,15 +1,14 @@
 """What `rpg doctor --backend verl` and the first seconds of a run find, on machines that are described here."""
 
 import importlib.util
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from rpg.backends.verl import cpu
-from rpg.backends.verl.launch import require_verl
-from rpg.backends.verl.readiness import Facts, Gpu, facts, judge
-from rpg.config.errors import ConfigError
+from rpg.backends.verl import cpu, readiness
+from rpg.backends.verl.readiness import Facts, Gpu, facts, gpu_problem, judge, torch_problem
 from rpg.config.sweep_spec import load_sweep
 from rpg.errors import UserError
 from rpg.planning.preflight import preflight
@@ -33,17 +32,13 @@ def wrong(changes, **differences):
     return [finding.text for finding in judge(backend, replace(GOOD, **differences)) if finding.good is False]
 
 
-def test_a_good_machine_has_nothing_to_say_no_to():
-    backend = load_run(CHAIN, EIGHT).backend
-    assert all(finding.good for finding in judge(backend, GOOD))
-
-
 @pytest.mark.parametrize(
     ("changes", "differences", "says"),
     [
         (EIGHT, {"versions": {**GOOD.versions, "vllm": None}}, "vllm is not installed; install it with"),
         (EIGHT, {"versions": {**GOOD.versions, "verl": "0.8.0"}}, "verl 0.8.0: 0.9.1 is required"),
         (EIGHT, {"torch_cuda": None}, "torch 2.11.0 is built without CUDA"),
+        (EIGHT, {"driver": "570.86.10", "torch_cuda": "13.0"}, "driver 570.86.10 is too old for CUDA 13.0 of torch 2.11.0"),
         (EIGHT, {"gpus": GOOD.gpus[:2]}, "gpus_per_node 8: this machine shows 2 GPUs"),
         (EIGHT, {"shm": 64 * 2**20}, "/dev/shm holds 64 MiB"),
         (EIGHT, {"temporary_free": 0.01}, "/tmp is 99% full"),
@@ -76,19 +71,34 @@ def test_what_does_no_harm_is_no_error(changes, differences):
     assert wrong(changes, **differences) == []
 
 
+SMI = """#!/bin/sh
+[ $# = 0 ] && echo "Driver Version: 535.183.01  CUDA Version: 12.2" || echo "RTX 4090, 24564, 300, 8.9"
+"""
+
+
+def test_the_driver_is_read_and_one_command_mends_it(tmp_path, monkeypatch, command_line):
+    (smi := tmp_path / "nvidia-smi").touch(0o755)
+    smi.write_text(SMI)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    old = replace(facts(), torch_cuda="13.0", versions={"torch": "2.13.0"})
+    assert (old.driver, old.driver_cuda, old.gpus[0].capability) == ("535.183.01", "12.2", "8.9")
+    assert "--index-url https://download.pytorch.org/whl/cu126" in gpu_problem(old)
+    assert "sudo apt-get install nvidia-driver-580" in gpu_problem(replace(old, versions=GOOD.versions))
+    assert gpu_problem(replace(old, torch_cuda="12.8")) is None
+    for said, problem in (("1 sm_80", ""), ("1 sm_90", "torch is built for sm_90"), ("0", "sees 0 of 1")):
+        with monkeypatch.context() as patched:
+            patched.setattr(readiness, "_output", lambda *_, said=said: said)
+            assert (torch_problem(old) is None) == (problem == "") and problem in (torch_problem(old) or "")
+    smi.write_text("#!/bin/sh\necho Driver/library version mismatch; exit 9\n")
+    _, out, _ = command_line("doctor", "--home", tmp_path / "data")
+    assert "--  nvidia-smi fails: Driver/library version mismatch; install driver 580" in out
+
+
 def test_a_gpu_in_use_is_worth_a_word():
     backend = load_run(CHAIN, EIGHT).backend
     used = (Gpu("NVIDIA H100", 80 * 2**30, 30 * 2**30), *GOOD.gpus[1:])
     [note] = [finding.text for finding in judge(backend, replace(GOOD, gpus=used)) if finding.good is None]
     assert "another process holds 30.0: vLLM may refuse to start" in note
-
-
-def test_a_run_is_refused_before_anything_is_prepared():
-    if importlib.util.find_spec("vllm") is not None:
-        pytest.skip("vLLM is installed here")
-    pytest.importorskip("verl")
-    with pytest.raises(ConfigError, match=r"cannot run backend\.type verl: vllm is not installed"):
-        require_verl(load_run(CHAIN, VLLM), print)
 
 
 def test_a_sweep_knows_before_its_warm_start(tmp_path, monkeypatch):

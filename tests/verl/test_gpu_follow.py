@@ -111,6 +111,8 @@ def test_attention_is_the_one_that_is_installed(monkeypatch, there):
     find = lambda name: (there or None) if name == "flash_attn" else found(name)  # noqa: E731
     monkeypatch.setattr(importlib.util, "find_spec", find)
     model = "actor_rollout_ref.model"
+    eager = {"backend.verl": {f"{model}.override_config.attn_implementation": "eager"}}
+    assert attention(compose(plan(load_run(CHAIN, VLLM | eager), PATHS).arguments())) == {}, "it was chosen"
     values = attention(compose(plan(load_run(CHAIN, VLLM), PATHS).arguments()))
     chosen = "flash_attention_2" if there else "sdpa"
     assert values[f"{model}.override_config.attn_implementation"] == chosen

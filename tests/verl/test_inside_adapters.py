@@ -26,7 +26,7 @@ def sampled(home):
 def worker_with(model, tmp_path, **lora):
     changes = {"model": {"lora": {"rank": 4, "alpha": 8, **lora}}}
     spec = make_spec({"type": "verl"}, training={"optimizer": {"learning_rate": 1e-2}}, **changes)
-    return make_worker(verl_config(spec, model, tmp_path))
+    return make_worker(verl_config(spec, model, tmp_path, max_tokens_per_gpu=32))  # many micro-batches
 
 
 def log_probs(worker, batch, **asked):

@@ -133,6 +133,27 @@ def test_the_actor_loss_is_policy_loss(name):
             assert named[key].equal(value[row, : lengths[row]]), key
 
 
+def test_micro_batches_are_bounded_with_their_padding():
+    """On lengths as responses have them; verl's own are several times the limit once their rows are padded."""
+    from tensordict import TensorDict
+    from verl.utils import tensordict_utils as tu
+    from verl.utils.seqlen_balancing import rearrange_micro_batches
+
+    from rpg.backends.verl.padded_batches import prepare_micro_batches
+    from tests.verl.inside import nested, one_process_group
+
+    limit, spread = 2048, torch.randn(64, generator=torch.Generator().manual_seed(0))
+    lengths = (0.9 * spread + 4.2).exp().long().clamp(8, 512)
+    data = TensorDict({"input_ids": nested([[0] * n for n in lengths.tolist()])}, batch_size=64)
+    tu.assign_non_tensor(data, use_remove_padding=False, max_token_len_per_gpu=limit)
+    one_process_group()
+    _, rows = prepare_micro_batches(data)
+    padded = lambda parts: [len(part) * int(lengths[part].max()) for part in parts]  # noqa: E731
+    theirs, ours = padded(rearrange_micro_batches(data, limit)[1]), padded(rows)
+    assert max(theirs) > 1.7 * limit and max(ours) <= limit and 2 * sum(ours) < sum(theirs)
+    assert sorted(row for part in rows for row in part) == [*range(64)]
+
+
 @pytest.mark.slow
 def test_a_gradient_that_is_not_finite_ends_the_update(home, model, tmp_path):
     spec = make_spec(algorithm="rpg-reinforce-urkl")

@@ -10,15 +10,13 @@ A folder without rpg.json is what a kill left behind: verl's own latest_checkpoi
 neither verl nor torch.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from rpg.store.atomic_files import StoreError, atomic_write_json, fsync_tree, read_json_object, readable
 from rpg.store.checkpoints import FORMAT, CheckpointFolder, Keep, digests, link
@@ -44,7 +42,7 @@ class State:
         atomic_write_json(folder / "rpg.json", {"format": STATE_FORMAT, **asdict(self)})
 
     @classmethod
-    def read(cls, folder: Path) -> State:
+    def read(cls, folder: Path) -> Self:
         """Raises: StoreError"""
         path = Path(folder) / "rpg.json"
         value = read_json_object(path)

@@ -1,11 +1,9 @@
 """The settings of a verl job that our code reads. Imports neither verl nor torch."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from omegaconf import OmegaConf
 from pydantic import ConfigDict, Field, ValidationError, field_validator
@@ -85,7 +83,7 @@ class JobSettings(RpgOverrides):
         return self.steps * self.epochs * (self.prompts_per_step // self.mini_batch_prompts)
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> JobSettings:
+    def of(cls, config: Mapping[str, Any]) -> Self:
         """From verl's composed configuration with the overrides below `rpg` (as dicts and lists). Raises
         SettingsError: an override of ours is missing or refused.
         """
@@ -110,7 +108,7 @@ class JobSettings(RpgOverrides):
         return settings
 
     @classmethod
-    def inside(cls, actor_rollout_ref: Any) -> JobSettings:
+    def inside(cls, actor_rollout_ref: Any) -> Self:
         """From that part of the configuration, into which `rpg.backends.verl.main.derive` wrote them for every process."""
         values: Any = OmegaConf.to_container(actor_rollout_ref)  # unresolved: a text may contain "${"
         return cls.model_validate_json(values["rpg"])

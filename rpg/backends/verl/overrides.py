@@ -4,15 +4,13 @@
 environment; `Plan.command` is the shell command that starts the same training by hand.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from rpg.backends.verl.hydra_values import hydra_value
 from rpg.backends.verl.resources import cpus_reserved, helpers
@@ -61,7 +59,7 @@ class Paths:
     @classmethod
     def of(
         cls, run: Path, data: PreparedData, model: str | Path, attempt: int = 1, resume: Path | None = None
-    ) -> Paths:
+    ) -> Self:
         """Of one attempt at the run in folder `run`."""
         state, benchmarks = run / STATE, tuple(data.benchmarks.values())
         return cls(str(model), data.train, benchmarks, state, state / f"metrics-{attempt}.jsonl", resume)

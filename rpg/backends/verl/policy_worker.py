@@ -14,7 +14,7 @@ from verl.single_controller.base.decorator import Dispatch, make_nd_compute_data
 from verl.utils import tensordict_utils as tu
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
-from rpg.backends.verl import cpu, fsdp_weights
+from rpg.backends.verl import cpu, fsdp_weights, padded_batches
 from rpg.backends.verl.fsdp_weights import shards, written_by
 from rpg.backends.verl.job_settings import JobSettings
 from rpg.backends.verl.update import ActorLoss, Plan, update
@@ -46,6 +46,8 @@ class PolicyWorker(ActorRolloutRefWorker):
             cpu.part("engine")  # registers itself
             torch.set_num_threads(self.settings.threads)
         bound_waits(self.config.nccl_timeout)
+        if not self.config.model.use_remove_padding:
+            padded_batches.install()
         super().init_model()
         s = self.settings
         self.actor.set_loss_fn(ActorLoss(s.algorithm, s.max_response_tokens, s.entropy_coeff))

@@ -10,17 +10,20 @@ import re
 import resource
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
 from pathlib import Path
+from typing import Any
 
+from rpg.backends.ray_connection import last_line
 from rpg.backends.verl import cpu
 from rpg.config.backend import LocalRay, VerlBackend
 from rpg.config.errors import ConfigError
-from rpg.errors import install_command
+from rpg.errors import first_line, install_command, pip_install
 
 VERL = "0.9.1"
 """Its internals are relied on (docs/verl-inside.md)."""
@@ -30,6 +33,9 @@ RAY_FULL = 0.05
 """Ray refuses to work where less of its disk is free (RAY_local_fs_capacity_threshold)."""
 OPEN_FILES = 4096
 NO_FLASH = "flash_attn is not installed: torch's attention (sdpa) is used, which also computes padding"
+PCI = Path("/sys/bus/pci/devices")
+_DRIVERS = {"11": 450, "12": 525, "13": 580}
+"""Least driver of each CUDA (https://docs.nvidia.com/deploy/cuda-compatibility)."""
 _IDLE_SHARE = 0.05
 """Share of a GPU's memory that displays and monitors may take before a run begins."""
 _PACKAGES = ("verl", "ray", "TransferQueue", "torch", "transformers", "vllm", cpu.DISTRIBUTION)
@@ -42,6 +48,8 @@ class Gpu:
     name: str
     total: float
     used: float
+    capability: str = ""
+    """Compute capability, e.g. 9.0."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +60,12 @@ class Facts:
     flash_attn: bool = False
     torch_cuda: str | None = None
     """Version of CUDA that torch was built with."""
+    driver: str = ""
+    """Version of NVIDIA's driver, e.g. 580.65.06."""
+    driver_cuda: str = ""
+    """Newest CUDA that the driver says it runs."""
+    no_driver: str = ""
+    """Why it cannot be asked, although there is a card."""
     gpus: tuple[Gpu, ...] = ()
     cores: int = 1
     shm: float | None = None
@@ -77,12 +91,12 @@ def facts() -> Facts:
         versions={name: _version(name) for name in _PACKAGES},
         flash_attn=importlib.util.find_spec("flash_attn") is not None,
         torch_cuda=_torch_cuda(),
-        gpus=_gpus(),
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         shm=shutil.disk_usage("/dev/shm").total if Path("/dev/shm").is_dir() else None,
         temporary=temporary,
         temporary_free=disk.free / disk.total,
         open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
+        **_nvidia(),
     )
 
 
@@ -143,8 +157,8 @@ def _attention(backend: VerlBackend, f: Facts) -> Finding:
 
 
 def _of_gpus(backend: VerlBackend, f: Facts) -> Iterator[Finding]:
-    if f.torch_cuda is None and f.versions.get("torch"):
-        yield _wrong(f"torch {f.versions['torch']} is built without CUDA")
+    if problem := gpu_problem(f):
+        yield _wrong(problem)
     wanted = backend.gpus_per_node
     if len(f.gpus) < wanted:
         yield _wrong(f"backend.gpus_per_node {wanted}: this machine shows {len(f.gpus)} GPUs (nvidia-smi)")
@@ -179,11 +193,83 @@ def _torch_cuda() -> str | None:
     return match[1] if match else None
 
 
-def _gpus() -> tuple[Gpu, ...]:
-    command = ["nvidia-smi", "--query-gpu=name,memory.total,memory.used", "--format=csv,noheader,nounits"]
+def gpu_problem(f: Facts) -> str | None:
+    """Why torch cannot compute on the NVIDIA GPUs of this machine, with one command that mends it; None if nothing is known
+    to be wrong.
+    """
+    torch, has = f.versions.get("torch"), int(f.driver.partition(".")[0] or 0)
+    update = f"install driver {_DRIVERS['13']} or newer on the host and restart it: sudo apt-get install nvidia-driver-580"
+    if f.no_driver:
+        return f"{f.no_driver}; {update}"
+    if torch is None or (f.torch_cuda and not has):
+        return None
+    older = _torch("torch>=2.9", "cu126")
+    if f.torch_cuda is None:
+        newest = _torch(f"torch=={torch.partition('+')[0]}", "cu130")
+        install = newest if has >= _DRIVERS["13"] or not has else older
+        return f"torch {torch} is built without CUDA; install one with it: {install}"
+    least = _DRIVERS.get(f.torch_cuda.partition(".")[0], 0)
+    if has >= least:
+        return None
+    can = has >= _DRIVERS["12"] and not f.versions.get("vllm")  # vLLM is built for one CUDA, too
+    mend = f"install a torch for an older CUDA: {older}" if can else update
+    return f"driver {f.driver} is too old for CUDA {f.torch_cuda} of torch {torch}, which needs {least} or newer; {mend}"
+
+
+def _torch(version: str, cuda: str) -> str:
+    return (
+        f"{pip_install()} --force-reinstall '{version}' --index-url https://download.pytorch.org/whl/{cuda}"
+    )
+
+
+def torch_problem(f: Facts) -> str | None:
+    """What torch itself says of these GPUs, in a process of its own (seconds); None: it computes on all of them."""
+    ask = "import torch; torch.cuda.init(); print(torch.cuda.device_count(), *torch.cuda.get_arch_list())"
     try:
-        text = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
-        rows = [line.rsplit(",", 2) for line in text.splitlines() if line.strip()]
-        return tuple(Gpu(name.strip(), float(size) * 2**20, float(used) * 2**20) for name, size, used in rows)
-    except (OSError, subprocess.SubprocessError, ValueError):
-        return ()
+        count, *built = _output(sys.executable, "-c", ask).split()
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"torch sees no GPU: {last_line(getattr(error, 'stderr', None) or error)}"
+    if int(count) != len(f.gpus):
+        return f"torch sees {count} of {len(f.gpus)} GPUs (CUDA_VISIBLE_DEVICES)"
+    for gpu in f.gpus:
+        major, _, minor = gpu.capability.partition(".")
+        same = re.compile(rf"sm_{major}[0-{minor or 9}]")
+        later = [int(name[8:]) for name in built if re.fullmatch(r"compute_\d+", name)]
+        if (
+            major.isdecimal()
+            and not any(map(same.fullmatch, built))
+            and min(later, default=999) > int(major + minor)
+        ):
+            what = f"compute capability {gpu.capability}, and torch is built for {' '.join(built)}"
+            return f"{gpu.name} has {what}; install a torch for older GPUs: {_torch('torch>=2.9', 'cu126')}"
+    return None
+
+
+def _output(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+
+
+def _nvidia() -> dict[str, Any]:
+    """What nvidia-smi says, as fields of `Facts`."""
+    query = ("--query-gpu=name,memory.total,memory.used,compute_cap", "--format=csv,noheader,nounits")
+    try:
+        versions = dict(re.findall(r"(Driver|CUDA) Version: *([\d.]+)", _output("nvidia-smi")))
+        rows = [line.rsplit(", ", 3) for line in _output("nvidia-smi", *query).splitlines() if line.strip()]
+        gpus = tuple(
+            Gpu(name, _bytes(total), _bytes(used), capability) for name, total, used, capability in rows
+        )
+        return {"driver": versions.get("Driver", ""), "driver_cuda": versions.get("CUDA", ""), "gpus": gpus}
+    except FileNotFoundError:
+        cards = [file.parent for file in PCI.glob("*/vendor") if file.read_text().strip() == "0x10de"]
+        if any((card / "class").read_text().startswith("0x03") for card in cards):
+            return {"no_driver": "there is an NVIDIA card, but no driver (nvidia-smi is not installed)"}
+        return {}
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        said = getattr(error, "stdout", None) or error
+        return {"no_driver": f"nvidia-smi fails: {first_line(said).rstrip('.')}"}
+
+
+def _bytes(mebibytes: str) -> float:
+    return (
+        float(mebibytes) * 2**20 if mebibytes.isdecimal() else 0.0
+    )  # [N/A] where it is that of the processor

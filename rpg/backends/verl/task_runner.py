@@ -1,12 +1,10 @@
 """verl's task runner, which is the driver of a job, with our trainer mode; and how it is started."""
 
-from __future__ import annotations
-
 import os
 import socket
 import time
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import ray
 from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
@@ -61,7 +59,7 @@ class InDriver:
         self.run = SimpleNamespace(remote=lambda config: ray.put(_run_here(config)))
 
     @classmethod
-    def remote(cls) -> InDriver:
+    def remote(cls) -> Self:
         return cls()
 
 
