@@ -132,9 +132,7 @@ class Evaluator:
         )
         asked = requests(problems, samples_of(spec), spec.seed)
         if drift := self._drift.measure(spec, draws, asked, engine):
-            atomic_write_json(
-                drift_path(target), drift
-            )  # before the samples, whose file says that all is complete
+            atomic_write_json(drift_path(target), drift)  # before the samples, which say that all is done
         clear_progress(folder.path / EVALUATION)
         write_eval(folder, benchmark, step, rows, rules_name(verifier_of(spec.task)), draws.about)
         for done in (fewer, target.with_suffix(".partial.jsonl")):  # the latter of an older version
