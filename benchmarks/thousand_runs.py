@@ -6,8 +6,8 @@ Every run is a real process with a real run folder (manifest, metrics, two check
 task, claims and slots; only training and evaluation do nothing (benchmarks/trivial). A Ray Tune trial is a function
 that reports one number, on as many CPUs. Printed: seconds per run, memory of the conductor and of the Prefect server
 as the sweep goes on, their processor seconds, how quickly the API answers what the UI asks meanwhile, and, where there is a
-Chromium, how long
-the UI's pages of the finished sweep take to show it. Exit code 1 above 0.1 s per run.
+Chromium, how long the UI's pages take in a new browser and when they are opened again, of the empty server and of the
+finished sweep. Exit code 1 above 0.1 s per run.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -81,6 +82,8 @@ def ours(runs: int, workers: int, root: Path) -> float:
         while not server.answers():
             time.sleep(0.2)
         assert server.process is not None
+        if CHROMIUM:
+            look(plan.ui)  # of an empty server
         seconds = swept(layout, file, runs, workers, plan.api, psutil.Process(server.process.pid))
         if CHROMIUM:
             look(plan.ui)
@@ -132,26 +135,52 @@ def seconds_of(process: psutil.Process) -> float:
 
 
 def look(ui: str) -> None:
-    """Open the pages of the finished sweep as a user does, in a fresh browser, and print how long each takes."""
-    from playwright.sync_api import sync_playwright
+    """Print how long the UI's pages take to show what they are for: the list of flow runs, also of a server that has none,
+    and the newest sweep's page and its task runs."""
+    from playwright.sync_api import Page, sync_playwright
 
-    with sync_playwright() as runner:
-        browser = runner.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        page = browser.new_page(viewport={"width": 1366, "height": 1000})
-        page.set_default_timeout(60_000)
-        began = time.perf_counter()
-        page.goto(f"{ui}/runs")
-        run = page.get_by_role("link", name=re.compile("^sweep many")).first
-        run.wait_for()
-        print(f"UI: list of flow runs {time.perf_counter() - began:.1f} s", end="", flush=True)
-        began = time.perf_counter()
-        run.click()
+    def list_of_runs(page: Page) -> str:
+        page.locator(
+            "a[href*='/runs/flow-run/'], :text('Run a task or flow to get started')"
+        ).first.wait_for()
+        return "list of flow runs"
+
+    def sweep(page: Page) -> str:
         page.get_by_text(re.compile(r"\d Task runs")).first.wait_for()
-        page.wait_for_load_state("networkidle")  # the tabs have settled
+        return "the sweep"
+
+    def tasks(page: Page) -> str:
         page.get_by_text("Task Runs", exact=True).click()
         page.get_by_role("link", name=re.compile("^train ")).first.wait_for()
-        print(f", the sweep with its task runs {time.perf_counter() - began:.1f} s")
-        browser.close()
+        return "its task runs"
+
+    def times(address: str, *shown: Callable[[Page], str]) -> str | None:
+        """Open the address three times in a new profile, print when each was shown; returns the first flow run's address."""
+        seconds: dict[str, list[str]] = {}
+        with tempfile.TemporaryDirectory() as profile:
+            browser = runner.chromium.launch_persistent_context(
+                profile, executable_path=CHROMIUM, args=FLAGS, viewport={"width": 1366, "height": 1000}
+            )
+            for _ in range(3):
+                page, began = browser.new_page(), time.perf_counter()
+                page.goto(address)
+                for show in shown:
+                    seconds.setdefault(show(page), []).append(f"{time.perf_counter() - began:.1f}")
+                page.wait_for_load_state("networkidle")
+                api = "performance.getEntriesByType('resource').filter(entry => entry.name.includes('/api/'))"
+                slowest = page.evaluate(f"Math.max(...{api}.map(entry => entry.duration))")
+                link = page.locator("a[href*='/runs/flow-run/']")
+                found = link.first.get_attribute("href") if link.count() else None
+                page.close()
+            browser.close()
+        for name, each in seconds.items():
+            print(f"UI: {name} in a new browser after {each[0]} s, again after {each[1]} and {each[2]} s")
+        print(f"    the API's slowest answer took {slowest / 1000:.2f} s", flush=True)
+        return found
+
+    with sync_playwright() as runner:
+        if link := times(f"{ui}/runs", list_of_runs):
+            times(f"{ui}{link}", sweep, tasks)
 
 
 def ray_tune(runs: int, workers: int, root: Path) -> float:

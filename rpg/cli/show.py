@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from rpg.cli.app import (
@@ -182,7 +183,8 @@ def _print_memory(sweep: Sweep, machine: Machine | None) -> None:
 def _print_estimates(sweep: Sweep, machine: Machine | None) -> None:
     from rpg.planning.gpu_estimate import GB, H100, Assumptions, estimate
 
-    usual = Assumptions(machine=machine if machine and machine.flops else H100)
+    packed = find_spec("flash_attn") is not None
+    usual = Assumptions(machine=machine if machine and machine.flops else H100, packed=packed)
     room, misfit = (machine or usual.machine).memory, False
     groups: dict[tuple[Estimate | None, Estimate | None], list[PlannedRun]] = {}
     for run in sweep.runs:

@@ -6,8 +6,6 @@ of its own. A child ends with the server, and the server with the thread that st
 (another system than Linux, or it was killed) programs are started as `python -m`.
 """
 
-from __future__ import annotations
-
 import atexit
 import ctypes
 import os

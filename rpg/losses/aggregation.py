@@ -3,9 +3,8 @@
 Shapes: B responses (rows), T token positions.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -24,7 +23,7 @@ class Counts:
     horizon: int | None = None
 
     @classmethod
-    def of(cls, response_mask: Tensor, horizon: int | None = None) -> Counts:
+    def of(cls, response_mask: Tensor, horizon: int | None = None) -> Self:
         """The counts of one mask of shape (B, T); non-zero means counted."""
         mask = response_mask != 0
         return cls(int(mask.sum()), int(mask.any(-1).sum()), horizon)

@@ -11,9 +11,8 @@ gradients are those of computing every response by itself.
 Only attention needs padded rows; they are grouped into blocks of similar length.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -69,7 +68,7 @@ class Packing:
     """For each response token (row-major order of the batch's mask) an index into `predictors`."""
 
     @classmethod
-    def of(cls, batch: Batch) -> Packing:
+    def of(cls, batch: Batch) -> Self:
         device = batch.tokens.device
         prompt_sizes = torch.tensor([len(p) for p in batch.prompts], device=device)
         stem = _stem(batch.prompts)
@@ -141,7 +140,7 @@ class _Paths:
     """(N,) the path of each response."""
 
     @classmethod
-    def of(cls, batch: Batch, first_node: int) -> _Paths:
+    def of(cls, batch: Batch, first_node: int) -> Self:
         device = batch.tokens.device
         column = torch.arange(batch.tokens.shape[1] - 1, device=device)
         inside = column < (batch.lengths - 1)[:, None]

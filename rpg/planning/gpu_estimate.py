@@ -129,6 +129,7 @@ class Assumptions:
     overhead: float = 0.1
     """Moving weights to vLLM, grading, checkpoints, as a fraction of the computing time of a step."""
     context_bytes: float = 4e9  # per GPU: CUDA contexts, communication buffers and captured graphs
+    packed: bool = True  # sequences follow one another without padding, which takes flash attention
     benchmark_problems: int = 40  # problems of a benchmark whose size is unknown until it is read
 
 
@@ -196,7 +197,10 @@ def estimate(spec: RunSpec, assume: Assumptions | None = None) -> Estimate | Non
         hours=(1 + a.overhead) * (generation + scoring + update) / 3600,
         evaluation_hours=evaluation / 3600,
         memory_rollout=offloaded + server.utilization * a.machine.memory + a.context_bytes,
-        memory_update=states + 4 * shape.parameters / gpus + _working(shape, backend) + a.context_bytes,
+        memory_update=states
+        + 4 * shape.parameters / gpus
+        + _working(shape, backend, a.packed)
+        + a.context_bytes,
         cache_tokens=int(server.cache // shape.cache_bytes_per_token),
         evaluates_here=evaluator_gpus > 0,
         disk_bytes=left.after,
@@ -209,14 +213,15 @@ def _flops_per_token(shape: Shape, length: float) -> float:
     return 2 * weights + 2 * shape.layers * shape.attention_width * length
 
 
-def _working(shape: Shape, backend: VerlBackend) -> float:
+def _working(shape: Shape, backend: VerlBackend, packed: bool) -> float:
     """Bytes of activations, logits and gathered layers while `max_tokens_per_gpu` tokens are processed."""
     tokens = backend.max_tokens_per_gpu / backend.sequence_parallel
     kept = shape.layers * shape.hidden * 2  # the input of every block
     block = (4 * shape.attention_width + 3 * shape.intermediate + 4 * shape.hidden) * 2 * 2
     if not backend.gradient_checkpointing:
         kept, block = shape.layers * block, 0
-    logits = shape.vocabulary * (2 + 4)  # in bfloat16, and their gradient in float32
+    # In bfloat16, and their gradient in float32; else with and without padding, and the gradients of both.
+    logits = shape.vocabulary * (2 + 4 if packed else 4 * 2)
     gathered = 2 * 2 * (shape.block_parameters / shape.layers + shape.vocabulary * shape.hidden)
     return tokens * (kept + block + logits) + gathered
 

@@ -7,11 +7,10 @@ The labels make copying an operand unambiguous, without which a model of this si
 seeds. Problems of n operations are numbered 0 .. 10 * 27**n - 1, so distinct ones are drawn by drawing numbers.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from dataclasses import dataclass
+from typing import Self
 
 from rpg.config.model import SupervisedStart, WarmStart
 from rpg.config.task import ChainTask, MarkerVerifier
@@ -34,7 +33,7 @@ class Chain:
     operations: tuple[tuple[str, int], ...]
 
     @classmethod
-    def from_index(cls, length: int, index: int) -> Chain:
+    def from_index(cls, length: int, index: int) -> Self:
         """Problem number `index` of those with `length` operations (a bijection)."""
         index, start = divmod(index, 10)
         operations = []

@@ -7,12 +7,11 @@ A problem's `answer` holds all right ones with blanks between them. Problems of 
 0 .. 100 * 9**n - 1; those with fewer than two right answers are left out.
 """
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Self
 
 from rpg.config.model import SupervisedStart, WarmStart
 from rpg.config.task import MarkerVerifier, OperatorsTask
@@ -35,7 +34,7 @@ class Blank:
     target: int
 
     @classmethod
-    def from_index(cls, length: int, index: int) -> Blank:
+    def from_index(cls, length: int, index: int) -> Self:
         """Problem number `index` of those with `length` operations (a bijection)."""
         index, start = divmod(index, 10)
         index, target = divmod(index, 10)

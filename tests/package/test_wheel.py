@@ -107,11 +107,7 @@ def test_a_bare_install_says_in_one_sentence_what_is_missing(wheel, tmp_path):
         done = rpg(bare, tmp_path, *words)
         assert done.returncode == 2 and "yaml is not installed; install it with: " in done.stderr
         assert len(done.stderr.splitlines()) == 1
-    command, _, everything = done.stderr.removesuffix(")\n").partition(" (or everything for one machine: ")
-    assert (
-        f"install it with: uv pip install --python {bare / 'python'} 'torch>=" in command
-        and "pyyaml" in command
-    )
+    everything = done.stderr.removesuffix(")\n").partition(" (or everything for one machine: ")[2]
     assert "pyyaml" in everything and "typer" in everything
     works_as_printed(everything)
     assert rpg(bare, tmp_path, "--version").stdout.startswith("rpg-lab ")

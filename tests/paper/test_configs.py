@@ -198,6 +198,7 @@ def test_the_estimate_moves_the_right_way():
     assert away.memory_rollout == base.memory_rollout and away.gpu_hours < base.gpu_hours, "other GPUs"
     assert change(algorithm="grpo").memory_rollout == base.memory_rollout, "a reference waits in host memory"
     assert change(backend__gradient_checkpointing=False).memory_update > 2 * base.memory_update
+    assert estimate(load_run(recipe), Assumptions(packed=False)).memory_update > 1.1 * base.memory_update
     assert change(training__steps=800).gpu_hours == pytest.approx(2 * base.gpu_hours, rel=0.01)
     assert change(algorithm="grpo").scoring_hours == 2 * base.scoring_hours, (
         "a fixed reference is another pass"

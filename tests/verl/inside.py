@@ -133,7 +133,6 @@ def job(spec, model, data, folder, attempt, resume=None, timeout=3 * HANG):
     launch = plan(spec, paths)
     environment = {**os.environ, **launch.environment, "PYTHONPATH": str(ROOT), **parent_mark()}
     command = [sys.executable, "-m", "rpg.backends.verl.main", *launch.arguments()]
-    command += ["+ray_kwargs.ray_init.include_dashboard=false"]
     pipes = {"capture_output": True, "text": True}
     # As the launcher does where Ray does not come up in the 30 seconds that it gives itself.
     for _ in range(3):

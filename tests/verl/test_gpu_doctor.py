@@ -77,32 +77,19 @@ SMI = """#!/bin/sh
 
 
 def test_the_driver_is_read_and_one_command_mends_it(tmp_path, monkeypatch, command_line):
-    def on(smi, **known):
-        (tmp_path / "nvidia-smi").write_text(smi)
-        return replace(facts(), versions={"torch": "2.13.0+cpu"}, **known)
-
+    (smi := tmp_path / "nvidia-smi").touch(0o755)
+    smi.write_text(SMI)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    (tmp_path / "nvidia-smi").touch(0o755)
-    old = on(SMI, torch_cuda="13.0")
+    old = replace(facts(), torch_cuda="13.0", versions={"torch": "2.13.0"})
     assert (old.driver, old.driver_cuda, old.gpus[0].capability) == ("535.183.01", "12.2", "8.9")
     assert "--index-url https://download.pytorch.org/whl/cu126" in gpu_problem(old)
     assert "sudo apt-get install nvidia-driver-580" in gpu_problem(replace(old, versions=GOOD.versions))
-    assert gpu_problem(on(SMI, torch_cuda="12.8")) is None
-    assert "'torch==2.13.0' --index-url https://download" in gpu_problem(
-        replace(old, torch_cuda=None, driver="580.1")
-    )
-    for built, says in (
-        ("1 sm_80 sm_90", None),
-        ("1 sm_90", "torch is built for sm_90"),
-        ("0", "sees 0 of 1"),
-    ):
-        monkeypatch.setattr(readiness, "_output", lambda *_, built=built: built)
-        assert (torch_problem(old) or "") == "" if says is None else says in torch_problem(old)
-    monkeypatch.undo()
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert gpu_problem(on("#!/bin/sh\necho Driver/library version mismatch; exit 9")).startswith(
-        "nvidia-smi fails: Driver"
-    )
+    assert gpu_problem(replace(old, torch_cuda="12.8")) is None
+    for said, problem in (("1 sm_80", ""), ("1 sm_90", "torch is built for sm_90"), ("0", "sees 0 of 1")):
+        with monkeypatch.context() as patched:
+            patched.setattr(readiness, "_output", lambda *_, said=said: said)
+            assert (torch_problem(old) is None) == (problem == "") and problem in (torch_problem(old) or "")
+    smi.write_text("#!/bin/sh\necho Driver/library version mismatch; exit 9\n")
     _, out, _ = command_line("doctor", "--home", tmp_path / "data")
     assert "--  nvidia-smi fails: Driver/library version mismatch; install driver 580" in out
 

@@ -147,13 +147,11 @@ def test_micro_batches_are_bounded_with_their_padding():
     data = TensorDict({"input_ids": nested([[0] * n for n in lengths.tolist()])}, batch_size=64)
     tu.assign_non_tensor(data, use_remove_padding=False, max_token_len_per_gpu=limit)
     one_process_group()
-    batches, rows = prepare_micro_batches(data)
+    _, rows = prepare_micro_batches(data)
     padded = lambda parts: [len(part) * int(lengths[part].max()) for part in parts]  # noqa: E731
     theirs, ours = padded(rearrange_micro_batches(data, limit)[1]), padded(rows)
     assert max(theirs) > 1.7 * limit and max(ours) <= limit and 2 * sum(ours) < sum(theirs)
     assert sorted(row for part in rows for row in part) == [*range(64)]
-    for batch, part in zip(batches, rows, strict=True):
-        assert batch["input_ids"].offsets().diff().equal(lengths[part])
 
 
 @pytest.mark.slow
