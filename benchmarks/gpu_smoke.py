@@ -6,9 +6,11 @@
 3. Its checkpoints are evaluated on the GPUs that the training has left.
 4. Every step was counted once, numbers are finite, the first ratios are near 1, nothing is left running.
 5. The embedded trainer's decoding: attention reaches a fused kernel, steps are replayed as CUDA graphs, and draw the same.
+6. The embedded trainer learns the chain task, is killed (SIGKILL) after its first checkpoint, and goes on.
 
-Needs `rpg-lab[local,orchestration,verl,vllm]` and, on a GPU, a network or the model in the hub's cache. Prints what held
-and how long it took; exit code 1 where something did not hold. `--keep` leaves the data folder for a look at its logs.
+`--only embedded` does 5 and 6 alone, which need `rpg-lab[local,orchestration]` and no model. The others also need its extras
+verl and vllm and, on a GPU, a network or the model in the hub's cache. Prints what held and how long it took; exit code 1
+where something did not hold. `--keep` leaves the data folder for a look at its logs.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from rpg.backends.verl.driver_process import MARK
 from rpg.store import Layout
 from rpg.store.checkpoints import damaged
 from rpg.store.run_folder import RunFolder
+from rpg.store.samples import read_samples
 
 STEPS = 3
 LIMIT = 3600.0
@@ -141,6 +144,37 @@ class Watch(threading.Thread):
                 return
 
 
+def embedded(device: str, home: Path, report: Callable[[bool, str], bool]) -> None:
+    """A run of the chain task: its policy has to be at least twice as accurate afterwards."""
+    steps, log = 20, (home / "embedded.log").open("ab")
+    words = [f"--set=backend.device={device}", f"--set=training.steps={steps}", "--set=evaluation.every=10"]
+    command = rpg(home, "train", "chain", "--name=embedded", *words)
+    child = subprocess.Popen(
+        command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
+    )
+    if not report(
+        until(lambda: any(run.checkpoint(10).exists() for run in runs(home, "embedded")), child),
+        "embedded: ten steps",
+    ):
+        print(f"log: {home / 'embedded.log'}", file=sys.stderr)
+        return
+    os.kill(child.pid, signal.SIGKILL)
+    child.wait()
+    again = subprocess.run(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+    report(
+        again.returncode == 0,
+        f"embedded: killed, and the same command went on (log: {home / 'embedded.log'})",
+    )
+    (run,) = runs(home, "embedded")
+    rows = run.read_metrics().rows
+    report(
+        [row["step"] for row in rows] == list(range(1, steps + 1)), "embedded: every step was counted once"
+    )
+    graded = {step: read_samples(run.eval_path("chain-hard", step)).to_pylist() for step in (0, steps)}
+    right = {step: sum(row["correct"] for row in each) / len(each) for step, each in graded.items()}
+    report(right[steps] > 2 * right[0], f"embedded: accuracy on chain-hard by step: {right}")
+
+
 def rpg(home: Path, *words: str) -> list[str]:
     return [sys.executable, "-m", "rpg", *words, "--home", str(home)]
 
@@ -167,8 +201,8 @@ def until(true: Callable[[], object], child: subprocess.Popen[bytes] | None = No
     return True
 
 
-def runs(home: Path) -> list[RunFolder]:
-    folder = Layout.at(home).sweep_folder("gpu-smoke")
+def runs(home: Path, sweep: str = "gpu-smoke") -> list[RunFolder]:
+    folder = Layout.at(home).sweep_folder(sweep)
     return [RunFolder(path.parent) for path in folder.glob("*/manifest.json")]
 
 
@@ -232,6 +266,7 @@ def main() -> int:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
     parser.add_argument("--gpus", type=int, default=1, help="of this machine (on a CPU: processes)")
     parser.add_argument("--model", default="Qwen/Qwen3-0.6B", help="on a GPU: a hub id or a folder")
+    parser.add_argument("--only", choices=("embedded",), help="without verl and vLLM")
     parser.add_argument("--keep", action="store_true", help="leave the data folder")
     options = parser.parse_args()
     report, watch = Report(), Watch()
@@ -241,8 +276,10 @@ def main() -> int:
         else:
             home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gpu-smoke-")))
         watch.start()
-        smoke(options, home, report)
+        if not options.only:
+            smoke(options, home, report)
         decoding(options.device, report)
+        embedded(options.device, home, report)
         watch.over.set()
         if options.keep:
             print(f"data folder: {home}")

@@ -13,6 +13,7 @@ D head size, E hidden size.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -64,7 +65,6 @@ class BlockEngine:
         self.device: torch.device = model.lm_head.weight.device
         self.graphs = self.device.type == "cuda"
         self.layers: list[_Layer] = []
-        self._pool: Any = None
         self._caches: list[tuple[Tensor, Tensor]] = []
         self._seen: list[tuple[Tensor, Tensor]] = []
 
@@ -226,30 +226,19 @@ class BlockEngine:
             self._warm = True
             return self._step(tokens)
         if self._graph is None:
+            graph = torch.cuda.CUDAGraph()
             self._tokens = tokens.clone()
             try:
-                self._capture()
-            except RuntimeError:
+                with torch.cuda.graph(graph):
+                    self._replayed_logits = self._step(self._tokens)
+            except RuntimeError as error:
+                warnings.warn(f"decoding goes on without CUDA graphs, which is slower: {error}", stacklevel=2)
                 self.graphs = False
                 return self._step(tokens)
-        assert self._graph is not None
+            self._graph = graph
         self._tokens.copy_(tokens)
         self._graph.replay()
         return self._replayed_logits
-
-    def _capture(self) -> None:
-        """As torch.cuda.graph does, which would also return all cached memory to the device first, at every growth."""
-        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        self._pool = self._pool or torch.cuda.graph_pool_handle()
-        with torch.cuda.stream(stream):
-            graph.capture_begin(self._pool, "thread_local")
-            try:
-                self._replayed_logits = self._step(self._tokens)
-            finally:
-                graph.capture_end()
-        torch.cuda.current_stream().wait_stream(stream)
-        self._graph = graph
 
 
 def _rounded(weight: Any, dtype: torch.dtype) -> Any:

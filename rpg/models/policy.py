@@ -58,10 +58,15 @@ class Policy:
 
     @property
     def tokens_per_pass(self) -> int:
-        """Tokens whose saved activations take about 2 GiB (8 on a GPU; half of that with autocast); at most 8,192."""
+        """Tokens whose saved activations take about 2 GiB (8 on a GPU; half of that with autocast); at most 8,192. As in
+        rpg.planning.space.
+        """
         layers = [m for m in self.model.modules() if isinstance(m, nn.Linear | Conv1D)]
         # Inputs and outputs of linear layers, without the output layer's, which are not saved (chunked_log_prob.py).
         sizes = [sum(m.weight.shape) for m in layers if m is not self.model.get_output_embeddings()]
+        if self.device.type != "cpu" and self.lean:  # keys and values are copied for each query head
+            of = lean.Sizes.of(self.model)
+            sizes.append(2 * self.model.config.num_hidden_layers * of.heads * of.head)
         room = 2**31 if self.device.type == "cpu" else 2**33
         per_token: int = self.model.dtype.itemsize * sum(sizes)
         return max(1, min(8192, room // per_token))

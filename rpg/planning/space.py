@@ -115,7 +115,7 @@ def _reference(spec: RunSpec) -> int:
 PROCESS = 0.5e9
 """A process that has imported PyTorch, transformers and what tasks need, and has read a task."""
 CONTEXT = 0.8e9
-"""On a GPU: the context of CUDA, with workspaces and recorded graphs. Assumed, not measured."""
+"""On a GPU: the context of CUDA, with workspaces and recorded graphs. docs/one-gpu.md compares the whole."""
 ROOM = 0.9
 """Share of the memory that a run plans with when it chooses how many responses it draws at a time."""
 DRAWING = 5  # copies of the logits in float32 while a token is drawn
@@ -199,7 +199,8 @@ def memory(spec: RunSpec, room: float | None = None) -> Memory | None:
     else:
         held = shape.parameters * (trained + weight_bytes * rounded)
     held += weight_bytes * teacher.parameters if teacher else 0
-    response, prompt = RESPONSE_SHARE * r.max_response_tokens, PROMPT_TOKENS * r.max_prompt_tokens
+    share = 1.0 if backend.device == "cuda" else RESPONSE_SHARE  # a GPU's memory has no swap
+    response, prompt = share * r.max_response_tokens, PROMPT_TOKENS * r.max_prompt_tokens
     at_once = min(t.micro_batch_rows, t.mini_batch_prompts * r.group_size)
     tokens = at_once * response + -(-at_once // r.group_size) * prompt
     passes = t.micro_batch_tokens or tokens_per_pass(shape, backend.device, weight_bytes)
@@ -220,7 +221,7 @@ def with_backend(spec: RunSpec, **changes: object) -> RunSpec:
 def tokens_per_pass(shape: Shape, device: str, number: int = FLOAT) -> int:
     """The default number of tokens per pass of the trainer (rpg.models.policy)."""
     room = 2**31 if device == "cpu" else 2**33
-    return max(1, min(8192, room // (number * shape.layers * _widths(shape))))
+    return max(1, min(8192, room // (number * shape.layers * _widths(shape, device))))
 
 
 def pass_bytes(shape: Shape, tokens: float, backend: LocalBackend, number: int = FLOAT) -> float:
@@ -228,7 +229,7 @@ def pass_bytes(shape: Shape, tokens: float, backend: LocalBackend, number: int =
 
     `number`: bytes of a number in computations.
     """
-    layer = number * _widths(shape)
+    layer = number * _widths(shape, backend.device)
     kept = shape.layers * layer
     if backend.gradient_checkpointing:
         kept = shape.layers * number * shape.hidden + layer
@@ -238,8 +239,11 @@ def pass_bytes(shape: Shape, tokens: float, backend: LocalBackend, number: int =
     return tokens * (kept + layer / 2) + logits
 
 
-def _widths(shape: Shape) -> int:
-    """Numbers per token that go into and come out of the linear layers of a block."""
+def _widths(shape: Shape, device: str) -> int:
+    """Numbers per token that go into and come out of the linear layers of a block; and on a GPU, keys and values once more,
+    copied for each query head (lean.attention).
+    """
     kv = shape.kv_heads * shape.head_dim
     attention = 2 * (shape.hidden + shape.attention_width) + 2 * (shape.hidden + kv)
+    attention += 2 * shape.attention_width if device == "cuda" else 0
     return attention + 3 * (shape.hidden + shape.intermediate)

@@ -1,5 +1,7 @@
 """What `rpg show` estimates for a training's memory, compared with what tensors take."""
 
+import copy
+
 import pytest
 
 from benchmarks.activations import Tokenizer, peak
@@ -72,6 +74,8 @@ def test_the_memory_of_a_pass_in_bfloat16_is_about_that_foretold(shape):
     policy, rows = lean(shape), batch(prompts=12, rows=100, width=16, vocabulary=15)
     halve_weights(policy.model)
     assert tokens_per_pass(shape, "cpu", 2) == policy.tokens_per_pass
+    elsewhere = Policy(copy.deepcopy(policy.model).to("meta"), Tokenizer())
+    assert tokens_per_pass(shape, "cuda", 2) == elsewhere.tokens_per_pass
     tokens = float(rows.lengths.sum()) + sum(map(len, rows.prompts))
     foretold = pass_bytes(shape, tokens, LocalBackend(), 2)
     assert 0.5 < peak(policy, rows, False) / foretold < 2
