@@ -77,15 +77,15 @@ def _options(
 ) -> None: ...
 
 
-def _find(file: Path) -> Path:
+def _find(file: Path | None) -> Path | None:
     from rpg.config.shipped import find
 
-    return find(file)
+    return None if file is None else find(file)
 
 
-File = Annotated[
-    Path, typer.Argument(help="Run or sweep file (YAML), or the name of a shipped one.", callback=_find)
-]
+_A_FILE = typer.Argument(help="Run or sweep file (YAML), or the name of a shipped one.", callback=_find)
+File = Annotated[Path, _A_FILE]
+OptionalFile = Annotated[Path | None, _A_FILE]
 Home = Annotated[
     Path | None,
     typer.Option("--home", help="Data folder. Default: $RPG_HOME, or ./rpg-data.", show_default=False),

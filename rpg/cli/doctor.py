@@ -9,11 +9,9 @@ import tempfile
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import typer
-
-from rpg.cli.app import Home, Set, app, layout_at, say
+from rpg.cli.app import Home, OptionalFile, Set, app, layout_at, say
 from rpg.cli.execution import cores
 from rpg.cli.missing_packages import command_for
 from rpg.cli.show import DigestIfPresent
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
 
 @app.command()
 def doctor(
-    file: Annotated[Path | None, typer.Argument()] = None,
+    file: OptionalFile = None,
     set_: Set = [],
     backend: Literal["verl"] | None = None,
     home: Home = None,
@@ -35,7 +33,7 @@ def doctor(
     With --backend verl also check what verl needs: versions, flash attention, GPUs, shared memory, network, a Ray cluster.
 
     Args:
-        file: A sweep or run file whose runs are checked, too.
+        file: A sweep or run file whose runs are checked, too, or the name of a shipped one.
         backend: Also check what runs on this back end need.
     """
     from rpg.config.load import parse_assignments

@@ -121,6 +121,11 @@ def test_the_command(command_line, tmp_path):
     assert code == 2 and "'slurm' is not one of 'verl'" in errors
 
 
+def test_the_command_takes_shipped_names(command_line, tmp_path):
+    _, out, errors = command_line("doctor", "chain", "--home", tmp_path)
+    assert "chain.yaml: no problems found" in out and not errors
+
+
 def test_the_papers_sweeps_pass_on_a_good_machine():
     for path in sorted((Path(__file__).resolve().parents[2] / "configs/paper").glob("table*.yaml")):
         for run in load_sweep(path, {}, lambda spec: "data").runs:
