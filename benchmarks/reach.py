@@ -44,7 +44,6 @@ LADDER: dict[str, tuple[str, dict[str, Any]]] = {
     "word_sequence_reversal": ("lists", {"min_words": 3, "max_words": 5}),
     "word_sorting": ("lists", {"min_words": 3, "max_words": 4}),
     "number_filtering": ("lists", {"min_numbers": 3, "max_numbers": 4, "max_decimals": 1}),
-    "list_functions": ("lists", {}),
     "syllogism": ("logic", {}),
     "knights_knaves": ("logic", {}),
     "propositional_logic": ("logic", {"min_vars": 2, "max_vars": 3, "min_statements": 2, "max_statements": 3}),
