@@ -49,9 +49,7 @@ def test_the_file_is_gone_with_what_needed_it(policy, batch, tmp_path):
     for _ in range(3):
         gradients(policy, batch, tmp_path)
     gc.collect()
-    opened = [
-        os.path.realpath(link) for link in Path("/proc/self/fd").glob("*")
-    ]  # empty where there is no /proc
+    opened = [os.path.realpath(link) for link in Path("/proc/self/fd").glob("*")]  # none without /proc
     assert not [path for path in opened if path.startswith(str(tmp_path))]
 
 
