@@ -60,26 +60,18 @@ def _all_sweeps(view: View, sweeps: pandas.DataFrame) -> None:
         share=sweeps["done"] / sweeps["runs"].clip(lower=1),
         open=[address("", sweep=name) for name in sweeps["sweep"]],
     )
-    annotations = view.ask("notes_and_tags").set_index("sweep")
     columns = "open share description runs done running failed interrupted pending superseded variants created".split()
-    if len(annotations):
-        columns += ["label", "tags", "notes"]
-        shown = shown.merge(
-            annotations[["label", "tags", "notes"]], how="left", left_on="sweep", right_index=True
-        )
-        shown = shown.fillna({"label": "", "tags": "", "notes": ""})
-        hint = "words of a name, a label, a tag or a note"
-        words = st.text_input("Search", key="words", placeholder=hint).casefold().split()
-        texts = (
-            shown["sweep"] + " " + shown["label"] + " " + shown["tags"] + " " + shown["notes"]
-        ).str.casefold()
-        shown = shown[[all(word in text for word in words) for text in texts]]
+    added = [name for name in ("label", "tags", "notes") if shown[name].any()]
+    hint = "words of a name, a label, a tag or a note"
+    words = st.text_input("Search", key="words", placeholder=hint).casefold().split()
+    texts = shown[["sweep", *added]].agg(" ".join, axis=1).str.casefold()
+    shown = shown[[all(word in text for word in words) for text in texts]]
     named = {
         "open": st.column_config.LinkColumn("sweep", display_text="sweep=(.*)$"),
         "share": share_column("finished"),
         "created": st.column_config.DatetimeColumn("started", format="YYYY-MM-DD HH:mm"),
     }
-    show_table(shown[columns], 400, named)
+    show_table(shown[columns + added], 400, named)
 
 
 def _pictures(view: View, summary: Summary) -> None:

@@ -14,18 +14,20 @@ def status(
     home: Home = None,
     watch: Annotated[bool, typer.Option("--watch")] = False,
 ) -> None:
-    """Show the state of every run, read from its files.
+    """Show the state of every run, read from its files. What is tagged `hidden` is only named.
 
     Args:
         sweep: Name of the sweep; all sweeps if omitted.
         watch: Update until Ctrl-C.
     """
     import time
+    from dataclasses import replace
 
     from flows.monitor import Watch, headline, table
     from rpg.next_steps import command
     from rpg.store.current import current_runs, is_imported, superseded
     from rpg.store.live_status import read_problems
+    from rpg.store.notes import marked, titled
     from rpg.store.run_provenance import provenance_notes
 
     layout = layout_at(home)
@@ -38,22 +40,28 @@ def status(
         start = command("sweep", "quickstart", layout=layout)
         say(f"no sweeps in {layout.home} yet; start one with: {start}")
         return
-    watches = {name: Watch(current_runs(layout, name)) for name in ([sweep] if sweep else sweeps)}
-    computed = {
-        name: provenance_notes(folder for folder in current_runs(layout, name) if not is_imported(folder))
-        for name in watches
-    }
+    called = {name: marked(layout.sweep_folder(name)) for name in ([sweep] if sweep else sweeps)}
+    aside = [name for name, (_, hidden) in called.items() if hidden and not sweep]
+    runs = {name: current_runs(layout, name) for name in called if name not in aside}
+    marks = {name: {folder.name: marked(folder.path) for folder in folders} for name, folders in runs.items()}
+    watches = {name: Watch([run for run in runs[name] if not marks[name][run.name][1]]) for name in runs}
+    computed = {name: provenance_notes(run for run in runs[name] if not is_imported(run)) for name in runs}
     while True:
         for name, watch_ in watches.items():
-            views = watch_.views()
-            console.print(headline(name, views, "", None))
+            labels = {run: label for run, (label, _) in marks[name].items()}
+            views = [replace(view, variant=titled(view.variant, labels[view.name])) for view in watch_.views()]
+            console.print(headline(titled(name, called[name][0]), views, "", None))
             console.print(table(views))
+            if hidden := [run for run, (_, hidden) in marks[name].items() if hidden]:
+                say(f"  hidden: {', '.join(hidden)}", "dim")
             if (jobs := layout.sweep_folder(name) / ".slurm").is_dir():
                 say(f"  Slurm's words about its jobs: {jobs}; what a run says: log.txt in its folder", "dim")
             for line in computed[name]:
                 say(f"  ! {line}", "yellow")
             for run, why in superseded(layout, name).items():
                 say(f"  superseded: {run}: {why}", "dim")
+        if aside:
+            say(f"hidden: {', '.join(aside)}; rpg status NAME shows one", "dim")
         if not watch:
             return
         time.sleep(2)
