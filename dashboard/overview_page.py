@@ -42,7 +42,7 @@ def page(view: View) -> None:
     with middle:
         show_annotations(view, sweep)
     with right.popover(f"All sweeps ({len(sweeps)})", width="stretch"):
-        _all_sweeps(view, sweeps)
+        _all_sweeps(sweeps)
     summary = view.summary(sweep)
     show_element("answer", question=summary.question, answer=conclusion(summary))
     _pictures(view, summary)
@@ -54,7 +54,7 @@ def page(view: View) -> None:
         st.link_button("Flow run in Prefect", flow_run)
 
 
-def _all_sweeps(view: View, sweeps: pandas.DataFrame) -> None:
+def _all_sweeps(sweeps: pandas.DataFrame) -> None:
     shown = sweeps.assign(
         created=pandas.to_datetime(sweeps["created"], unit="s"),
         share=sweeps["done"] / sweeps["runs"].clip(lower=1),

@@ -1,11 +1,17 @@
 """The commands `rpg status` and `rpg report`: the state of every run, and the comparison of variants."""
 
+from __future__ import annotations
+
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from rpg.cli.app import Home, app, complain, console, layout_at, require_sweep, say
+
+if TYPE_CHECKING:
+    from flows.monitor import Watch
+    from rpg.store import Layout
 
 
 @app.command()
@@ -21,13 +27,12 @@ def status(
         watch: Update until Ctrl-C.
     """
     import time
-    from dataclasses import replace
 
-    from flows.monitor import Watch, headline, table
+    from flows.monitor import Watch
     from rpg.next_steps import command
-    from rpg.store.current import current_runs, is_imported, superseded
+    from rpg.store.current import current_runs, is_imported
     from rpg.store.live_status import read_problems
-    from rpg.store.notes import marked, titled
+    from rpg.store.notes import marked
     from rpg.store.run_provenance import provenance_notes
 
     layout = layout_at(home)
@@ -40,31 +45,42 @@ def status(
         start = command("sweep", "quickstart", layout=layout)
         say(f"no sweeps in {layout.home} yet; start one with: {start}")
         return
-    called = {name: marked(layout.sweep_folder(name)) for name in ([sweep] if sweep else sweeps)}
-    aside = [name for name, (_, hidden) in called.items() if hidden and not sweep]
-    runs = {name: current_runs(layout, name) for name in called if name not in aside}
-    marks = {name: {folder.name: marked(folder.path) for folder in folders} for name, folders in runs.items()}
+    hidden = [name for name in sweeps if marked(layout.sweep_folder(name))[1] and name != sweep]
+    runs = {name: current_runs(layout, name) for name in ([sweep] if sweep else sweeps) if name not in hidden}
+    marks = {name: {run.name: marked(run.path) for run in folders} for name, folders in runs.items()}
     watches = {name: Watch([run for run in runs[name] if not marks[name][run.name][1]]) for name in runs}
     computed = {name: provenance_notes(run for run in runs[name] if not is_imported(run)) for name in runs}
     while True:
         for name, watch_ in watches.items():
-            labels = {run: label for run, (label, _) in marks[name].items()}
-            views = [replace(view, variant=titled(view.variant, labels[view.name])) for view in watch_.views()]
-            console.print(headline(titled(name, called[name][0]), views, "", None))
-            console.print(table(views))
-            if hidden := [run for run, (_, hidden) in marks[name].items() if hidden]:
-                say(f"  hidden: {', '.join(hidden)}", "dim")
-            if (jobs := layout.sweep_folder(name) / ".slurm").is_dir():
-                say(f"  Slurm's words about its jobs: {jobs}; what a run says: log.txt in its folder", "dim")
-            for line in computed[name]:
-                say(f"  ! {line}", "yellow")
-            for run, why in superseded(layout, name).items():
-                say(f"  superseded: {run}: {why}", "dim")
-        if aside:
-            say(f"hidden: {', '.join(aside)}; rpg status NAME shows one", "dim")
+            _print_sweep(layout, name, watch_, marks[name], computed[name])
+        if hidden and not sweep:
+            say(f"hidden: {', '.join(hidden)}; rpg status SWEEP shows one", "dim")
         if not watch:
             return
         time.sleep(2)
+
+
+def _print_sweep(
+    layout: Layout, name: str, watched: Watch, marks: dict[str, tuple[str, bool]], computed: list[str]
+) -> None:
+    """Its runs as they are now; `marks`: label of each run, and whether it is hidden."""
+    from dataclasses import replace
+
+    from flows.monitor import headline, table
+    from rpg.store.current import superseded
+    from rpg.store.notes import marked, titled
+
+    views = [replace(view, variant=titled(view.variant, marks[view.name][0])) for view in watched.views()]
+    console.print(headline(titled(name, marked(layout.sweep_folder(name))[0]), views, "", None))
+    console.print(table(views))
+    if hidden := [run for run, (_, is_hidden) in marks.items() if is_hidden]:
+        say(f"  hidden: {', '.join(hidden)}", "dim")
+    if (jobs := layout.sweep_folder(name) / ".slurm").is_dir():
+        say(f"  Slurm's words about its jobs: {jobs}; what a run says: log.txt in its folder", "dim")
+    for line in computed:
+        say(f"  ! {line}", "yellow")
+    for run, why in superseded(layout, name).items():
+        say(f"  superseded: {run}: {why}", "dim")
 
 
 @app.command()

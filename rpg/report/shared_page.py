@@ -26,7 +26,7 @@ def shared_page(
     marks = queries.marks(db)
     titles = [titled(sweep, marks.get(sweep, ("", []))[0]) for sweep in sweeps]
     chart = _curves(db, sweeps, shown, panels, x)
-    drawn = [] if chart is None else [("Curves", specification(chart))]
+    drawn = None if chart is None else specification(chart)
     if len(summaries) == 1:
         sections = [section(summaries[0], drawn)]
     else:
@@ -34,7 +34,8 @@ def shared_page(
         common, total = set.intersection(*benchmarks), set.union(*benchmarks)
         overlap = f"{len(common)} of {len(total)} benchmarks in common"
         lines = [f"{len(summaries)} sweeps with {'the same benchmarks' if common == total else overlap}."]
-        sections = [Section("", [_overview(summaries)], drawn, [_SEVERAL], lines=lines)]
+        all_curves = [("curves", "Curves", drawn)] if drawn else []
+        sections = [Section("", lines, [_overview(summaries)], all_curves, [_SEVERAL])]
         sections += [section(summary, title=title) for summary, title in zip(summaries, titles, strict=True)]
     return document(", ".join(titles), sections)
 
