@@ -86,7 +86,7 @@ def problems_needed(design: Design, spread: Spreads, difference: float) -> int |
     for doublings in np.arange(-4, 8.1, 0.25):
         problems = tuple(max(2, round(count * 2.0**doublings)) for count in design.problems)
         if detectable(design._replace(problems=problems), spread) <= difference:
-            return sum(problems)
+            return int(sum(problems))
     return None
 
 
