@@ -37,20 +37,9 @@ CLAIMS = {
     "grpo": ([], [TOKEN_FKL]),
     "grpo (released)": ([], [TOKEN_FKL]),
     "grpo-corrected": ([TOKEN_RKL], [TOKEN_RKL]),
-    **{
-        name: ([TOKEN], [TOKEN, RESPONSE])
-        for name in (
-            "dr-grpo",
-            "dapo",
-            "dapo (released)",
-            "cispo",
-            "dppo-tv",
-            "dppo-kl",
-            "prime-rl",
-            "ipo",
-            "grpo-passk",
-        )
-    },
+    "dapo (released)": ([TOKEN], [TOKEN, RESPONSE]),
+    **{name: ([TOKEN], [TOKEN, RESPONSE]) for name in "dr-grpo dapo cispo dppo-tv dppo-kl".split()},
+    **{name: ([TOKEN], [TOKEN, RESPONSE]) for name in "prime-rl ipo grpo-passk".split()},
     # a KL in the reward, with a return to go, reaches the states too; off-policy it is old's KL, not pi's
     **{name: ([], [RESPONSE_RKL]) for name in ("reinforce-pp", "rloo", "ppo")},
     "reinforce-pp-baseline": ([], [TOKEN_RKL]),
