@@ -35,10 +35,7 @@ def test_what_people_add_is_in_the_database_and_changes_no_run(layout):
     build(layout)
     with connect(layout) as db:
         [found] = queries.sweeps(db)[["sweep", "label", "tags", "notes"]].to_dict("records")
-        assert queries.marks(db) == {
-            "quickstart": (label, ["paper"]),
-            f"quickstart/{run}": ("", ["hidden"]),
-        }
+        assert queries.marks(db) == {"quickstart": (label, ["paper"]), f"quickstart/{run}": ("", ["hidden"])}
     assert found == {
         "sweep": "quickstart", "label": label, "tags": "hidden, paper", "notes": "the first\nodd curve",
     }  # fmt: skip
