@@ -3,7 +3,7 @@
 import math
 import time
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,6 +34,7 @@ class Material(NamedTuple):
 
     study: str
     question: str
+    baseline: str
     matters: float
     trials: pandas.DataFrame
     spaces: dict[str, Space]
@@ -45,7 +46,15 @@ def material(layout: Layout, study: str) -> Material:
     record = read_study(layout, study)
     spec, spaces = record["spec"], {tuning.variant: tuning.space for tuning in tunings_from(record)}
     matters, rows = float(spec["report"]["matters"]), trials(layout, study)
-    return Material(study, str(spec["question"]), matters, rows, spaces, registration(layout, study))
+    baseline = str(spec["report"].get("baseline") or next(iter(spaces)))
+    return Material(
+        study, str(spec["question"]), baseline, matters, rows, spaces, registration(layout, study)
+    )
+
+
+def _in_colours(variants: Iterable[str], baseline: str) -> list[str]:
+    """In the order that gives a variant the colour that it has in the report of the reported sweep."""
+    return sorted(variants, key=lambda variant: (variant != baseline, variant))
 
 
 def registered(material: Material) -> Section:
@@ -129,7 +138,8 @@ def fewer_trials(material: Material) -> Section:
         rows.append([str(k), variants[first], number(effort.best[first, k - 1]), ahead])
     header = ["Trials", "Variant", "Expected best", "Ahead of the next"]
     grid = grid_of("Best with k trials", "effort", header, rows)
-    chart = study_charts.curves(data, variants, x="trials", y="expected best accuracy")
+    labels = _in_colours(variants, material.baseline)
+    chart = study_charts.curves(data, labels, x="trials", y="expected best accuracy")
     return Section(title, (), [grid], [("expected-best", "Expected best", chart)], [NOTES["effort"]])
 
 
@@ -173,10 +183,10 @@ def problems(scores: analysis.Reported, baseline: str) -> Section:
             share = over_problems.profile(values, above + 1e-8)
             shares.append((variant, above, share.mean, share.low, share.high, False))
     header = ["Variant", "Rank", "Interquartile mean", "Improvement over the baseline"]
+    data = pandas.DataFrame(shares, columns=["label", "x", "mean", "low", "high", "beyond"])
     chart = study_charts.curves(
-        pandas.DataFrame(shares, columns=["label", "x", "mean", "low", "high", "beyond"]), scores.variants,
-        x="score of a problem (share of right samples)", y="share of seeds and problems above it",
-        interpolate="step-after",
+        data, _in_colours(scores.variants, baseline), x="score of a problem (share of right samples)",
+        y="share of seeds and problems above it", interpolate="step-after",
     )  # fmt: skip
     drawn = [("profiles", "Performance profiles", chart)]
     grid = grid_of("Over problems", "problems", header, rows)
@@ -204,7 +214,7 @@ def compute(db: Database, plan: Registration, x: str) -> Section:
     data = compute_curves.measured(db, labels, plan.benchmarks, x)
     if not (data["x"] > 0).any():
         return Section("Over compute", ["No checkpoint of known compute has been evaluated yet."])
-    return compute_curves.section(data, list(plan.variants), list(plan.variants), x)
+    return compute_curves.section(data, list(plan.variants), _in_colours(plan.variants, plan.baseline), x)
 
 
 def comparison(db: Database, layout: Layout, plan: Registration) -> list[Section]:
