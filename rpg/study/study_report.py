@@ -11,9 +11,9 @@ import numpy as np
 import pandas
 import vl_convert
 
-from rpg.report import charts, compute_curves, study_charts, tables
-from rpg.report.summary import Summary, history, summarise
-from rpg.report.sweep_report import Section, document
+from rpg.report import compute_curves, study_charts, tables
+from rpg.report.summary import history, summarise
+from rpg.report.sweep_report import Section, document, section
 from rpg.report.tables import grid_of, number, plus_minus, signed
 from rpg.report.theme import specification, themed
 from rpg.stats import over_problems, searches
@@ -143,14 +143,6 @@ def fewer_trials(material: Material) -> Section:
     return Section(title, (), [grid], [("expected-best", "Expected best", chart)], [NOTES["effort"]])
 
 
-def verdicts(summary: Summary) -> Section:
-    """The tables of the reported sweep's own report."""
-    chart = charts.differences(summary)
-    drawn = [("differences", "What is real", chart)] if chart else []
-    lines = [summary.spending] if summary.spending else []
-    return Section("Verdicts", lines, tables.grids(summary), drawn, tables.caption(summary), summary.notes)
-
-
 def verdicts_over_levels(db: Database, layout: Layout, plan: Registration) -> Section:
     """Differences from the baseline where factors are crossed."""
     looked = analysis.look_over_levels(db, plan, layout.read_looks(plan.sweep))
@@ -224,7 +216,8 @@ def comparison(db: Database, layout: Layout, plan: Registration) -> list[Section
     if plan.factors:
         compared = verdicts_over_levels(db, layout, plan)
     else:
-        compared = verdicts(summarise(db, plan.sweep, past=history(layout, plan.sweep)))
+        summary = summarise(db, plan.sweep, past=history(layout, plan.sweep))
+        compared = section(summary._replace(question=""), title="Verdicts")
     scores = analysis.reported(db, plan)
     if scores is None:
         return [compared]
