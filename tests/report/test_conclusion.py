@@ -1,7 +1,6 @@
 """One sentence says what a sweep has found, and no more than its table does; labels say what differs."""
 
 import json
-import re
 
 import pandas
 
@@ -42,8 +41,8 @@ def test_without_a_verdict_the_sentence_gives_none(tmp_path):
     two = conclusion(summary(tmp_path / "two", ("grpo", "dapo"), (0, 1)))
     assert two.startswith("Two seeds give no verdict (three are needed). DAPO minus GRPO is ")
     alone = conclusion(summary(tmp_path / "one", ("grpo",), (0,)))
-    assert re.fullmatch(r"GRPO: mean accuracy 0.* tokens and \d+ s; one seed, which does not say .*", alone)
-    assert "differs" not in two + alone
+    assert alone.startswith("GRPO: mean accuracy 0.") and "differs" not in two + alone
+    assert " tokens and " in alone and " s; one seed, which does not say " in alone
 
 
 def named(*variants, given=None):
