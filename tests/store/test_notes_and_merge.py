@@ -34,7 +34,7 @@ def test_what_people_add_is_in_the_database_and_changes_no_run(layout):
     assert change(sweep, remove=["final"], label=label)["tags"] == ["paper"]
     build(layout)
     with connect(layout) as db:
-        [found] = queries.notes_and_tags(db).to_dict("records")
+        [found] = queries.sweeps(db)[["sweep", "label", "tags", "notes"]].to_dict("records")
         assert queries.marks(db) == {
             "quickstart": (label, ["paper"]),
             f"quickstart/{run}": ("", ["hidden"]),
