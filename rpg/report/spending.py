@@ -107,7 +107,7 @@ def at_equal_spending(
         for variant, place in places.items():
             if block := problems.block(benchmarks, [place]):
                 accuracy = float(np.mean([array.mean() for array in block]))
-                tested = differences.get((variant, axis)) or verdicts.Difference(*[np.nan] * 5, verdict="")
+                tested = differences.get((variant, axis), (*[np.nan] * 5, ""))
                 rows.append([variant, labels[variant], len(place), accuracy, *tested])
         columns = ["variant", "label", "seeds", "accuracy", *verdicts.Difference._fields]
         yield Equal(axis, budget, pandas.DataFrame(rows, columns=columns))
