@@ -1,5 +1,6 @@
 """Panels of curves, and the figure that puts them side by side: data frames in, Altair charts out."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -61,10 +62,18 @@ def constant(data: pandas.DataFrame, panels: Sequence[str]) -> dict[str, float]:
     return constants
 
 
-def folded(constants: Mapping[str, float]) -> str:
-    """One line in place of panels that would show a straight line; empty without any."""
+def folded(
+    data: pandas.DataFrame, names: Sequence[str], scores: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """The panels of `names` that show something, and lines in place of metrics that would show a straight one."""
+    present = panels_of(data, names)
+    constants = constant(data, [name for name in present if name not in scores])
+    drawn = [name for name in present if name not in constants]
+    if not constants or not drawn:
+        return present, []
     parts = (f"{title(name).replace(' · ', ', ')}: {value:.3g}" for name, value in constants.items())
-    return f"The same for all runs at every step, and not drawn: {'; '.join(parts)}." if constants else ""
+    text = f"The same for all runs at every step, and not drawn: {'; '.join(parts)}."
+    return drawn, textwrap.wrap(text, 160)  # as wide as a figure of four panels
 
 
 def panels_of(data: pandas.DataFrame, names: Sequence[str]) -> list[str]:
