@@ -308,10 +308,12 @@ REFUSED = {
         VERL + "{+ray_kwargs.ray_init.runtime_env.pip: [evil]}",
         VERL + "{ray_kwargs.ray_init.runtime_env.py_executable: evil}",
         VERL + "{global_profiler.finish_hook_cmd: touch /tmp/flag}",
+        VERL + "{global_profiler.finish_hook_cmd: true}",
         VERL + "{+actor_rollout_ref.rollout.engine_kwargs.vllm.worker_cls: evil}",
         VERL + "{actor_rollout_ref.rollout.agent.agent_loop_config_path: /tmp/evil.yaml}",
         VERL.removesuffix("=") + ".actor_rollout_ref.model.external_lib=evil",
     ),
+    "skip.rollout.enable: cannot be set": (VERL + "{skip.rollout.enable: true}",),  # reads a pickle
     r"track.* may not be named from here; the server's limit .*limits\.yaml": (
         "track=tensorboard",
         "track={type: mlflow, uri: 'http://10.0.0.1'}",
