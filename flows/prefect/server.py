@@ -8,7 +8,7 @@ import os
 import socket
 import sqlite3
 import sys
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 from flows.prefect.service import Service, start_in_turn
 from rpg.processes import die_with_parent, parent_mark, python_module, quick_imports
 from rpg.store import StoreError, atomic_path, locks, user_cache
-from rpg.web import AccessControl, Address, App, Receive, Scope, Send
+from rpg.web import AccessControl, Address
 
 HOST = "127.0.0.1"
 PUBLIC = "RPG_PUBLIC_PREFECT"
@@ -135,25 +135,6 @@ def _copy(source: Path, target: Path) -> None:
         raise
 
 
-def _kept(app: App) -> App:
-    """Browsers keep scripts and styles, whose names change with their content, and what they have compiled of them, without
-    asking whether they are new. On one machine, compressing them takes longer than sending them."""
-
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        async def sending(message: MutableMapping[str, Any]) -> None:
-            if message.get("status") == 200:
-                message["headers"] = [*message["headers"], (b"cache-control", b"max-age=31536000, immutable")]
-            await send(message)
-
-        if "/assets/" not in scope.get("path", ""):
-            await app(scope, receive, send)
-            return
-        plain = [(name, value) for name, value in scope["headers"] if name != b"accept-encoding"]
-        await app({**scope, "headers": plain}, receive, sending)
-
-    return answer
-
-
 def main() -> None:
     """`python -m flows.prefect.server PORT`: Prefect's API on loopback, until the parent process dies."""
     die_with_parent()
@@ -170,7 +151,7 @@ def main() -> None:
     # Around the app, not in it: Prefect's automations call it from within, by another name. Prefect itself asks for the
     # password (PREFECT_SERVER_API_AUTH_STRING).
     port = int(sys.argv[1])
-    app = AccessControl(_kept(create_app()), Address(port, public=os.environ.get(PUBLIC, "")))
+    app = AccessControl(create_app(), Address(port, public=os.environ.get(PUBLIC, "")))
     done = {PREFECT_API_DATABASE_MIGRATE_ON_START: False, PREFECT_API_BLOCKS_REGISTER_ON_START: False}
     with temporary_settings(done):  # in turn
         uvicorn.run(app, host=HOST, port=port, log_level="error", lifespan="on", proxy_headers=False)

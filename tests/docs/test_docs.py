@@ -119,19 +119,19 @@ def _parse(words: list[str]) -> None:
 
 
 def test_commands_that_messages_print_can_be_typed():
-    """A word that is known at run time only stands for a file or a name if it is the first, else for a number."""
-    printed = 0
-    for path in (path for room in ("rpg", "flows", "dashboard") for path in (ROOT / room).rglob("*.py")):
-        for call in ast.walk(ast.parse(path.read_text())):
-            if isinstance(call, ast.Call) and ast.unparse(call.func) in ("command", "next_steps.command"):
-                words = [word for word in call.args if not isinstance(word, ast.Starred)]
-                if any(keyword.arg == "layout" for keyword in call.keywords):
-                    printed += 1
-                    filled = zip(words, ["", "quickstart", *"111"], strict=False)
-                    _parse(
-                        [word.value if isinstance(word, ast.Constant) else given for word, given in filled]
-                    )
-    assert printed > 15
+    texts = [
+        path.read_text() for room in ("rpg", "flows", "dashboard") for path in (ROOT / room).rglob("*.py")
+    ]
+    nodes = [node for text in texts for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
+    printed = [
+        n.args for n in nodes if ast.unparse(n.func).endswith("command") and "layout=" in ast.unparse(n)
+    ]
+    assert len(printed) > 15
+    for given in printed:
+        words = zip(
+            (w for w in given if not isinstance(w, ast.Starred)), ["", "quickstart", *"111"], strict=False
+        )
+        _parse([word.value if isinstance(word, ast.Constant) else other for word, other in words])
 
 
 def _before_shell(words: list[str]) -> list[str]:

@@ -72,8 +72,7 @@ def test_a_night_goes_red_for_a_flipped_sign_and_green_once_it_is_accepted(tmp_p
     ):
         assert words in red.stderr, red.stderr
 
-    printed = shlex.split(red.stderr.partition("if this change is intended: ")[2].splitlines()[0])
-    accepted = nightly(*printed[printed.index("nightly") + 1 :])
+    accepted = nightly(*shlex.split(red.stderr.rpartition(" nightly ")[2].splitlines()[0]))
     assert accepted.returncode == 0, accepted.stderr
     green = nightly("mine")
     assert green.returncode == 0 and "already done" in green.stdout, green.stdout + green.stderr

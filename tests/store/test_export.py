@@ -52,8 +52,7 @@ def test_a_query_is_a_file(home, tmp_path):
 def test_ctrl_c_ends_a_query_that_would_take_a_minute(home):
     """DuckDB itself hears of it where a part of a query ends, here with the sum, and raises an error of its own."""
     endless = "SELECT sum(sin(a.range * b.range)) FROM range(100000) a, range(15000) b"
-    main = threading.main_thread().ident
-    threading.Timer(1.0, signal.pthread_kill, (main, signal.SIGINT)).start()
+    threading.Timer(1.0, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
     assert call("sql", endless, "--home", home).exit_code
 
 
