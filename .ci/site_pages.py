@@ -18,6 +18,7 @@ from rpg.config.sweep_spec import load_sweep
 ROOT = Path(__file__).resolve().parents[1]
 RENAMED = {"README.md": "index.md", "docs/README.md": "contents.md", "examples/README.md": "examples.md"}
 """File of the repository -> page, where it is not that of docs/ or of the root."""
+WORKER = Path(__file__).with_name("iframe-worker.js")
 PICTURE = "![The figure that make quickstart draws](docs/quickstart.png)"
 LINK = re.compile(r"(!?\[[^\]]*\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
 API = {
@@ -52,6 +53,7 @@ def on_files(files: Files, config: Any) -> Files:
     with tempfile.TemporaryDirectory() as folder:
         chart = script(unpack(Path(folder)), "quickstart")
     files.append(File.generated(config, "assets/chart.js", content=chart))
+    files.append(File.generated(config, "assets/iframe-worker.js", content=WORKER.read_text("utf-8")))
     return files
 
 

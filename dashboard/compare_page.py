@@ -9,7 +9,6 @@ from dashboard.view import View, series_labels
 from dashboard.widgets import Nothing, choose, choose_many, notice, show_legend, show_panels
 from rpg.metrics import shown as shown_metrics
 from rpg.report import curves, sweep_report
-from rpg.report.shared_page import Choice
 from rpg.store import queries
 
 HOW = "Drag to move a panel, hold Shift and scroll to zoom, double-click to reset."
@@ -42,9 +41,8 @@ def page(view: View) -> None:
     imported = _imported(view, shown_labels)
     remark = f"Trained elsewhere: {', '.join(imported)}." if imported else ""
     show_curves(view, data, shown_labels, list(names.values()), panels, benchmarks, x, remark, height=210)
-    choice = Choice(tuple(sweeps), tuple(chosen), tuple(panels), x=x)
     made = {
-        "HTML": lambda: view.shared_page(choice),
+        "HTML": lambda: view.shared_page(shown_labels, panels, x),
         "CSV": lambda: curve_data(view, shown_labels, panels, x, thin=False).to_csv(index=False),
     }
     _save(made, repr((shown_labels, panels, x, view.version)))

@@ -11,9 +11,8 @@ from dashboard.widgets import (
     choose_part,
     rows_of,
     show_chart,
-    show_grid,
     show_legend,
-    show_notices,
+    show_section,
 )
 from rpg.report import charts, compute_curves, frontier
 from rpg.store.queries import Series
@@ -98,8 +97,4 @@ def _over_compute(view: View, sweep: str, labels: list[str], shown: dict[str, st
     data = view.compute(compute_curves.measured, series, benchmarks, x) if benchmarks and series else ()
     if not len(data):
         raise Nothing("No checkpoint of these variants has both an accuracy and a known compute.")
-    made = compute_curves.fits(data, list(shown.values()))
-    show_chart(compute_curves.chart(data, made, labels, x), "over compute")
-    show_grid(compute_curves.grid(made, x))
-    show_notices(compute_curves.refusals(made), "curves without extrapolation")
-    st.text(compute_curves.NOTE)
+    show_section(compute_curves.section(data, list(shown.values()), labels, x))

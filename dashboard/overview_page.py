@@ -42,7 +42,7 @@ def page(view: View) -> None:
     with middle:
         show_annotations(view, sweep)
     with right.popover(f"All sweeps ({len(sweeps)})", width="stretch"):
-        _all_sweeps(view, sweeps)
+        _all_sweeps(sweeps)
     summary = view.summary(sweep)
     show_element("answer", question=summary.question, answer=conclusion(summary))
     _pictures(view, summary)
@@ -54,32 +54,24 @@ def page(view: View) -> None:
         st.link_button("Flow run in Prefect", flow_run)
 
 
-def _all_sweeps(view: View, sweeps: pandas.DataFrame) -> None:
+def _all_sweeps(sweeps: pandas.DataFrame) -> None:
     shown = sweeps.assign(
         created=pandas.to_datetime(sweeps["created"], unit="s"),
         share=sweeps["done"] / sweeps["runs"].clip(lower=1),
         open=[address("", sweep=name) for name in sweeps["sweep"]],
     )
-    annotations = view.ask("notes_and_tags").set_index("sweep")
     columns = "open share description runs done running failed interrupted pending superseded variants created".split()
-    if len(annotations):
-        columns += ["label", "tags", "notes"]
-        shown = shown.merge(
-            annotations[["label", "tags", "notes"]], how="left", left_on="sweep", right_index=True
-        )
-        shown = shown.fillna({"label": "", "tags": "", "notes": ""})
-        hint = "words of a name, a label, a tag or a note"
-        words = st.text_input("Search", key="words", placeholder=hint).casefold().split()
-        texts = (
-            shown["sweep"] + " " + shown["label"] + " " + shown["tags"] + " " + shown["notes"]
-        ).str.casefold()
-        shown = shown[[all(word in text for word in words) for text in texts]]
+    added = [name for name in ("label", "tags", "notes") if shown[name].any()]
+    hint = "words of a name, a label, a tag or a note"
+    words = st.text_input("Search", key="words", placeholder=hint).casefold().split()
+    texts = shown[["sweep", *added]].agg(" ".join, axis=1).str.casefold()
+    shown = shown[[all(word in text for word in words) for text in texts]]
     named = {
         "open": st.column_config.LinkColumn("sweep", display_text="sweep=(.*)$"),
         "share": share_column("finished"),
         "created": st.column_config.DatetimeColumn("started", format="YYYY-MM-DD HH:mm"),
     }
-    show_table(shown[columns], 400, named)
+    show_table(shown[columns + added], 400, named)
 
 
 def _pictures(view: View, summary: Summary) -> None:
@@ -148,15 +140,10 @@ def _live(view: View, sweep: str) -> None:
 
 def _row(view: View, record: dict[str, Any], accuracy: dict[str, float]) -> dict[str, Any]:
     """One run in its current state: from its files, or from the database if it is done."""
-    row = {
-        **{name: record[name] for name in ("run", "variant", "seed", "state", "step", "steps")},
-        "accuracy": accuracy.get(record["run"]),
-        "reward": None,
-        "left": "",
-        "waits": "",
-        "where": "",
-        "error": record["error"] if isinstance(record["error"], str) else "",
-    }
+    row = {name: record[name] for name in ("run", "variant", "seed", "state", "step", "steps")}
+    row |= {"accuracy": accuracy.get(record["run"]), "reward": None}
+    row |= dict.fromkeys(("left", "waits", "where"), "")
+    row["error"] = record["error"] if isinstance(record["error"], str) else ""
     folder = view.layout.run(record["sweep"], record["run"])
     if record["state"] != "done":
         try:

@@ -5,22 +5,18 @@ import streamlit as st
 from dashboard.view import View, rerun_when_changed
 from dashboard.widgets import (
     RUN_LINK,
-    SVG,
     Nothing,
     address,
     choose,
     choose_axis,
     choose_part,
-    show_chart,
-    show_grid,
-    show_notices,
-    show_panels,
+    show_section,
 )
 from rpg.next_steps import command
 from rpg.store import Layout
 from rpg.study import study_report
 from rpg.study.registration import registration
-from rpg.study.study_report import Material, Part
+from rpg.study.study_report import Material
 from rpg.study.trials import studies, trials, tuning_sweep
 
 SEARCH, COMPARISON, COMPUTE = "Search", "Comparison", "Over compute"
@@ -45,16 +41,16 @@ def page(view: View) -> None:
     shown = choose_part([SEARCH, COMPARISON, COMPUTE], "part")
     if shown == SEARCH:
         _search(found, columns)
-        _show(study_report.fewer_trials(found))
+        show_section(study_report.fewer_trials(found))
     elif shown == COMPARISON:
-        _show(study_report.registered(found))
+        show_section(study_report.registered(found))
         for part in view.compute(study_report.comparison, view.layout, plan) if plan else ():
-            _show(part)
-        _show(view.compute(study_report.cost, found))
+            show_section(part)
+        show_section(view.compute(study_report.cost, found))
     elif plan:
-        _show(view.compute(study_report.compute, plan, choose_axis(columns[1])))
+        show_section(view.compute(study_report.compute, plan, choose_axis(columns[1])))
     else:
-        _show(study_report.registered(found))
+        show_section(study_report.registered(found))
 
 
 def _search(found: Material, columns: list[st.delta_generator.DeltaGenerator]) -> None:
@@ -64,7 +60,7 @@ def _search(found: Material, columns: list[st.delta_generator.DeltaGenerator]) -
     others = [field for field in fields if field != across]
     down = choose("Up", [*others, ACCURACY], "up", column=columns[2])
     view = [field for field in (across, down) if field and field != ACCURACY]
-    _show(study_report.search(found, [view], _link))
+    show_section(study_report.search(found, [view], _link))
     with st.expander(f"{len(found.trials)} trials"):
         sweep = tuning_sweep(found.study)
         links = [_link(sweep, runs[0]) if len(runs) else None for runs in found.trials["run_ids"]]
@@ -74,25 +70,6 @@ def _search(found: Material, columns: list[st.delta_generator.DeltaGenerator]) -
 
 def _link(sweep: str, run: str) -> str:
     return address("run", sweep=sweep, run=run)
-
-
-def _show(part: Part) -> None:
-    """A part of the report; all text is shown as text."""
-    st.subheader(part.title)
-    for line in part.lines:
-        st.text(line)
-    for name, _, chart in part.charts:
-        if isinstance(chart, list):
-            show_panels([panel.properties(usermeta=SVG) for panel in chart], f"study {name}")
-        else:
-            show_chart(chart, f"study {name}")
-    for grid in part.grids:
-        if len(part.grids) > 1:
-            st.text(grid.title)
-        show_grid(grid)
-    show_notices(part.notes, "notes")
-    if part.caption:
-        st.text(" ".join(part.caption))
 
 
 def _state(layout: Layout, name: str) -> str:

@@ -15,11 +15,11 @@ import streamlit as st
 from dashboard.widgets import Nothing, choose, fragment, notice, show_notices
 from rpg.next_steps import command
 from rpg.report import labels, summary
-from rpg.report.shared_page import Choice, shared_page
+from rpg.report.shared_page import shared_page
 from rpg.store import Layout, StoreError, queries
 from rpg.store.database import build, open_file, usable
 from rpg.store.live_status import read_problems
-from rpg.store.notes import HIDDEN
+from rpg.store.notes import HIDDEN, titled
 from rpg.store.run_folder import RunFolder
 from rpg.store.samples import read_eval
 
@@ -49,8 +49,7 @@ class View(NamedTuple):
 
     def called(self, name: str) -> str:
         """`SWEEP`, or the RUN of `SWEEP/RUN`, after its label if it has one."""
-        label, own = self.ask("marks").get(name, ("", []))[0], name.rpartition("/")[2]
-        return f"{label} ({own})" if label else own
+        return titled(name.rpartition("/")[2], self.ask("marks").get(name, ("", []))[0])
 
     def hidden(self, name: str, key: str = "") -> bool:
         """Whether lists leave out this sweep or `SWEEP/RUN`: not what the address names under `key`, nor all on request."""
@@ -66,10 +65,10 @@ class View(NamedTuple):
         )
         return made
 
-    def shared_page(self, choice: Choice) -> str:
-        """The page that `rpg report` writes for this choice."""
+    def shared_page(self, *chosen: Any) -> str:
+        """:func:`rpg.report.shared_page.shared_page` of what is chosen."""
         with _connection(self.version).cursor() as db:
-            return shared_page(self.layout, db, choice)
+            return shared_page(self.layout, db, *chosen)
 
 
 _connection: Callable[[str], duckdb.DuckDBPyConnection] = st.cache_resource(

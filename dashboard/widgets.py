@@ -19,6 +19,7 @@ from altair.utils.schemapi import disable_debug_mode
 
 from rpg.report import theme
 from rpg.report.curves import X_TITLES
+from rpg.report.sweep_report import Section
 from rpg.report.tables import Grid
 
 disable_debug_mode()  # Altair would validate every part of every chart: a quarter of a page's time
@@ -182,7 +183,7 @@ def show_table(
     frame: pandas.DataFrame, most: int, columns: Mapping[str, Any] | None = None, **options: Any
 ) -> Any:
     """A data frame without its index, as high as its rows are, but at most `most` pixels."""
-    height = min(38 + 35 * len(frame), most)
+    height = "content" if 38 + 35 * len(frame) <= most else most
     return st.dataframe(frame, hide_index=True, height=height, column_config=columns, **options)
 
 
@@ -212,6 +213,25 @@ def show_grid(grid: Grid, links: Mapping[str, str] | None = None) -> None:
     """A table with all text escaped. `links`: targets of first cells."""
     kinds = {"better": "better", "worse": "worse", "within noise": "noise"}
     show_element("grid", grid=grid, kinds=kinds, dark=dark(), links=links or {})
+
+
+def show_section(section: Section) -> None:
+    """A part of a report; all text is shown as text."""
+    st.subheader(section.title)
+    for line in section.lines:
+        st.text(line)
+    for name, _, chart in section.charts:
+        if isinstance(chart, list):
+            show_panels([panel.properties(usermeta=SVG) for panel in chart], f"study {name}")
+        else:
+            show_chart(chart, f"study {name}")
+    for grid in section.grids:
+        if len(section.grids) > 1:
+            st.text(grid.title)
+        show_grid(grid)
+    show_notices(section.notes, "notes")
+    if section.caption:
+        st.text(" ".join(section.caption))
 
 
 def dark() -> bool:

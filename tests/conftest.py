@@ -4,6 +4,7 @@
 """
 
 import atexit
+import fcntl
 import gc
 import os
 import shutil
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from hypothesis import HealthCheck, settings
 
 # `nohup`, and the `&` of a shell without job control, leave signals ignored, and children inherit that.
 for _number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
@@ -33,6 +35,7 @@ os.environ["RPG_SLOTS_FOLDER"] = _slots
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported: workers share the cores
 
 from rpg.processes import collect_seldom  # noqa: E402
+from rpg.store import locks  # noqa: E402
 from tests.real_sweep import ROOT, SMALL, rpg  # noqa: E402
 from tests.waiting import free_port  # noqa: E402
 
@@ -46,10 +49,15 @@ def _group(nodeid):
     return _GROUP_OF.get(file, file)
 
 
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")  # a slow one, too
 gc.disable()  # while tests are imported (rpg.processes.quick_imports)
 
 
 def pytest_collection_finish():
+    gc.freeze()  # what was imported stays: nothing looks through it again
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        atexit.register(gc.unfreeze)  # else DuckDB's binding reports leaks, which workers are spared
     gc.enable()
     collect_seldom()
 
@@ -129,16 +137,31 @@ def policy(home):
 
 @pytest.fixture(scope="session")
 def prefect(tmp_path_factory):
-    """What a sweep has to be told so that it uses one Prefect server for all tests: each would start its own."""
+    """What a sweep has to be told so that it uses one Prefect server for all tests: each would start its own.
+
+    The first worker that needs it starts it, and at its end waits for the others, who hold the file `users`.
+    """
     from flows.prefect.server import HOST, private, quiet_environment
     from flows.prefect.service import start_in_turn
 
-    folder = tmp_path_factory.mktemp("prefect")
-    port = free_port()
-    server = private(port, folder / "server.log")
-    server.environment |= quiet_environment(folder) | {"PYTHONPATH": str(ROOT)}
-    try:
-        start_in_turn([server], folder)
-        yield {"PREFECT_API_URL": f"http://{HOST}:{port}/api"}
-    finally:
-        server.stop(0)
+    folder = tmp_path_factory.getbasetemp()
+    folder = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "prefect"
+    folder.mkdir(exist_ok=True)
+    address, server = folder / "address", None
+    with (folder / "users").open("w") as users:
+        with locks.in_turn(folder / "start.lock"):
+            if address.exists():
+                fcntl.flock(users, fcntl.LOCK_SH)
+            else:
+                port = free_port()
+                server = private(port, folder / "server.log")
+                server.environment |= quiet_environment(folder) | {"PYTHONPATH": str(ROOT)}
+                start_in_turn([server], folder)
+                address.write_text(f"http://{HOST}:{port}/api")
+            url = address.read_text()
+        yield {"PREFECT_API_URL": url}
+        if server:
+            with locks.in_turn(folder / "start.lock"):
+                address.unlink()  # who comes now starts another
+            fcntl.flock(users, fcntl.LOCK_EX)
+            server.stop(0)

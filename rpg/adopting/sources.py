@@ -147,8 +147,9 @@ class _Script:
             del source.settings["training.steps"]
         sets = [name for call in self.calls("load_dataset") for name in self._data(call)]
         source.train, source.held_out = sets[:1], sets[1:]
+        methods = ("map", "filter", "select", "train_test_split")  # of a data set; map is also a function
         for call in [
-            call for name in ("map", "filter", "select", "train_test_split") for call in self.calls(name)
+            call for name in methods for call in self.calls(name) if isinstance(call.func, ast.Attribute)
         ]:
             shown = " ".join(ast.unparse(call).split())
             source.remarks.append(f"line {call.end_lineno}: not executed: ...{shown[-60:]}")

@@ -225,7 +225,7 @@ def _in_tokens(subject: Subject, scenes: list[Scene], on: Projection) -> Iterato
     """Which tokens make the difference, and how their slopes differ from an exact loss's.
 
     Losses of one KL differ by a baseline, which changes no expectation: both forms are tried, with the coefficients found
-    on-policy and with those that were asked for.
+    on-policy and with those that were asked for, and also apart from a factor (of a mean over fewer tokens).
     """
     masks = [scene.world.mask for scene in scenes]
     mask = torch.cat([each.flatten() for each in masks])
@@ -246,7 +246,11 @@ def _in_tokens(subject: Subject, scenes: list[Scene], on: Projection) -> Iterato
         for form in (name, f"u{name}"):
             exact = zip(*(_exact_slopes(scene, form) for scene in scenes), strict=True)
             reward, kl = map(tokens, exact)
-            remarks.append(_difference(slope, reward_weight * reward, weight * kl, **facts))
+            facts |= {"reward": reward_weight * reward, "kl": weight * kl}
+            scale = float((slope / (facts["reward"] + facts["kl"])).nanmedian())
+            remarks.append(_difference(slope, **facts))
+            if scale and (remark := _difference(slope / scale, **facts)):
+                remarks.append(f"{remark} All others are rescaled by {scale:.4g}.")
     yield min(filter(None, remarks), key=lambda remark: "spread" in remark, default="")
 
 
@@ -285,20 +289,26 @@ def _difference(
     words = min(size, key=size.__getitem__, default="")
     if not words or size[words] > 0.9 * len(differs) or int(differs.sum()) < 0.5 * size[words]:
         return "What is left over is spread over tokens of all kinds."
-    how = ""
-    if (slope[differs] + exact[differs]).norm() <= 1e-7 * exact[differs].norm():
-        how = " Their sign is wrong."
-    elif slope[differs].norm() <= 1e-9 * exact[differs].norm():
-        how = " They have no gradient: they are left out."
+    ways = {
+        " Their sign is wrong.": -exact,
+        " They have no gradient: they are left out.": 0 * exact,
+        " The sign of their reward is wrong.": kl - reward,
+        " The sign of their KL is wrong.": reward - kl,
+        " They lack the reward.": kl,
+        " They lack the KL.": reward,
+    }
+    off = {words: float((slope - other)[differs].norm()) for words, other in ways.items()}
+    how = next((words for words in ways if off[words] <= 1e-7 * exact[differs].norm()), "")
     return f"What is left over comes from {words}.{how}"
 
 
 def _threshold(ratios: Tensor, edge: Tensor, below: bool) -> str:
-    """The shortest number between a ratio and its neighbour, so that a threshold reads as somebody wrote it."""
+    """The roundest number between a ratio and its neighbour, so that a threshold reads as somebody wrote it."""
     others = ratios[ratios < edge - 1e-12] if below else ratios[ratios > edge + 1e-12]
     neighbour = (others.max() if below else others.min()) if len(others) else edge * (0.99 if below else 1.01)
     low, high = sorted((float(edge), float(neighbour)))
-    rounded = (round((low + high) / 2, digits) for digits in range(6))
+    steps = (each for digits in range(6) for each in (0.1**digits, 0.5 * 0.1**digits))
+    rounded = (round((low + high) / 2 / step) * step for step in steps)
     return next((f"{number:g}" for number in rounded if low <= number <= high), f"{low:g}")
 
 

@@ -76,7 +76,8 @@ def adopt(
         ("cannot be used", unusable),
         (f"left out (lines of the files in {folder})", dropped),
     ):
-        say(f"{len(lines):,} rows {what}" + (":" if lines else ""), "yellow" if lines else None)
+        count = f"{len(lines):,} row{'s' * (len(lines) != 1)}"
+        say(f"{count} {what}" + (":" if lines else ""), "yellow" if lines else None)
         for line in lines[:_SHOWN]:
             say(f"  {line}", "dim")
         if len(lines) > _SHOWN:

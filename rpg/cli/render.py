@@ -54,12 +54,13 @@ def render(
     from rpg.backends.verl.overrides import Paths, plan
     from rpg.config.load import parse_assignments, read_mapping
     from rpg.config.sweep_spec import load_file
-    from rpg.config.verl_keys import unknown
-    from rpg.planning.preflight import unchecked
+    from rpg.planning.preflight import unchecked, unknown_settings
     from rpg.tasks.preparation import data_files
 
     digest = DigestIfPresent()
     sweep = load_file(file, parse_assignments(set_), digest)
+    if wrong := unknown_settings([run.spec for run in sweep.runs]):
+        refuse("\n".join(f"{file}: {line}" for line in wrong))
     if slurm or kuberay or skypilot:
         from rpg.planning.manifests import Job
 
@@ -78,8 +79,6 @@ def render(
         )
     for line in unchecked([spec]):
         complain(f"{file}: {line}", "yellow")
-    if wrong := unknown(spec.backend.verl):
-        refuse("\n".join(f"{file}: {line}" for line in wrong))
     layout = layout_at(home)
     folder = layout.run(sweep.spec.name, chosen.folder)
     model = _model(spec, layout.home, has_id)

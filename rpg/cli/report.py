@@ -1,11 +1,17 @@
 """The commands `rpg status` and `rpg report`: the state of every run, and the comparison of variants."""
 
+from __future__ import annotations
+
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from rpg.cli.app import Home, app, complain, console, layout_at, require_sweep, say
+
+if TYPE_CHECKING:
+    from flows.monitor import Watch
+    from rpg.store import Layout, RunFolder
 
 
 @app.command()
@@ -14,7 +20,7 @@ def status(
     home: Home = None,
     watch: Annotated[bool, typer.Option("--watch")] = False,
 ) -> None:
-    """Show the state of every run, read from its files.
+    """Show the state of every run, read from its files. What is tagged `hidden` is only named.
 
     Args:
         sweep: Name of the sweep; all sweeps if omitted.
@@ -22,10 +28,11 @@ def status(
     """
     import time
 
-    from flows.monitor import Watch, headline, table
+    from flows.monitor import Watch
     from rpg.next_steps import command
-    from rpg.store.current import current_runs, is_imported, superseded
+    from rpg.store.current import current_runs, is_imported
     from rpg.store.live_status import read_problems
+    from rpg.store.notes import marked
     from rpg.store.run_provenance import provenance_notes
 
     layout = layout_at(home)
@@ -38,25 +45,40 @@ def status(
         start = command("sweep", "quickstart", layout=layout)
         say(f"no sweeps in {layout.home} yet; start one with: {start}")
         return
-    watches = {name: Watch(current_runs(layout, name)) for name in ([sweep] if sweep else sweeps)}
-    computed = {
-        name: provenance_notes(folder for folder in current_runs(layout, name) if not is_imported(folder))
-        for name in watches
-    }
+    aside = [name for name in sweeps if marked(layout.sweep_folder(name))[1] and name != sweep]
+    runs = {name: current_runs(layout, name) for name in ([sweep] if sweep else sweeps) if name not in aside}
+    hidden = {name: [run for run in runs[name] if marked(run.path)[1]] for name in runs}
+    watches = {name: Watch([run for run in runs[name] if run not in hidden[name]]) for name in runs}
+    computed = {name: provenance_notes(run for run in runs[name] if not is_imported(run)) for name in runs}
     while True:
         for name, watch_ in watches.items():
-            views = watch_.views()
-            console.print(headline(name, views, "", None))
-            console.print(table(views))
-            if (jobs := layout.sweep_folder(name) / ".slurm").is_dir():
-                say(f"  Slurm's words about its jobs: {jobs}; what a run says: log.txt in its folder", "dim")
-            for line in computed[name]:
-                say(f"  ! {line}", "yellow")
-            for run, why in superseded(layout, name).items():
-                say(f"  superseded: {run}: {why}", "dim")
+            _print_sweep(layout, name, watch_, hidden[name], computed[name])
+        if aside and not sweep:
+            say(f"hidden: {', '.join(aside)}; rpg status SWEEP shows one", "dim")
         if not watch:
             return
         time.sleep(2)
+
+
+def _print_sweep(
+    layout: Layout, name: str, watched: Watch, hidden: list[RunFolder], computed: list[str]
+) -> None:
+    """Its runs as they are now, but for those that are hidden."""
+    from flows.monitor import headline, table
+    from rpg.store.current import superseded
+    from rpg.store.notes import marked, titled
+
+    views = watched.views()
+    console.print(headline(titled(name, marked(layout.sweep_folder(name))[0]), views, "", None))
+    console.print(table(views))
+    if hidden:
+        say(f"  hidden: {', '.join(run.name for run in hidden)}", "dim")
+    if (jobs := layout.sweep_folder(name) / ".slurm").is_dir():
+        say(f"  Slurm's words about its jobs: {jobs}; what a run says: log.txt in its folder", "dim")
+    for line in computed:
+        say(f"  ! {line}", "yellow")
+    for run, why in superseded(layout, name).items():
+        say(f"  superseded: {run}: {why}", "dim")
 
 
 @app.command()

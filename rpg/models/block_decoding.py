@@ -69,12 +69,16 @@ class BlockEngine:
         self._seen: list[tuple[Tensor, Tensor]] = []
 
     def rows_that_fit(self, slots: int) -> int:
-        """The rows with this many slots that a GPU's free memory holds, with a fifth of it left for logits and layers."""
+        """The rows with this many slots that a GPU's free memory holds, with a fifth of it left for logits and layers.
+
+        To be asked within the arithmetic in which the engine decodes."""
+        if not self.layers:
+            self._read_weights()
         unused = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
         free = torch.cuda.mem_get_info(self.device)[0] + unused
         of = self.sizes
         numbers = 2 * len(self.model.model.layers) * of.kv_heads * of.head * slots
-        per_row: int = numbers * self.model.dtype.itemsize
+        per_row: int = numbers * self.embedding.dtype.itemsize
         return max(1, int(0.8 * free) // per_row)
 
     def _read_weights(self) -> None:

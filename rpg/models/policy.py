@@ -88,15 +88,15 @@ class Policy:
         stop = how.get("restriction", WHOLE).stop
         stopper = Stopper(self.tokenizer, stop) if stop else None
         engine: Engine
-        if not self._lean(slots):
-            engine = generic_model.CacheEngine(self.model)
-        elif self.device.type == "cuda":
-            engine = BlockEngine(self.model)
-            rows = rows if given else min(rows, engine.rows_that_fit(slots))
-        else:
-            engine = LeanEngine(self.model, rows)
-        how["rows_at_once"] = rows
         with self.arithmetic():
+            if not self._lean(slots):
+                engine = generic_model.CacheEngine(self.model)
+            elif self.device.type == "cuda":
+                engine = BlockEngine(self.model)
+                rows = rows if given else min(rows, engine.rows_that_fit(slots))
+            else:
+                engine = LeanEngine(self.model, rows)
+            how["rows_at_once"] = rows
             return generate(engine, prompts, stop=self.stop, stopper=stopper, **how)
 
     def log_probs(self, batch: Batch, temperature: float) -> Tensor:

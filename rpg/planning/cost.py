@@ -91,7 +91,7 @@ def known_spreads(layout: Layout, benchmarks: tuple[str, ...]) -> stats.Spreads 
     for name in layout.sweeps():
         looks = layout.read_looks(name)
         same = [look for look in looks if set(look.get("benchmarks", ())) == set(benchmarks)]
-        spreads += [look["spreads"] for look in same[-1:]]
+        spreads += [look["spreads"] for look in same[-1:] if any(look["spreads"])]
     return stats.Spreads(*map(float, np.median(spreads, axis=0))) if spreads else None
 
 

@@ -30,9 +30,14 @@ _HUB = re.compile(r"[\w.-]+/[\w.-]+")
 
 def mistakes(specs: Sequence[RunSpec], layout: Layout) -> list[str]:
     """What a run file names and is not there: files and models of this machine (or empty ones), settings of verl."""
-    settings = [line for spec in specs if spec.backend.type == "verl" for line in unknown(spec.backend.verl)]
     paths = [line for spec in specs for line in (*_files(spec), *_models(spec, layout))]
-    return list(dict.fromkeys([*paths, *settings]))
+    return list(dict.fromkeys([*paths, *unknown_settings(specs)]))
+
+
+def unknown_settings(specs: Sequence[RunSpec]) -> list[str]:
+    """What is wrong with the settings of verl itself (rpg.config.verl_keys)."""
+    lines = [line for spec in specs if spec.backend.type == "verl" for line in unknown(spec.backend.verl)]
+    return list(dict.fromkeys(lines))
 
 
 def unchecked(specs: Sequence[RunSpec]) -> list[str]:

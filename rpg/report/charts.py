@@ -27,7 +27,7 @@ def differences(summary: Summary, links: Mapping[str, str] = {}) -> alt.LayerCha
         return None
     data = data.assign(
         real=data["verdict"].isin(REAL),
-        words=[f"{row.label}: {row.difference * 100:+.1f}, {row.verdict}" for row in data.itertuples()],
+        words=[f"{row.label}: {_points(row.difference)}, {row.verdict}" for row in data.itertuples()],
     )
     if links:
         data["link"] = data["label"].map(links)
@@ -47,21 +47,24 @@ def differences(summary: Summary, links: Mapping[str, str] = {}) -> alt.LayerCha
     margin = 0.04 * (max(bounds) - min(bounds)) or 0.01
     domain = alt.Scale(domain=[min(bounds) - margin, max(bounds) + margin], nice=False)
     axis = alt.Axis(labelExpr="datum.value ? format(datum.value * 100, '+.3~g') : '0'", tickCount=6)
-    origin = alt.Chart(pandas.DataFrame({"x": [0.0]}))
-    zero = origin.mark_rule(color="#444444", strokeDash=[3, 3]).encode(x="x:Q")
     base = alt.Chart(data)
+    # Interrupted where the names are, which stand over it on a narrow screen.
+    zero = base.mark_rule(color="#444444", strokeDash=[3, 3], yOffset=-5, y2Offset=18)
+    zero = zero.encode(x=alt.datum(0.0), y=y, y2="label:N")
     heading = [f"Points of accuracy more than {summary.baseline_label}", "(paired, 95 %, for all together)"]
     x = alt.X("difference_low:Q", title=heading, axis=axis, scale=domain)
     rule = base.mark_rule(strokeWidth=2.2, clip=True).encode(x=x, x2="difference_high:Q", y=y, color=colour)
     link = {"href": alt.Href("link:N")} if links else {}
-    cover = base.mark_point(filled=True, size=90, opacity=1, color="white").encode(x="difference:Q", y=y)
-    ring = base.mark_point(size=90, opacity=1, strokeWidth=2.2)
-    ring = ring.encode(x="difference:Q", y=y, color=colour, tooltip=tooltip, **link)
-    real = base.transform_filter("datum.real").mark_point(filled=True, size=90, opacity=1)
-    real = real.encode(x="difference:Q", y=y, color=colour, tooltip=tooltip, **link)
+    marks = {"x": "difference:Q", "y": y, "color": colour, "tooltip": tooltip, **link}
+    ring = base.mark_point(size=90, opacity=1, strokeWidth=2.2, fill="white").encode(**marks)
+    real = base.transform_filter("datum.real").mark_point(filled=True, size=90, opacity=1).encode(**marks)
     text = base.mark_text(align="left", dy=-12, fontSize=10.5, color="#333333", limit=440)
     text = text.encode(x=alt.value(0), y=y, text="words:N", **link)
-    return alt.layer(zero, rule, cover, ring, real, text).properties(width=460, height=alt.Step(38))
+    return alt.layer(zero, rule, ring, real, text).properties(width=460, height=alt.Step(38))
+
+
+def _points(difference: float) -> str:
+    return f"{difference * 100:+.1f}".replace("-", "−")
 
 
 def frontier(data: pandas.DataFrame, labels: Sequence[str], *, name: str, x: str) -> alt.LayerChart:

@@ -9,6 +9,7 @@ import pandas
 from rpg.report import study_charts
 from rpg.report.curves import X_TITLES
 from rpg.report.summary import MEAN
+from rpg.report.sweep_report import Section
 from rpg.report.tables import Grid, grid_of, number, plus_minus
 from rpg.stats.saturating_curves import Bounds, ComputeFit, fit
 from rpg.store import queries
@@ -63,8 +64,14 @@ def grid(fitted: Mapping[str, ComputeFit], x: str) -> Grid:
     return grid_of(f"Accuracy over {X_TITLES[x]}", "compute", [*header, "Held-out error"], rows)
 
 
-def refusals(fitted: Mapping[str, ComputeFit]) -> list[str]:
-    return [f"{label}: no extrapolation: {each.refusal}." for label, each in fitted.items() if each.refusal]
+def section(data: pandas.DataFrame, shown: Sequence[str], labels: Sequence[str], x: str) -> Section:
+    """Table, figure and refusals of the labels `shown` in `data`, from :func:`measured`; all `labels` determine colours."""
+    fitted = fits(data, shown)
+    drawn = [("compute", "Accuracy over compute", chart(data, fitted, labels, x))]
+    refused = [
+        f"{label}: no extrapolation: {each.refusal}." for label, each in fitted.items() if each.refusal
+    ]
+    return Section("Over compute", (), [grid(fitted, x)], drawn, [NOTE], refused)
 
 
 def _range(bounds: Bounds) -> str:

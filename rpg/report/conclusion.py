@@ -23,32 +23,23 @@ def conclusion(summary: Summary) -> str:
     compared, baseline = summary.judged, summary.baseline_label
     if compared.empty:
         return _alone(table, summary.headline)
-    count = len(compared)
+    count, real = len(compared), compared[compared["verdict"].isin(REAL)]
+    rows = compared if real.empty else real
+    row = rows.loc[rows["difference"].abs().idxmax()]
+    label, size = row["label"], _size(summary, row, table)
+    largest = f"The largest difference from {baseline} is {label}, {size}."
     if compared["verdict"].eq(TOO_FEW).all():
         seeds = int(compared["seeds"].min())
         few = f"{_words(seeds).capitalize()} seed{'s' * (seeds > 1)} give{'s' * (seeds == 1)} no verdict"
-        largest = _largest(summary, compared, table)
-        return f"{few} ({_words(MINIMUM_SEEDS)} are needed). {_with_name(count, baseline)} {largest}."
-    real = compared[compared["verdict"].isin(REAL)]
-    if real.empty:
-        label = compared.iloc[0]["label"]
-        subject = f"None of {_words(count)} differs" if count > 1 else f"{label} does not differ"
-        largest = _largest(summary, compared, table)
-        return f"{subject} from {baseline} beyond noise. {_with_name(count, baseline)} {largest}."
+        measured = largest if count > 1 else f"{label} minus {baseline} is {size}."
+        return f"{few} ({_words(MINIMUM_SEEDS)} are needed). {measured}"
     if count == 1:
-        name = f"{real.iloc[0]['label']} is {real.iloc[0]['verdict']} than {baseline}:"
-        return f"{name} {_size(summary, real.iloc[0], table)}."
+        verdict = "does not differ from {} beyond noise" if real.empty else f"is {row['verdict']} than {{}}"
+        return f"{label} {verdict.format(baseline)}: {size}."
+    if real.empty:
+        return f"None of {_words(count)} differs from {baseline} beyond noise. {largest}"
     subject = f"{_words(len(real)).capitalize()} of {_words(count)} differ{'s' * (len(real) == 1)}"
-    return f"{subject} from {baseline}; the largest difference is {_largest(summary, real, table)}."
-
-
-def _with_name(count: int, baseline: str) -> str:
-    return f"The largest difference from {baseline} is" if count > 1 else "The difference is"
-
-
-def _largest(summary: Summary, rows: pandas.DataFrame, table: pandas.DataFrame) -> str:
-    row = rows.loc[rows["difference"].abs().idxmax()]
-    return f"{row['label']}, {_size(summary, row, table)}"
+    return f"{subject} from {baseline}; the largest difference is {label}, {size}."
 
 
 def _size(summary: Summary, row: pandas.Series, table: pandas.DataFrame) -> str:
@@ -77,16 +68,19 @@ def _difference(row: pandas.Series) -> str:
 
 
 def _alone(table: pandas.DataFrame, measured: str) -> str:
-    """Without a comparison: the only variant's accuracy, or the highest one."""
+    """Without a comparison: the only variant's accuracy, or the highest one, what it took, and what it cannot say."""
     row = table.loc[table["last"].idxmax()]
     of = "mean accuracy" if measured == MEAN else f"accuracy on {measured}"
     interval = "" if math.isnan(row["low"]) else f" [{row['low']:.2f}, {row['high']:.2f}]"
     count = int(row["seeds"])
-    seeds = f"{_words(count)} seed{'s' * (count > 1)}"
-    rose = f"{of} {row['first']:.2f} at step {row['first_step']}, {row['last']:.2f}{interval} at step {row['step']}"
+    units = {"tokens": "tokens", "seconds": "s"}
+    spent = [f"{row[name]:,.0f} {unit}" for name, unit in units.items() if pandas.notna(row[name])]
+    cost = f", for {' and '.join(spent)}{' a seed' * (count > 1)}" if spent else ""
+    rose = f"{of} {row['first']:.2f} at step {row['first_step']}, {row['last']:.2f}{interval} at step {row['step']}{cost}"
+    seeds = f"{_words(count)} seeds" if count > 1 else "one seed, which does not say what another would give"
     if len(table) == 1:
-        return f"{row['label']}: {rose}, {seeds}."
-    return f"Nothing is compared with a baseline. Highest of {_words(len(table))}: {row['label']}, {rose}, {seeds}."
+        return f"{row['label']}: {rose}; {seeds}."
+    return f"Nothing is compared with a baseline. Highest of {_words(len(table))}: {row['label']}, {rose}; {seeds}."
 
 
 def _words(number: int) -> str:

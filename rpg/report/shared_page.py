@@ -3,39 +3,30 @@
 Every sweep has its own tables and tests: its variants share problems and seeds, those of another sweep may not.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 
 import altair as alt
 
-from rpg.metrics import shown as shown_metrics
 from rpg.report import curves, tables
-from rpg.report.labels import series_labels
 from rpg.report.summary import Summary, history, summarise
 from rpg.report.sweep_report import POINTS, Section, curve_data, document, score_names, section
 from rpg.report.theme import specification
 from rpg.store import Layout, queries
+from rpg.store.notes import HIDDEN, titled
 from rpg.store.queries import Database
 
 
-@dataclass(frozen=True)
-class Choice:
-    """What to show. Empty means everything; of the metrics, those that reports show by default."""
-
-    sweeps: tuple[str, ...]
-    variants: tuple[str, ...] = ()
-    """By label."""
-    panels: tuple[str, ...] = ()
-    """Benchmarks (`mean`: their mean) and metrics."""
-    x: str = "step"
-
-
-def shared_page(layout: Layout, db: Database, choice: Choice) -> str:
-    """The page. Raises StoreError: the database does not hold a sweep."""
-    chosen = _series(db, choice)
-    summaries = [_summary(db, layout, sweep, choice, chosen) for sweep in choice.sweeps]
-    chart = _curves(db, choice, chosen)
-    drawn = [] if chart is None else [("Curves", specification(chart))]
+def shared_page(
+    layout: Layout, db: Database, shown: Mapping[queries.Series, str], panels: Sequence[str], x: str = "step"
+) -> str:
+    """The page of the variants `shown`, with their labels. panels: benchmarks (`mean`: their mean) and metrics. Raises
+    StoreError: the database does not hold a sweep."""
+    sweeps = list(dict.fromkeys(key.sweep for key in shown))
+    summaries = [_summary(db, layout, sweep, shown, panels) for sweep in sweeps]
+    marks = queries.marks(db)
+    titles = [titled(sweep, marks.get(sweep, ("", []))[0]) for sweep in sweeps]
+    chart = _curves(db, sweeps, shown, panels, x)
+    drawn = None if chart is None else specification(chart)
     if len(summaries) == 1:
         sections = [section(summaries[0], drawn)]
     else:
@@ -43,9 +34,10 @@ def shared_page(layout: Layout, db: Database, choice: Choice) -> str:
         common, total = set.intersection(*benchmarks), set.union(*benchmarks)
         overlap = f"{len(common)} of {len(total)} benchmarks in common"
         lines = [f"{len(summaries)} sweeps with {'the same benchmarks' if common == total else overlap}."]
-        sections = [Section("", [_overview(summaries)], drawn, [_SEVERAL], lines=lines)]
-        sections += [section(summary, title=summary.sweep) for summary in summaries]
-    return document(", ".join(choice.sweeps), sections)
+        all_curves = [("curves", "Curves", drawn)] if drawn else []
+        sections = [Section("", lines, [_overview(summaries)], all_curves, [_SEVERAL])]
+        sections += [section(summary, title=title) for summary, title in zip(summaries, titles, strict=True)]
+    return document(", ".join(titles), sections)
 
 
 _SEVERAL = (
@@ -55,16 +47,12 @@ _SEVERAL = (
 
 
 def _summary(
-    db: Database,
-    layout: Layout,
-    sweep: str,
-    choice: Choice,
-    chosen: Mapping[queries.Series, str],
+    db: Database, layout: Layout, sweep: str, chosen: Collection[queries.Series], panels: Sequence[str]
 ) -> Summary:
     """A sweep's summary with the chosen variants and benchmarks; tests are corrected for all of its variants."""
-    benchmarks = [name for name in queries.benchmarks(db, [sweep]) if name in choice.panels]
+    benchmarks = [name for name in queries.benchmarks(db, [sweep]) if name in panels]
     summary = summarise(db, sweep, names=benchmarks or None, past=history(layout, sweep))
-    notes = [*summary.notes, *layout.read_data_notes(sweep), *_notes_and_tags(db, sweep)]
+    notes = [*summary.notes, *layout.read_data_notes(sweep), *_marks(db, sweep)]
     kept = [variant for variant in summary.variants if queries.Series(sweep, variant) in chosen]
     if len(kept) < len(summary.variants):
         shown = f"{len(kept)} of {len(summary.variants)} variants are shown"
@@ -73,24 +61,17 @@ def _summary(
     return summary._replace(table=table, variants=kept, notes=notes)
 
 
-def _series(db: Database, choice: Choice) -> dict[queries.Series, str]:
-    """The chosen variants with their labels."""
-    baselines = queries.sweeps(db).set_index("sweep")["baseline"]
-    labels = series_labels(queries.variants(db, choice.sweeps), baselines, choice.sweeps)
-    return {series: label for series, label in labels.items() if label in (choice.variants or (label,))}
-
-
-def _curves(db: Database, choice: Choice, labels: dict[queries.Series, str]) -> alt.ConcatChart | None:
-    """All chosen panels in one figure; None if there is nothing to draw."""
-    metrics = queries.metric_names(db)
-    scores = score_names(queries.benchmarks(db, list(choice.sweeps)))
-    panels = choice.panels or (*scores, *(name for name in shown_metrics() if name in metrics))
-    data = curve_data(db, labels, [name for name in panels if name in scores], panels, choice.x, POINTS)
+def _curves(
+    db: Database, sweeps: Sequence[str], shown: Mapping[queries.Series, str], panels: Sequence[str], x: str
+) -> alt.ConcatChart | None:
+    """All panels in one figure; None if there is nothing to draw."""
+    scores = score_names(queries.benchmarks(db, sweeps))
+    data = curve_data(db, shown, [name for name in panels if name in scores], panels, x, POINTS)
     if data.empty:
         return None
-    data = curves.by_reference(data, queries.references(db, list(choice.sweeps)))
-    drawn = curves.panels(data, list(labels.values()), panels, scores, choice.x)
-    return curves.figure(drawn, ", ".join(choice.sweeps), curves.explanation(data))
+    data = curves.by_reference(data, queries.references(db, sweeps))
+    drawn = curves.panels(data, list(shown.values()), panels, scores, x)
+    return curves.figure(drawn, ", ".join(sweeps), curves.explanation(data))
 
 
 def _overview(summaries: Sequence[Summary]) -> tables.Grid:
@@ -107,8 +88,11 @@ def _overview(summaries: Sequence[Summary]) -> tables.Grid:
     return tables.grid_of("All sweeps", "sweeps", header, rows)
 
 
-def _notes_and_tags(db: Database, sweep: str) -> list[str]:
-    rows = queries.notes_and_tags(db)
-    rows = rows[rows["sweep"] == sweep]
-    tags = [f"tags: {text}" for text in rows["tags"] if text]
-    return [*tags, *(f"note: {line}" for text in rows["notes"] for line in str(text or "").splitlines())]
+def _marks(db: Database, sweep: str) -> list[str]:
+    """What people have added to a sweep and its runs; means and tests count hidden runs, too."""
+    hidden = [name for name, (_, tags) in queries.marks(db).items() if HIDDEN in tags]
+    runs = [run for of, _, run in (name.partition("/") for name in hidden) if of == sweep and run]
+    added = queries.sweeps(db).set_index("sweep").loc[sweep]
+    tags = [f"tags: {added['tags']}"] if added["tags"] else []
+    counted = [f"hidden from lists, but counted here: {', '.join(runs)}"] if runs else []
+    return [*tags, *counted, *(f"note: {line}" for line in added["notes"].splitlines())]

@@ -321,13 +321,10 @@ def _last(arrays: Sequence[Any], accuracies: pandas.Series) -> dict[str, Any]:
 def history(layout: Layout, sweep: str) -> History:
     """From the sweep's folder."""
     looks = [stats.Look(**fields) for fields in layout.read_looks(sweep)]
-    matters = stats.MATTERS
-    budget = None
-    with contextlib.suppress(StoreError, KeyError):
+    written: dict[str, Any] = {}
+    with contextlib.suppress(StoreError):
         written = layout.read_sweep(sweep)
-        budget = written.get("budget")
-        matters = float(written["matters"])
-    return History(tuple(looks), matters, budget)
+    return History(tuple(looks), float(written.get("matters", stats.MATTERS)), written.get("budget"))
 
 
 def _judge(
@@ -383,7 +380,8 @@ def _leads(
 def _design(
     problems: verdicts.ProblemScores, pairs: verdicts.Pairs, judged: Sequence[str]
 ) -> tuple[stats.Design, stats.Spreads] | None:
-    """Of the variants that are compared at the same place with the same seeds; None if there are none."""
+    """Of the variants that are compared at the same place with the same seeds; None if there are none, or if all answers
+    are alike, which says nothing about how much they differ elsewhere."""
     for _, baseline in pairs.values():
         beside = [runs for runs, other in pairs.values() if other == baseline]
         strata = problems.block(judged, [baseline, *beside])
@@ -392,5 +390,6 @@ def _design(
             samples = min(problems.samples[run, step, name] for run, step in first for name in judged)
             sizes = tuple(array.shape[2] for array in strata)
             variants, seeds = strata[0].shape[:2]
-            return stats.Design(variants, seeds, sizes, samples), stats.spreads(strata, samples)
+            spreads = stats.spreads(strata, samples)
+            return (stats.Design(variants, seeds, sizes, samples), spreads) if any(spreads) else None
     return None

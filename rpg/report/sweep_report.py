@@ -3,10 +3,9 @@
 import contextlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import altair as alt
 import jinja2
@@ -62,13 +61,13 @@ def write_report(layout: Layout, sweep: str) -> list[Path]:
         atomic_write_text(folder / name, content)
         written.append(folder / name)
 
-    drawn = [] if data.empty else [("Curves", specification(_figure(summary, data)))]
-    for _, chart in drawn:
+    chart = None if data.empty else specification(_figure(summary, data))
+    if chart is not None:
         drawing = vl_convert.vegalite_to_svg(curves.still(chart))
         atomic_write_bytes(folder / "report.png", vl_convert.svg_to_png(drawing, scale=2))
         written.append(folder / "report.png")
         write("report.svg", drawing)
-    write("report.html", document(sweep, [section(summary, drawn)]))
+    write("report.html", document(sweep, [section(summary, chart)]))
     write("verdict.txt", "\n\n".join([" ".join(summary.question.split()), conclusion(summary)]) + "\n")
     write("table.md", tables.markdown(summary))
     write("table.tex", tables.latex(summary))
@@ -155,26 +154,25 @@ def score_curves(
     return curves
 
 
-@dataclass(frozen=True)
-class Section:
-    """A part of a page. `charts`: (title, specification)."""
+class Section(NamedTuple):
+    """A part of a page. `lines`: sentences before everything else. `charts`: (name of its file, title, Altair chart, or its
+    specification; on a page of the dashboard also a list of panels that stand side by side)."""
 
     title: str
+    lines: Sequence[str] = ()
     grids: Sequence[tables.Grid] = ()
-    charts: Sequence[tuple[str, dict[str, Any]]] = ()
+    charts: Sequence[tuple[str, str, Any]] = ()
     caption: Sequence[str] = ()
     notes: Sequence[str] = ()
-    lines: Sequence[str] = ()
-    """Sentences before everything else."""
 
 
-def section(summary: Summary, specs: Sequence[tuple[str, dict[str, Any]]] = (), title: str = "") -> Section:
-    """The tables of a sweep, the chart of its differences from the baseline, and the charts `specs`."""
-    drawn = list(specs)
+def section(summary: Summary, curves: Mapping[str, Any] | None = None, title: str = "") -> Section:
+    """The tables of a sweep, the chart of its differences from the baseline, and the specification of its curves."""
+    drawn = [] if curves is None else [("report", "Curves", curves)]
     if chart := charts.differences(summary):
-        drawn.insert(0, ("What is real", specification(themed(chart))))
+        drawn.insert(0, ("differences", "What is real", chart))
     lines = [line for line in (summary.question, conclusion(summary), summary.spending) if line]
-    return Section(title, tables.grids(summary), drawn, tables.caption(summary), summary.notes, lines)
+    return Section(title, lines, tables.grids(summary), drawn, tables.caption(summary), summary.notes)
 
 
 def document(title: str, sections: Sequence[Section]) -> str:
@@ -183,7 +181,7 @@ def document(title: str, sections: Sequence[Section]) -> str:
     template = jinja2.Environment(autoescape=True).from_string(page)
     parts, count = [], 0
     for part in sections:
-        numbered = [(count + i, name, _script(spec)) for i, (name, spec) in enumerate(part.charts, 1)]
+        numbered = [(count + i, name, _script(spec)) for i, (_, name, spec) in enumerate(part.charts, 1)]
         count += len(numbered)
         parts.append((part, numbered))
     code = markupsafe.Markup(library().replace("</script", "<\\/script"))
@@ -201,7 +199,8 @@ def library() -> str:
     return code
 
 
-def _script(spec: dict[str, Any]) -> markupsafe.Markup:
+def _script(chart: Any) -> markupsafe.Markup:
     """JSON that cannot end the script element it stands in."""
+    spec = chart if isinstance(chart, dict) else specification(themed(chart))
     text = json.dumps(spec, separators=(",", ":"))
     return markupsafe.Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))

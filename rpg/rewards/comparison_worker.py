@@ -14,6 +14,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from rpg.processes import quick_imports
+
 
 def serve(prepare: Callable[[], Callable[..., tuple[Any, str]]]) -> None:
     """Answer questions until standard input ends. `prepare` imports what is needed, and returns what answers a question's
@@ -22,7 +24,8 @@ def serve(prepare: Callable[[], Callable[..., tuple[Any, str]]]) -> None:
     replies = os.fdopen(os.dup(1), "w", encoding="ascii", buffering=1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     logging.disable(logging.CRITICAL)  # math-verify warns that its own time limits are off
-    answer = prepare()
+    with quick_imports():
+        answer = prepare()
     cpu_seconds, memory_bytes = json.loads(sys.stdin.readline())
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

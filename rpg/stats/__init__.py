@@ -16,8 +16,6 @@ from rpg.stats.power import (
     Design,
     Spreads,
     detectable,
-    problems_needed,
-    seeds_needed,
     sentence,
     spreads,
 )
@@ -42,8 +40,6 @@ __all__ = [
     "majority_at_k",
     "next_look",
     "pass_at_k",
-    "problems_needed",
-    "seeds_needed",
     "sentence",
     "spreads",
     "t_quantile",

@@ -77,10 +77,8 @@ def detectable(design: Design, spread: Spreads) -> float:
 
 def seeds_needed(design: Design, spread: Spreads, difference: float) -> int | None:
     """About how many seeds find a difference with 80 % power; None where not even 100 do."""
-    for seeds in range(3, 101):
-        if detectable(design._replace(seeds=seeds), spread) <= difference:
-            return seeds
-    return None
+    designs = (design._replace(seeds=seeds) for seeds in range(3, 101))
+    return next((each.seeds for each in designs if detectable(each, spread) <= difference), None)
 
 
 def problems_needed(design: Design, spread: Spreads, difference: float) -> int | None:

@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Collection
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,19 @@ def read_marks(folder: Path) -> dict[str, Any]:
         "tags": [str(tag) for tag in record.get("tags") or []],
         "notes": [note for note in record.get("notes") or [] if isinstance(note, dict)],
     }
+
+
+def marked(folder: Path) -> tuple[str, bool]:
+    """The label of a sweep or run, and whether it is hidden; neither if its notes cannot be read."""
+    with suppress(StoreError):
+        record = read_marks(folder)
+        return record["label"], HIDDEN in record["tags"]
+    return "", False
+
+
+def titled(name: str, label: str) -> str:
+    """`LABEL (NAME)`, or the name alone."""
+    return f"{label} ({name})" if label else name
 
 
 def dated(note: dict[str, Any]) -> str:

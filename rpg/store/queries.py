@@ -43,14 +43,22 @@ def frame(db: Database, sql: str, parameters: Sequence[Any] = ()) -> pandas.Data
 
 
 def sweeps(db: Database) -> pandas.DataFrame:
-    """One row per sweep, newest first, with the number of its runs in each state."""
+    """One row per sweep, newest first, with the number of its runs in each state; and what people have added to it: its
+    label, the tags and notes of it and of its runs, as texts, empty if there are none."""
     states = ("done", "running", "failed", "interrupted", "pending")
     counts = ", ".join(f"count(r.run) FILTER (r.state = '{state}')::INTEGER AS {state}" for state in states)
     return frame(
         db,
-        f"""SELECT s.sweep, s.baseline, s.description, s.benchmarks, s.created, s.runs, s.superseded, {counts},
-                   count(DISTINCT r.variant)::INTEGER AS variants
+        f"""WITH added AS (
+                SELECT sweep, any_value(label) FILTER (run IS NULL) AS label,
+                       array_to_string(list_sort(list_distinct(flatten(list(tags)))), ', ') AS tags,
+                       string_agg(notes, chr(10) ORDER BY run NULLS FIRST) AS notes
+                FROM marks GROUP BY sweep)
+            SELECT s.sweep, s.baseline, s.description, s.benchmarks, s.created, s.runs, s.superseded, {counts},
+                   count(DISTINCT r.variant)::INTEGER AS variants,
+                   coalesce(a.label, '') AS label, coalesce(a.tags, '') AS tags, coalesce(a.notes, '') AS notes
             FROM sweeps s LEFT JOIN runs r ON r.sweep = s.sweep AND r.superseded IS NULL
+                          LEFT JOIN added a ON a.sweep = s.sweep
             GROUP BY ALL ORDER BY s.created DESC NULLS LAST, s.sweep""",
     )
 
@@ -402,17 +410,6 @@ def without_answer(db: Database, sweep: str) -> pandas.DataFrame:
            QUALIFY row_number() OVER (PARTITION BY s.run, s.benchmark ORDER BY s.step DESC) = 1
            ORDER BY ALL""",
         [sweep],
-    )
-
-
-def notes_and_tags(db: Database) -> pandas.DataFrame:
-    """Of each sweep with its runs: sweep, its label, tags, notes (text, empty if there are none)."""
-    return frame(
-        db,
-        """SELECT sweep, any_value(label) FILTER (run IS NULL) AS label,
-                  array_to_string(list_sort(list_distinct(flatten(list(tags)))), ', ') AS tags,
-                  string_agg(notes, chr(10) ORDER BY run NULLS FIRST) AS notes
-           FROM marks GROUP BY sweep ORDER BY sweep""",
     )
 
 

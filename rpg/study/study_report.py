@@ -3,7 +3,7 @@
 import math
 import time
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,10 +11,10 @@ import numpy as np
 import pandas
 import vl_convert
 
-from rpg.report import charts, compute_curves, study_charts, tables
-from rpg.report.summary import Summary, history, summarise
-from rpg.report.sweep_report import Section, document
-from rpg.report.tables import Grid, grid_of, number, plus_minus, signed
+from rpg.report import compute_curves, study_charts, tables
+from rpg.report.summary import history, summarise
+from rpg.report.sweep_report import Section, document, section
+from rpg.report.tables import grid_of, number, plus_minus, signed
 from rpg.report.theme import specification, themed
 from rpg.stats import over_problems, searches
 from rpg.store import Layout, atomic_write_bytes, atomic_write_text, queries
@@ -29,22 +29,12 @@ NOTES: dict[str, str] = tomllib.loads(Path(__file__).with_name("notes.toml").rea
 """What stands below tables and figures."""
 
 
-class Part(NamedTuple):
-    """A part of the report. `charts`: (file name, title, Altair chart, or a list of panels that stand side by side)."""
-
-    title: str
-    lines: Sequence[str] = ()
-    grids: Sequence[Grid] = ()
-    charts: Sequence[tuple[str, str, Any]] = ()
-    caption: Sequence[str] = ()
-    notes: Sequence[str] = ()
-
-
 class Material(NamedTuple):
     """What the files of a study hold, as of now."""
 
     study: str
     question: str
+    baseline: str
     matters: float
     trials: pandas.DataFrame
     spaces: dict[str, Space]
@@ -56,14 +46,22 @@ def material(layout: Layout, study: str) -> Material:
     record = read_study(layout, study)
     spec, spaces = record["spec"], {tuning.variant: tuning.space for tuning in tunings_from(record)}
     matters, rows = float(spec["report"]["matters"]), trials(layout, study)
-    return Material(study, str(spec["question"]), matters, rows, spaces, registration(layout, study))
+    baseline = str(spec["report"].get("baseline") or next(iter(spaces)))
+    return Material(
+        study, str(spec["question"]), baseline, matters, rows, spaces, registration(layout, study)
+    )
 
 
-def registered(material: Material) -> Part:
+def _in_colours(variants: Iterable[str], baseline: str) -> list[str]:
+    """In the order that gives a variant the colour that it has in the report of the reported sweep."""
+    return sorted(variants, key=lambda variant: (variant != baseline, variant))
+
+
+def registered(material: Material) -> Section:
     """What was registered, and how what there is departs from it."""
     plan = material.registered
     if plan is None:
-        return Part("Registered", ["Nothing is registered yet: variants are compared after tuning."])
+        return Section("Registered", ["Nothing is registered yet: variants are compared after tuning."])
     when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(plan.registered_at))
     changed = ", then changed: see below" if plan.deviations else ", and nothing departs from it"
     seeds, benchmarks = ", ".join(map(str, plan.seeds)), ", ".join(plan.benchmarks)
@@ -75,7 +73,7 @@ def registered(material: Material) -> Part:
     variants = plan.variants.items()
     rows = [[name, *(_text(settings.get(field, "")) for field in fields)] for name, settings in variants]
     grid = grid_of("Settings that are compared", "settings", ["Variant", *fields], rows)
-    return Part("Registered", lines, [grid], notes=plan.deviations)
+    return Section("Registered", lines, [grid], notes=plan.deviations)
 
 
 def numeric_fields(material: Material) -> dict[str, bool]:
@@ -88,11 +86,11 @@ def search(
     material: Material,
     views: Sequence[Sequence[str]] | None = None,
     link: Callable[[str, str], str] | None = None,
-) -> Part:
+) -> Section:
     """The trials as pictures, and the best of each variant. `views`: the one or two fields that span each picture (null: the
     first two, and each alone); `link` makes the address of a trial's first run from sweep and run."""
     if material.trials.empty:
-        return Part("Search", ["No trial has been proposed yet."])
+        return Section("Search", ["No trial has been proposed yet."])
     log, sweep = numeric_fields(material), tuning_sweep(material.study)
     links = [link(sweep, runs[0]) if link and len(runs) else None for runs in material.trials["run_ids"]]
     data = material.trials.assign(link=links)
@@ -106,7 +104,9 @@ def search(
     fields = map(study_charts.short, names)
     header = ["Variant", "Trials", "Pruned", "Failed", "Best accuracy", *fields, "Good"]
     rows = [_best(material, str(name), part, names) for name, part in data.groupby("variant", sort=False)]
-    return Part("Search", (), [grid_of("Best of the trials", "search", header, rows)], drawn, [NOTES["good"]])
+    return Section(
+        "Search", (), [grid_of("Best of the trials", "search", header, rows)], drawn, [NOTES["good"]]
+    )
 
 
 def _best(material: Material, variant: str, part: pandas.DataFrame, names: Sequence[str]) -> list[str]:
@@ -118,13 +118,13 @@ def _best(material: Material, variant: str, part: pandas.DataFrame, names: Seque
     return [variant, *map(str, counts), number(best["objective"].mean()), *values, good]
 
 
-def fewer_trials(material: Material) -> Part:
+def fewer_trials(material: Material) -> Section:
     """What the best of k trials is expected to reach, and who wins at k."""
     title = "With fewer trials"
     ended = {str(name): analysis.held(part) for name, part in material.trials.groupby("variant", sort=False)}
     values = {name: each for name, each in ended.items() if len(each) > 1}
     if len(values) < 2:
-        return Part(title, ["This takes two variants with two ended trials each."])
+        return Section(title, ["This takes two variants with two ended trials each."])
     each_search = int(material.trials.groupby(["variant", "search"]).size().max())
     effort, variants = searches.effort(list(values.values()), each_search), list(values)
     count = effort.best.shape[1]
@@ -138,23 +138,16 @@ def fewer_trials(material: Material) -> Part:
         rows.append([str(k), variants[first], number(effort.best[first, k - 1]), ahead])
     header = ["Trials", "Variant", "Expected best", "Ahead of the next"]
     grid = grid_of("Best with k trials", "effort", header, rows)
-    chart = study_charts.curves(data, variants, x="trials", y="expected best accuracy")
-    return Part(title, (), [grid], [("expected-best", "Expected best", chart)], [NOTES["effort"]])
+    labels = _in_colours(variants, material.baseline)
+    chart = study_charts.curves(data, labels, x="trials", y="expected best accuracy")
+    return Section(title, (), [grid], [("expected-best", "Expected best", chart)], [NOTES["effort"]])
 
 
-def verdicts(summary: Summary) -> Part:
-    """The tables of the reported sweep's own report."""
-    chart = charts.differences(summary)
-    drawn = [("differences", "What is real", chart)] if chart else []
-    lines = [summary.spending] if summary.spending else []
-    return Part("Verdicts", lines, tables.grids(summary), drawn, tables.caption(summary), summary.notes)
-
-
-def verdicts_over_levels(db: Database, layout: Layout, plan: Registration) -> Part:
+def verdicts_over_levels(db: Database, layout: Layout, plan: Registration) -> Section:
     """Differences from the baseline where factors are crossed."""
     looked = analysis.look_over_levels(db, plan, layout.read_looks(plan.sweep))
     if looked is None:
-        return Part("Verdicts", ["No seed has been evaluated at all levels of the factors yet."])
+        return Section("Verdicts", ["No seed has been evaluated at all levels of the factors yet."])
     scores, apart, _ = looked
     of_variants = np.mean([array.mean(axis=(1, 2)) for array in scores.strata], axis=0)
     means = {name: number(mean) for name, mean in zip(scores.variants, of_variants, strict=True)}
@@ -163,10 +156,10 @@ def verdicts_over_levels(db: Database, layout: Layout, plan: Registration) -> Pa
         rows.append([name, means[name], plus_minus(*result[:3], signed), result.verdict])
     title = f"Mean accuracy, over the levels of {', '.join(plan.factors)}"
     header = ["Variant", "Accuracy", "Difference", "Verdict"]
-    return Part("Verdicts", (), [grid_of(title, "levels", header, rows)], caption=[NOTES["levels"]])
+    return Section("Verdicts", (), [grid_of(title, "levels", header, rows)], caption=[NOTES["levels"]])
 
 
-def problems(scores: analysis.Reported, baseline: str) -> Part:
+def problems(scores: analysis.Reported, baseline: str) -> Section:
     """Ranks, interquartile means, chances of improvement, and performance profiles, over all problems alike."""
     together = dict(zip(scores.variants, np.concatenate(scores.strata, axis=2), strict=True))
     rows, shares = [], []
@@ -182,28 +175,28 @@ def problems(scores: analysis.Reported, baseline: str) -> Part:
             share = over_problems.profile(values, above + 1e-8)
             shares.append((variant, above, share.mean, share.low, share.high, False))
     header = ["Variant", "Rank", "Interquartile mean", "Improvement over the baseline"]
+    data = pandas.DataFrame(shares, columns=["label", "x", "mean", "low", "high", "beyond"])
     chart = study_charts.curves(
-        pandas.DataFrame(shares, columns=["label", "x", "mean", "low", "high", "beyond"]), scores.variants,
-        x="score of a problem (share of right samples)", y="share of seeds and problems above it",
-        interpolate="step-after",
+        data, _in_colours(scores.variants, baseline), x="score of a problem (share of right samples)",
+        y="share of seeds and problems above it", interpolate="step-after",
     )  # fmt: skip
     drawn = [("profiles", "Performance profiles", chart)]
     grid = grid_of("Over problems", "problems", header, rows)
-    return Part("Over problems", (), [grid], drawn, [NOTES["problems"]])
+    return Section("Over problems", (), [grid], drawn, [NOTES["problems"]])
 
 
-def variance(scores: analysis.Reported, factors: Sequence[str]) -> Part:
+def variance(scores: analysis.Reported, factors: Sequence[str]) -> Section:
     """What the spread of answers is made of."""
     title, components = "Where the variance is", analysis.components(scores, factors)
     if not components:
-        return Part(title, ["This takes two seeds, two problems and two levels of each factor."])
+        return Section(title, ["This takes two seeds, two problems and two levels of each factor."])
     deviations = pandas.DataFrame(components).clip(lower=0).pow(0.5).map(number).to_numpy().tolist()
     rows = [[name, *row] for name, row in zip(scores.variants, deviations, strict=True)]
     grid = grid_of("Variance components", "variance", ["Variant", *map(str.capitalize, components[0])], rows)
-    return Part(title, (), [grid], caption=[NOTES["components"]])
+    return Section(title, (), [grid], caption=[NOTES["components"]])
 
 
-def compute(db: Database, plan: Registration, x: str) -> Part:
+def compute(db: Database, plan: Registration, x: str) -> Section:
     """Fitted curves of accuracy over compute (an axis of rpg.report.curves.X_TITLES), of the reported runs."""
     runs = queries.runs(db, plan.sweep)
     labels = {
@@ -212,29 +205,26 @@ def compute(db: Database, plan: Registration, x: str) -> Part:
     }
     data = compute_curves.measured(db, labels, plan.benchmarks, x)
     if not (data["x"] > 0).any():
-        return Part("Over compute", ["No checkpoint of known compute has been evaluated yet."])
-    variants = list(plan.variants)
-    fitted = compute_curves.fits(data, variants)
-    drawn = [("compute", "Accuracy over compute", compute_curves.chart(data, fitted, variants, x))]
-    refused = compute_curves.refusals(fitted)
-    return Part("Over compute", (), [compute_curves.grid(fitted, x)], drawn, [compute_curves.NOTE], refused)
+        return Section("Over compute", ["No checkpoint of known compute has been evaluated yet."])
+    return compute_curves.section(data, list(plan.variants), _in_colours(plan.variants, plan.baseline), x)
 
 
-def comparison(db: Database, layout: Layout, plan: Registration) -> list[Part]:
+def comparison(db: Database, layout: Layout, plan: Registration) -> list[Section]:
     """The parts that follow from the reported runs; none before there are any."""
     if plan.sweep not in set(queries.sweeps(db)["sweep"]):
         return []
     if plan.factors:
         compared = verdicts_over_levels(db, layout, plan)
     else:
-        compared = verdicts(summarise(db, plan.sweep, past=history(layout, plan.sweep)))
+        summary = summarise(db, plan.sweep, past=history(layout, plan.sweep))
+        compared = section(summary._replace(question=""), title="Verdicts")
     scores = analysis.reported(db, plan)
     if scores is None:
         return [compared]
     return [compared, problems(scores, plan.baseline), variance(scores, list(plan.factors))]
 
 
-def cost(db: Database, material: Material) -> Part:
+def cost(db: Database, material: Material) -> Section:
     """Trials, tokens and seconds, of tuning and of what is reported."""
     plan = material.registered
     runs = {name: planned["variant"] for name, planned in plan.runs.items()} if plan else {}
@@ -244,7 +234,7 @@ def cost(db: Database, material: Material) -> Part:
     header = ["Variant", "Trials", *spent_on]
     amounts = table.astype(float).map(lambda value: "" if math.isnan(value) else f"{value:,.0f}")
     rows = [[str(name), *row] for name, *row in amounts.itertuples(name=None)]
-    return Part("Cost", (), [grid_of("What it took", "cost", header, rows)])
+    return Section("Cost", (), [grid_of("What it took", "cost", header, rows)])
 
 
 def write_study_report(layout: Layout, study: str) -> list[Path]:
@@ -264,9 +254,9 @@ def write_study_report(layout: Layout, study: str) -> list[Path]:
         for name, _, chart in part.charts
     }
     sections, latex = [], [tables.PREAMBLE]
-    for part in [Part("", [of_study.question]), *parts]:
-        specs = [(title, drawn[name]) for name, title, _ in part.charts]
-        sections.append(Section(part.title, part.grids, specs, part.caption, part.notes, part.lines))
+    for part in [Section("", [of_study.question]), *parts]:
+        specs = [(name, title, drawn[name]) for name, title, _ in part.charts]
+        sections.append(part._replace(charts=specs))
         for place, grid in enumerate(part.grids):
             latex += tables.latex_table(study, grid, notes=() if place else [*part.caption, *part.notes])
     texts = {

@@ -20,7 +20,7 @@ from typing import Any
 from rpg.config.errors import nearest
 from rpg.config.task import GymDataset, GymTask
 from rpg.errors import install_command
-from rpg.processes import python_module
+from rpg.processes import collect_seldom, python_module
 from rpg.tasks.problems import DataError, Problem, ProblemDemonstrations, Splits, TaskKind
 
 VERSION = 1
@@ -207,6 +207,7 @@ def _examples() -> list[dict[str, Any]]:
 
 
 def main() -> None:
+    collect_seldom()
     replies = os.fdopen(os.dup(1), "w", encoding="ascii")
     os.dup2(2, 1)  # what the package prints is not ours
     request = sys.stdin.read()

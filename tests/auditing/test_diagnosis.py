@@ -13,10 +13,8 @@ BETA = 0.3
 
 def per_token(log_prob, old_log_prob, advantages, response_mask, ref_log_prob):
     """RPG-URKL as the paper writes it: the slope of each token is right, whatever the drift."""
-    w, d = (
-        (log_prob - old_log_prob).exp(),
-        log_prob - (old_log_prob if ref_log_prob is None else ref_log_prob),
-    )
+    w = (log_prob - old_log_prob).exp()
+    d = log_prob - (old_log_prob if ref_log_prob is None else ref_log_prob)
     return -w * advantages + BETA * w * (d - 1)
 
 
@@ -38,6 +36,11 @@ def wrong_sign(**inputs):
     return torch.where((inputs["log_prob"] - inputs["old_log_prob"]).exp() > 1.05, -value, value).mean()
 
 
+def wrong_reward(**inputs):
+    low = (inputs["log_prob"] - inputs["old_log_prob"]).exp() < 0.95
+    return right(**{**inputs, "advantages": inputs["advantages"] * torch.where(low, -1, 1)})
+
+
 def no_weight(log_prob, old_log_prob, advantages, response_mask, ref_log_prob):
     d = log_prob - (old_log_prob if ref_log_prob is None else ref_log_prob)
     return ((BETA * d.detach() - advantages) * log_prob).mean()
@@ -46,6 +49,10 @@ def no_weight(log_prob, old_log_prob, advantages, response_mask, ref_log_prob):
 def last_token_dropped(**inputs):
     value = per_token(**inputs)
     return value[:, :-1].sum() / value.numel()
+
+
+def last_token_cut(**inputs):
+    return per_token(**inputs)[:, :-1].mean()
 
 
 def batch_mean(**inputs):
@@ -84,8 +91,10 @@ def sentence(loss):
     (rescaled, ["1.02 of the reward's gradient − 0.306 of RKL's", "direction is exact", "rescaled by 1.02"]),
     (beta_off, ["1 of the reward's gradient − 0.306 of RKL's", "weight of RKL is 2 % more than the beta of 0.3"]),
     (wrong_sign, ["On-policy: 1 of the reward's gradient − 0.3 of RKL's", "tokens with w > 1.05. Their sign is wrong."]),
+    (wrong_reward, ["tokens with w < 0.95. The sign of their reward is wrong."]),
     (no_weight, ["importance weight w = π/old is missing from every token"]),
     (last_token_dropped, ["the last token of each response. They have no gradient"]),
+    (last_token_cut, ["the last token of each response. They have no gradient", "All others are rescaled by 1.5."]),
     (batch_mean, ["responses of a batch affect each other", "In batches of 2: 0.5 of the reward's", "mean is subtracted"]),
     (by_length, ["divided by its length"]),
     (detached_k2, ["1 of the reward's gradient; nothing left over", "It contains no KL: the RKL", "detached"]),

@@ -108,10 +108,10 @@ def test_accuracy_over_compute_of_any_sweep(layout):
     with connect(layout) as db:
         series = {queries.Series("demo", "grpo"): "GRPO", queries.Series("demo", "rpg-urkl"): "RPG-URKL"}
         data = compute_curves.measured(db, series, ["easy"], "tokens")
-    made = compute_curves.fits(data, list(series.values()))
-    for row in compute_curves.grid(made, "tokens").rows:
+    part = compute_curves.section(data, list(series.values()), list(series.values()), "tokens")
+    for row in part.grids[0].rows:
         assert all(f">{cell.text}<" in markup(app) for cell in row)
-    assert all(line in texts(app) for line in compute_curves.refusals(made))
+    assert all(line in texts(app) for line in part.notes)
 
 
 def test_paper_puts_our_numbers_next_to_the_published(layout):

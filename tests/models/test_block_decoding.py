@@ -143,11 +143,16 @@ def test_attention_may_lay_out_its_result_as_it_likes(monkeypatch):
     assert_alike(sample(BlockEngine(lm), u), expected)
 
 
-def test_autocast_rounds_no_weight_at_a_token():
-    """float32 weights in bfloat16 arithmetic, as an evaluation's: they are rounded once, and never meet float32 norms."""
+def test_autocast_rounds_no_weight_at_a_token(monkeypatch):
+    """float32 weights in bfloat16 arithmetic, as an evaluation's: they are rounded once, and never meet float32 norms. So
+    twice the rows fit into a GPU's memory."""
     lm = model()
+    for name, bytes_ in (("memory_reserved", 0), ("memory_allocated", 0), ("mem_get_info", (10**9, 10**9))):
+        monkeypatch.setattr(torch.cuda, name, lambda device, bytes_=bytes_: bytes_)
+    fits = BlockEngine(lm).rows_that_fit(1000)
     with torch.autocast("cpu", torch.bfloat16), torch.inference_mode():
         engine = BlockEngine(lm)
+        assert engine.rows_that_fit(1000) // 2 == fits
         engine.prefill(PROMPTS, 10)
         with Operations() as operations:
             logits = engine.step(torch.ones(len(PROMPTS), dtype=torch.long))

@@ -39,9 +39,10 @@ def test_the_sentence_is_that_of_the_table(tmp_path):
 
 def test_without_a_verdict_the_sentence_gives_none(tmp_path):
     two = conclusion(summary(tmp_path / "two", ("grpo", "dapo"), (0, 1)))
-    assert two.startswith("Two seeds give no verdict (three are needed). The difference is DAPO, ")
+    assert two.startswith("Two seeds give no verdict (three are needed). DAPO minus GRPO is ")
     alone = conclusion(summary(tmp_path / "one", ("grpo",), (0,)))
     assert alone.startswith("GRPO: mean accuracy 0.") and "differs" not in two + alone
+    assert " tokens and " in alone and " s; one seed, which does not say " in alone
 
 
 def named(*variants, given=None):

@@ -12,7 +12,8 @@ import scipy.stats
 
 from benchmarks.synthetic import Shape, write_sweep
 from rpg.report import tables
-from rpg.report.shared_page import Choice, shared_page
+from rpg.report.labels import series_labels
+from rpg.report.shared_page import shared_page
 from rpg.report.summary import Summary, summarise
 from rpg.report.sweep_report import library, score_curves, write_report
 from rpg.store import Layout, queries
@@ -157,13 +158,15 @@ def test_files_are_whole_and_nothing_is_unescaped(tmp_path):
 def test_several_sweeps_are_one_page_with_what_was_chosen(tmp_path):
     layout = write_sweep(tmp_path, "demo", ("grpo", HOSTILE), (0, 1), SHAPE)
     write_sweep(tmp_path, "other", ("grpo", "dapo"), (0, 1), SHAPE)
-    change(layout.sweep_folder("other"), note="after <b>the</b> mend")
+    change(layout.sweep_folder("other"), note="after <b>the</b> mend", label="<i>other</i>")
+    change(layout.run_folders("other")[0].path, add=["hidden"])
     build(layout)
     both = ("demo", "other")
     with connect(layout) as db:
-        page = shared_page(layout, db, Choice(both))
-        chosen = Choice(both, variants=("other · GRPO", "other · DAPO"), panels=("easy", "entropy"))
-        some = shared_page(layout, db, chosen)
+        names = series_labels(queries.variants(db, both), dict.fromkeys(both, "grpo"), both)
+        page = shared_page(layout, db, names, ("mean", "easy", "hard", "reward"))
+        chosen = {key: label for key, label in names.items() if key.sweep == "other" or key.variant == "grpo"}
+        some = shared_page(layout, db, chosen, ("easy", "entropy"))
     assert "<script>alert" not in page and "<b>the</b>" not in page and "note: after &lt;b&gt;" in page
     assert not re.search(r"""(src|href)\s*=\s*["']?(https?:)?//""", page) and "default-src 'none'" in page
     held = [f"demo · {HOSTILE}" in values(spec) for spec in specs_of(page)]
@@ -172,11 +175,13 @@ def test_several_sweeps_are_one_page_with_what_was_chosen(tmp_path):
         with connect(layout) as db:
             for one in summarise(db, sweep).table.itertuples():
                 assert f">{tables.number(one.best)}</td>" in page
-
     found = values(specs_of(some)[0])
-    assert {"other · GRPO", "other · DAPO"} <= found and not any(text.startswith("demo ·") for text in found)
-    assert "hard" not in found
-    assert "0 of 2 variants are shown; tests are corrected for all of them" in some
+    assert {"other · GRPO", "other · DAPO", "demo · GRPO"} <= found and not found & {
+        f"demo · {HOSTILE}",
+        "hard",
+    }
+    assert "1 of 2 variants are shown; tests are corrected for all of them" in some
+    assert "&lt;i&gt;other&lt;/i&gt; (other)" in some and "but counted here: dapo-seed0" in some
 
 
 def test_accuracy_curves_carry_the_intervals_of_the_table(layout):

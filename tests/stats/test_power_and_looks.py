@@ -8,6 +8,7 @@ from scipy import stats as scipy_stats
 
 from benchmarks import error_rates
 from rpg import stats
+from rpg.stats import power
 
 DESIGN = stats.Design(variants=3, seeds=3, problems=(100,), samples=4)
 SPREADS = stats.Spreads(0.02, 0.4, 0.05)
@@ -32,9 +33,9 @@ def test_more_seeds_or_problems_find_smaller_differences():
     smallest = stats.detectable(DESIGN, SPREADS)
     assert stats.detectable(DESIGN._replace(seeds=6), SPREADS) < 0.75 * smallest
     assert stats.detectable(DESIGN._replace(problems=(400,)), SPREADS) < smallest
-    seeds = stats.seeds_needed(DESIGN, SPREADS, 0.05)
+    seeds = power.seeds_needed(DESIGN, SPREADS, 0.05)
     assert seeds > 3 and stats.detectable(DESIGN._replace(seeds=seeds), SPREADS) <= 0.05
-    assert stats.problems_needed(DESIGN, SPREADS._replace(seeds=0.2), 0.01) is None
+    assert power.problems_needed(DESIGN, SPREADS._replace(seeds=0.2), 0.01) is None
     assert f"take about {seeds} seeds" in stats.sentence(DESIGN, SPREADS, 0.05)
 
 
@@ -47,7 +48,7 @@ def test_what_is_detectable_by_hand():
     halves = stats.detectable(DESIGN._replace(problems=(50, 50)), SPREADS)
     assert halves == pytest.approx(stats.detectable(DESIGN, SPREADS), rel=1e-2)
     few_seeds = SPREADS._replace(seeds=0.01)
-    needed = stats.problems_needed(DESIGN, few_seeds, 0.08)
+    needed = power.problems_needed(DESIGN, few_seeds, 0.08)
     counts = (needed, round(needed / 1.3))
     enough, fewer = (stats.detectable(DESIGN._replace(problems=(n,)), few_seeds) for n in counts)
     assert enough <= 0.08 < fewer

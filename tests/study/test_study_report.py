@@ -175,7 +175,8 @@ def test_runs_trained_elsewhere_are_fitted(tmp_path):
     made = compute_curves.fits(data, list(labels.values()))
     good, bad = made["TRL GRPO"], made[HOSTILE]
     assert good.asymptote.low < 0.7 < good.asymptote.high and good.midpoint.low < 4000 < good.midpoint.high
-    assert compute_curves.refusals(made) == [f"{HOSTILE}: no extrapolation: {bad.refusal}."]
+    part = compute_curves.section(data, list(labels.values()), list(labels.values()), "tokens")
+    assert part.notes == [f"{HOSTILE}: no extrapolation: {bad.refusal}."]
     assert "no saturation is in sight" in bad.refusal
 
 

@@ -115,12 +115,12 @@ def test_verl_is_asked_whether_it_knows_a_setting(settings, says):
 RPG = "import sys; from rpg.cli import main\ntry: main()\nfinally: print({'torch', 'ray', 'verl'} & {*sys.modules})"
 
 
-@pytest.mark.parametrize("command", ["show", "sweep"])
+@pytest.mark.parametrize("command", ["show", "sweep", "render --kuberay"])
 def test_a_misspelt_setting_is_found_before_anything_starts(tmp_path, command):
     pytest.importorskip("verl")
     (tmp_path / "run.yaml").write_text(f"backend: {{type: verl, verl: {{{ROLLOUT}.max_num_seq: 4}}}}\n")
     (tmp_path / "sweep.yaml").write_text("name: s\nbase: run.yaml\naxes: {seed: [0, 1]}\n")
-    words = [sys.executable, "-c", RPG, command, "sweep.yaml", "--home", "data"]
+    words = [sys.executable, "-c", RPG, *command.split(), "sweep.yaml", "--home", "data"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "set()\n") and not (tmp_path / "data").exists()
     what = f"verl has no setting '{ROLLOUT}.max_num_seq' (got 4); did you mean '{ROLLOUT}.max_num_seqs'?"
