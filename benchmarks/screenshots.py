@@ -30,6 +30,7 @@ VIEWS = {
     "study": "studies?part=Comparison",
     "compute": "studies?part=Over+compute",
     "run": "run?sweep={sweep}",
+    "evaluations": "evaluations",
 }
 TALL = """() => Math.max(...[...document.querySelectorAll(
   '[data-testid=stMain], [data-testid=stMainBlockContainer]')].map(one => one.scrollHeight))"""

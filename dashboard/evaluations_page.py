@@ -7,7 +7,7 @@ from dashboard.widgets import Nothing, choose_many, show_table
 from rpg.next_steps import command
 
 SHARES = {
-    "accuracy": "mean@k", "pass_at_k": "pass@k", "maj_at_k": "maj@k", "truncated": "cut off",
+    "accuracy": "mean@k", "standard_error": "± (s.e.)", "pass_at_k": "pass@k", "maj_at_k": "maj@k", "truncated": "cut off",
     "unread": "unread", "second_reading": "mean@k with a second reader"}  # fmt: skip
 
 
@@ -24,8 +24,9 @@ def page(view: View) -> None:
     on = choose_many("Benchmarks", benchmarks, "benchmarks", benchmarks, column=right)
     table = table[table["origin"].isin(chosen) & table["benchmark"].isin(on)]
     shares = {name: st.column_config.NumberColumn(label, format="percent") for name, label in SHARES.items()}
-    names = {"standard_error": "± (s.e.)", "rules": "graded by", "draws": "samples/"}
-    show_table(table, 700, {**shares, **names})
+    names = {"rules": "graded by", "draws": "samples/"}
+    tokens = {"tokens": st.column_config.NumberColumn(format="%.1f")}
+    show_table(table.dropna(axis=1, how="all"), 700, {**shares, **names, **tokens})
     st.text(
         f"{len(table)} evaluations. The error is that of mean@k over problems. The samples of evaluations with the same "
         "folder under samples/ are the same. Unread answers count as wrong; a second reader, a computer algebra "

@@ -140,15 +140,10 @@ def _live(view: View, sweep: str) -> None:
 
 def _row(view: View, record: dict[str, Any], accuracy: dict[str, float]) -> dict[str, Any]:
     """One run in its current state: from its files, or from the database if it is done."""
-    row = {
-        **{name: record[name] for name in ("run", "variant", "seed", "state", "step", "steps")},
-        "accuracy": accuracy.get(record["run"]),
-        "reward": None,
-        "left": "",
-        "waits": "",
-        "where": "",
-        "error": record["error"] if isinstance(record["error"], str) else "",
-    }
+    row = {name: record[name] for name in ("run", "variant", "seed", "state", "step", "steps")}
+    row |= {"accuracy": accuracy.get(record["run"]), "reward": None}
+    row |= dict.fromkeys(("left", "waits", "where"), "")
+    row["error"] = record["error"] if isinstance(record["error"], str) else ""
     folder = view.layout.run(record["sweep"], record["run"])
     if record["state"] != "done":
         try:

@@ -183,7 +183,7 @@ def show_table(
     frame: pandas.DataFrame, most: int, columns: Mapping[str, Any] | None = None, **options: Any
 ) -> Any:
     """A data frame without its index, as high as its rows are, but at most `most` pixels."""
-    height = min(38 + 35 * len(frame), most)
+    height = "content" if 38 + 35 * len(frame) <= most else most
     return st.dataframe(frame, hide_index=True, height=height, column_config=columns, **options)
 
 

@@ -16,6 +16,7 @@ from rpg.report.diagnostics import OFTEN, of_training
 from rpg.store import RunFolder, StoreError
 from rpg.store.current import how_it_came
 from rpg.store.live_status import clock
+from rpg.store.notes import marked, titled
 from rpg.store.run_folder import parse_row
 
 STYLES = {
@@ -86,8 +87,9 @@ class Watch:
             rate = (tail[-1]["step"] - tail[0]["step"]) / seconds
         due = len(manifest.get("eval_steps", [])) * len(manifest.get("benchmarks", []))
         evals = sum(len(folder.eval_steps(name)) for name in manifest.get("benchmarks", []))
+        name = titled(manifest["variant"], marked(folder.path)[0])
         view = RunView(
-            folder.name, manifest["variant"], state, manifest["seed"], int(last.get("step", 0)), manifest["steps"],
+            folder.name, name, state, manifest["seed"], int(last.get("step", 0)), manifest["steps"],
             last.get("reward"), last.get("accuracy"), rate, evals, due, message,
             tuple(str(finding) for finding in of_training([*first_metrics(folder), *tail])),
             folder.now() if state in ("running", "evaluating") else None,

@@ -1,6 +1,5 @@
 """A night: every sweep of a folder, run from scratch and compared with earlier nights."""
 
-import getpass
 import hashlib
 import os
 import re
@@ -244,13 +243,7 @@ def accept(layout: Layout, folder: Path, why: str) -> str:
         raise ConfigError(
             f"night {newest['night']}: {failed}; only a night whose runs are all done can be accepted"
         )
-    record = {**newest, "accepted": {"why": why.strip(), "user": _user(), "time": time.time()}}
+    user = os.environ.get("USER") or str(os.getuid())
+    record = {**newest, "accepted": {"why": why.strip(), "user": user, "time": time.time()}}
     atomic_write_json(kept / f"{newest['night']}.json", record)
     return str(newest["night"])
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # an id without a name
-        return str(os.getuid())

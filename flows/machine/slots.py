@@ -75,11 +75,10 @@ class Machine:
                 f"needs {need.count} GPUs and this machine has {len(names)}: "
                 "set backend.gpus_per_node, or CUDA_VISIBLE_DEVICES, or use another machine"
             )
-        note = {"who": who, "user": os.environ.get("USER") or str(os.getuid())}
         taken: dict[str, locks.Lock] = {}
         for name in names:
             path = self.path(need.kind, name)
-            if len(taken) < need.count and (lock := locks.take(path, note, locks.EVERYONE)):
+            if len(taken) < need.count and (lock := locks.take(path, {"who": who}, locks.EVERYONE)):
                 taken[name] = lock
         shown = {"CUDA_VISIBLE_DEVICES": ",".join(taken)} if need.kind == "gpu" else {}
         held = Held(list(taken.values()), shown)
@@ -108,35 +107,39 @@ class Machine:
                         gate.close()
                     gate = None
                 else:
-                    gate = gate or self.gate(need)
+                    gate = gate or self.gate(need, who)
                 if gate and (held := self.take(need, who)):
                     return held
-                note(self.why(need))
+                note(self.why(need, queued=gate is None))
                 if stopping.wait(POLL_SECONDS):
                     raise Stopped
         finally:
             if gate:
                 gate.close()
 
-    def gate(self, need: Need) -> locks.Lock | None:
+    def gate(self, need: Need, who: str) -> locks.Lock | None:
         """The place at the head of the queue for this kind of slot, or None when another run has it."""
-        return locks.take(self.folder / f"{need.kind}.gate", None, locks.EVERYONE)
+        return locks.take(self.folder / f"{need.kind}.gate", {"who": who}, locks.EVERYONE)
 
     def taken(self, kind: str) -> list[dict[str, Any]]:
         """The notes of those who hold a slot now."""
         paths = (self.path(kind, name) for name in self.names(kind))
         return [locks.note(path) for path in paths if locks.held(path)]
 
-    def why(self, need: Need) -> str:
-        """What a run that got nothing waits for, in one line."""
-        holders = [
-            f"{note.get('who', '?')} (process {note.get('pid', '?')}, user {note.get('user', '?')})"
-            for note in self.taken(need.kind)
-        ]
+    def why(self, need: Need, queued: bool = False) -> str:
+        """What a run that got nothing waits for, in one line; `queued`: another one is before it."""
+        holders = [_described(note) for note in self.taken(need.kind)]
         shown = ", ".join(holders[:3]) + (f" and {len(holders) - 3} more" if len(holders) > 3 else "")
         what = "a slot" if need.kind == "cpu" else "a GPU" if need.count == 1 else f"{need.count} GPUs"
         have = len(self.names(need.kind))
-        return f"waits for {what}: {len(holders)} of {have} on this machine taken by {shown or 'others'}"
+        line = f"waits for {what}: {len(holders)} of {have} on this machine taken{' by ' if holders else ''}{shown}"
+        if queued and have - len(holders) >= need.count:
+            line += f"; first comes {_described(locks.note(self.folder / f'{need.kind}.gate'))}"
+        return line
+
+
+def _described(note: Mapping[str, Any]) -> str:
+    return f"{note.get('who', '?')} (process {note.get('pid', '?')}, user {note.get('user', '?')})"
 
 
 def machine(environment: Mapping[str, str] = os.environ) -> Machine:

@@ -140,11 +140,6 @@ def answers(url: str) -> bool:
         return False
 
 
-def first_line(error: BaseException) -> str:
-    """Of what an error says, else its kind."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
-
-
 def last_error(log: Path) -> str:
     """The last line of a log that names an error, else its last line, and where the log is."""
     lines = []

@@ -14,8 +14,9 @@ from urllib.parse import urlsplit
 from flows.prefect.flow_runs import COMMAND, DASHBOARD
 from flows.prefect.reconcile import reconcile
 from flows.prefect.server import HOST, PUBLIC, quiet_environment
-from flows.prefect.service import Service, first_line
+from flows.prefect.service import Service
 from rpg.config.errors import ConfigError
+from rpg.errors import first_line
 from rpg.processes import python_module
 from rpg.store import Layout, StoreError
 from rpg.store.atomic_files import readable

@@ -18,9 +18,10 @@ from pydantic import ValidationError
 from flows.prefect.flow_runs import folder_tag
 from flows.prefect.reconcile import WORKERS
 from flows.prefect.server import HOST, SERVE_LOCK, quiet_environment, using_api
-from flows.prefect.service import ServerError, Service, first_line, start_in_turn
+from flows.prefect.service import ServerError, Service, start_in_turn
 from flows.serve.services import Plan, Say, client_environment, clock, repair, services_of, stop_on_signals
 from rpg.config.errors import ConfigError
+from rpg.errors import first_line
 from rpg.processes import python_module
 from rpg.store import Layout, StoreError, locks
 from rpg.store.live_status import write_problems

@@ -15,7 +15,6 @@ from flows.machine.slots import machine
 from flows.machine.slurm_queue import require_slurm
 from flows.monitor import Progress
 from flows.prefect.server import prefect_api
-from flows.prefect.service import first_line
 from flows.sweep.context import Context
 from flows.sweep.renewal import identified, renew, upgrade
 from flows.sweep.sharing import Claims
@@ -23,7 +22,7 @@ from rpg import next_steps, provenance
 from rpg.config.backend import OnSlurm
 from rpg.config.code import kept_sources
 from rpg.config.sweep_spec import PlannedRun, Sweep
-from rpg.errors import UserError
+from rpg.errors import UserError, first_line
 from rpg.fork_server import ForkServer
 from rpg.processes import owner_mark, quick_imports
 from rpg.store import Layout, RunFolder, StoreError, locks

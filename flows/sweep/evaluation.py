@@ -175,7 +175,7 @@ def _held_gpus(context: Context, gpus: int) -> Iterator[list[Held]]:
 def _take_more(context: Context, gpus: int, held: list[Held], most: int) -> None:
     """Further GPUs that are free now and that nobody waits for: each gets an evaluator with a share of the work."""
     need, who = Need("gpu", gpus), f"{context.sweep}/evaluation"
-    if gate := context.machine.gate(need):
+    if gate := context.machine.gate(need, who):
         with gate:
             while len(held) < most and (slots := context.machine.take(need, who)):
                 held.append(slots)

@@ -2,6 +2,7 @@
 command.
 """
 
+import shlex
 from importlib.resources import as_file, files
 from pathlib import Path
 
@@ -33,7 +34,7 @@ def init(folder: Path) -> None:
     make_data.write(folder)
     say(f"created {folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}")
     say("data or a script of your own: rpg adopt FILE")
-    say(f"next: cd {folder} && rpg sweep sweep.yaml")
+    say(f"next: cd {shlex.quote(str(folder))} && rpg sweep sweep.yaml")
 
 
 @app.command()

@@ -174,6 +174,7 @@ def _join(
         )
     from rpg.evaluation.join_imported import join
     from rpg.models.model_cache import pretrained_folder
+    from rpg.next_steps import command
     from rpg.store.database import build
 
     sweep = run.partition("/")[0]
@@ -183,7 +184,7 @@ def _join(
     build(layout)
     for benchmark, path in samples.items():
         say(f"{benchmark}: {path}")
-    say(f"the report contains them: rpg report {sweep}", "dim")
+    say(f"the report contains them: {command('report', sweep, layout=layout)}", "dim")
 
 
 def _regrade(layout: Layout, checkpoint: str, out: Path | None, regrade: bool, rules: str | None) -> None:

@@ -230,6 +230,7 @@ def nightly(
     from flows.other_code import night_of
     from rpg.config.load import parse_assignments
     from rpg.config.shipped import NIGHTLY
+    from rpg.next_steps import command
     from rpg.report.nightly_bands import ALREADY
 
     layout = layout_at(home)
@@ -255,5 +256,6 @@ def nightly(
     for line in night.failures:
         complain(f"failed: {line}")
     if night.red and not night.failed:
-        complain("if this change is intended: rpg nightly accept --why '...'")
+        accept_it = command("nightly", "accept", *folders, "--why", "...", layout=layout)
+        complain(f"if this change is intended: {accept_it}")
     return 1 if night.red else 0

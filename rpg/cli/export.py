@@ -32,6 +32,8 @@ def sql(
         out: Write the whole result to a file (.csv, .parquet or .json).
         rows: Number of rows to print.
     """
+    from concurrent.futures import ThreadPoolExecutor
+
     import duckdb
 
     from rpg.store import atomic_path
@@ -42,9 +44,13 @@ def sql(
         refuse(f"--out {out}: the name must end in .csv, .parquet or .json")
     layout = layout_at(home)
     build(layout)
-    with connect(layout) as db:
+    with connect(layout) as db, ThreadPoolExecutor(1) as thread:
+        asked = thread.submit(db.execute, query)
         try:
-            result = db.execute(query)
+            result = asked.result()
+        except KeyboardInterrupt:  # of which DuckDB itself hears between the parts of a query only
+            db.interrupt()
+            raise
         except duckdb.Error as error:
             refuse(f"sql: {str(error).strip()}")
         if out is not None:
@@ -232,16 +238,15 @@ def import_(
 
 def _samples(file: Path, home: Path | None) -> None:
     from rpg.integrations.inspect import import_log
+    from rpg.next_steps import command
     from rpg.store.database import build
 
     layout = layout_at(home)
     path = import_log(layout, file)
     build(layout)
     say(f"samples: {path}")
-    say(
-        f"grade them by our rules with: rpg evaluate {shlex.quote(str(path.parent))} --regrade --rules default",
-        "dim",
-    )
+    again = command("evaluate", str(path.parent), "--regrade", "--rules", "default", layout=layout)
+    say(f"grade them by our rules with: {again}", "dim")
 
 
 def _pairs(assignments: list[str], option: str) -> dict[str, str]:

@@ -43,12 +43,13 @@ def model(
 
 def _list(layout: Layout) -> None:
     from rpg.config.model import KNOWN_MODELS, kept_under, models_folder
+    from rpg.next_steps import command
 
     table = columns("name", "model", "parameters", "licence", "here", right=("parameters",))
     for model in KNOWN_MODELS.values():
         is_here = (kept_under(layout.home, model.name) / "config.json").is_file()
         count = f"{model.parameters / 1e6:.0f} M"
-        fetch = "yes" if is_here else f"rpg model {model.name}"
+        fetch = "yes" if is_here else command("model", model.name, layout=layout)
         table.add_row(model.name, model.about, count, model.licence, fetch)
     for folder in sorted(models_folder(layout.home).glob("[!.]*/source.json")):
         name = folder.parent.name.replace("--", "/")

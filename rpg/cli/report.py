@@ -11,7 +11,7 @@ from rpg.cli.app import Home, app, complain, console, layout_at, require_sweep, 
 
 if TYPE_CHECKING:
     from flows.monitor import Watch
-    from rpg.store import Layout
+    from rpg.store import Layout, RunFolder
 
 
 @app.command()
@@ -45,36 +45,34 @@ def status(
         start = command("sweep", "quickstart", layout=layout)
         say(f"no sweeps in {layout.home} yet; start one with: {start}")
         return
-    hidden = [name for name in sweeps if marked(layout.sweep_folder(name))[1] and name != sweep]
-    runs = {name: current_runs(layout, name) for name in ([sweep] if sweep else sweeps) if name not in hidden}
-    marks = {name: {run.name: marked(run.path) for run in folders} for name, folders in runs.items()}
-    watches = {name: Watch([run for run in runs[name] if not marks[name][run.name][1]]) for name in runs}
+    aside = [name for name in sweeps if marked(layout.sweep_folder(name))[1] and name != sweep]
+    runs = {name: current_runs(layout, name) for name in ([sweep] if sweep else sweeps) if name not in aside}
+    hidden = {name: [run for run in runs[name] if marked(run.path)[1]] for name in runs}
+    watches = {name: Watch([run for run in runs[name] if run not in hidden[name]]) for name in runs}
     computed = {name: provenance_notes(run for run in runs[name] if not is_imported(run)) for name in runs}
     while True:
         for name, watch_ in watches.items():
-            _print_sweep(layout, name, watch_, marks[name], computed[name])
-        if hidden and not sweep:
-            say(f"hidden: {', '.join(hidden)}; rpg status SWEEP shows one", "dim")
+            _print_sweep(layout, name, watch_, hidden[name], computed[name])
+        if aside and not sweep:
+            say(f"hidden: {', '.join(aside)}; rpg status SWEEP shows one", "dim")
         if not watch:
             return
         time.sleep(2)
 
 
 def _print_sweep(
-    layout: Layout, name: str, watched: Watch, marks: dict[str, tuple[str, bool]], computed: list[str]
+    layout: Layout, name: str, watched: Watch, hidden: list[RunFolder], computed: list[str]
 ) -> None:
-    """Its runs as they are now; `marks`: label of each run, and whether it is hidden."""
-    from dataclasses import replace
-
+    """Its runs as they are now, but for those that are hidden."""
     from flows.monitor import headline, table
     from rpg.store.current import superseded
     from rpg.store.notes import marked, titled
 
-    views = [replace(view, variant=titled(view.variant, marks[view.name][0])) for view in watched.views()]
+    views = watched.views()
     console.print(headline(titled(name, marked(layout.sweep_folder(name))[0]), views, "", None))
     console.print(table(views))
-    if hidden := [run for run, (_, is_hidden) in marks.items() if is_hidden]:
-        say(f"  hidden: {', '.join(hidden)}", "dim")
+    if hidden:
+        say(f"  hidden: {', '.join(run.name for run in hidden)}", "dim")
     if (jobs := layout.sweep_folder(name) / ".slurm").is_dir():
         say(f"  Slurm's words about its jobs: {jobs}; what a run says: log.txt in its folder", "dim")
     for line in computed:

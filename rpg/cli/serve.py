@@ -36,6 +36,7 @@ def dashboard(port: DashboardPort = 8501, address: str = "127.0.0.1", home: Home
 
     require("streamlit")
     from flows.serve.services import dashboard as command
+    from rpg import next_steps
     from rpg.processes import parent_mark
     from rpg.store.database import build
 
@@ -43,7 +44,9 @@ def dashboard(port: DashboardPort = 8501, address: str = "127.0.0.1", home: Home
     build(layout)
     with socket.socket() as probe:
         if probe.connect_ex((address, port)) == 0:
-            another = f"rpg dashboard --port {port + 1}"
+            another = next_steps.command(
+                "dashboard", "--port", str(port + 1), "--address", address, layout=layout
+            )
             error_console.print(f"error: port {port} on {address} is in use; choose another: {another}")
             return 2
     say(f"dashboard of {layout.home}: http://{address}:{port}  (Ctrl-C stops it)")

@@ -1,6 +1,7 @@
 """The error for every mistake in a configuration: it names file, field, value and what would be accepted."""
 
 import difflib
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -12,6 +13,15 @@ from rpg.errors import UserError
 
 class ConfigError(UserError):
     """A mistake in a configuration. `str(error)` is the whole message, one line per mistake."""
+
+
+def other_kind(path: Path, kind: str, expected: str) -> ConfigError:
+    """A run, sweep or study file stands where a file of another kind is expected."""
+    command = f"rpg {'train' if kind == 'run' else kind} {shlex.quote(str(path))}"
+    field = {"sweep": "axes: ", "study": "tune: "}.get(kind, "")
+    return ConfigError(
+        f"{path}: {field}this is a {kind} file, and a {expected} is expected here; try: {command}"
+    )
 
 
 def nearest(word: str, candidates: Iterable[str]) -> str:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from rpg.config import shipped
 from rpg.config.code import locate, with_digests
-from rpg.config.errors import ConfigError, explain
+from rpg.config.errors import ConfigError, explain, other_kind
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import TASKS
 from rpg.config.yaml_lines import SafeLoader, StrictLoader, place
@@ -181,9 +181,7 @@ def load_raw_run(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
         raise ConfigError(f"{path}: base: files include each other: {' -> '.join(map(str, seen))}")
     data = read_mapping(path, seen[-1] if seen else None)
     if "axes" in data:
-        raise ConfigError(
-            f"{path}: axes: this is a sweep file, and a run file is expected here; try: rpg sweep {path}"
-        )
+        raise other_kind(path, "sweep", "run file")
     base = data.pop("base", None)
     if base is not None:
         if not isinstance(base, str):

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rpg.config import shipped
 from rpg.config.code import locate
-from rpg.config.errors import ConfigError, explain, models_in, nearest
+from rpg.config.errors import ConfigError, explain, models_in, nearest, other_kind
 from rpg.config.identity import canonical_json, identity
 from rpg.config.load import assign, checked, load_raw_run, merge, parse_yaml, read_mapping, resolve
 from rpg.config.run_spec import RunSpec
@@ -163,11 +163,10 @@ def _read_spec(
 ) -> tuple[SweepSpec, dict[tuple[str, str], str]]:
     """The fields of a sweep file, with a name and axes from the command line; and {(axis, value as JSON): its label}."""
     raw = read_mapping(path)
-    expected = "and a sweep file (name, axes) is expected here"
     if "name" not in raw and not raw.keys().isdisjoint(RunSpec.model_fields):
-        raise ConfigError(f"{path}: this is a run file, {expected}; try: rpg train {path}")
+        raise other_kind(path, "run", "sweep file (name, axes)")
     if "tune" in raw:
-        raise ConfigError(f"{path}: tune: this is a study file, {expected}; try: rpg study {path}")
+        raise other_kind(path, "study", "sweep file (name, axes)")
     misplaced = [key for key in raw if key in RunSpec.model_fields and key not in SweepSpec.model_fields]
     if misplaced:
         shown = ", ".join(misplaced)

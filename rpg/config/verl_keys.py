@@ -18,6 +18,8 @@ from rpg.config.section import CODE, NUMBER, Capability
 from rpg.config.yaml_lines import SafeLoader
 
 _WORD = re.compile(r"[A-Za-z0-9_]*[A-Za-z0-9][A-Za-z0-9_]*")
+_NUMBER_ELSE = re.compile(r",(true|false|\d+)\}$", re.IGNORECASE)
+"""The end of a default that is another setting's value, or else a number."""
 _CODE_SWITCHES = {"trust_remote_code"}
 """Booleans of verl by which the Python files beside a model's weights are executed."""
 _KINDS: dict[type, tuple[type, ...]] = {
@@ -77,12 +79,14 @@ def unknown(settings: dict[str, Any]) -> list[str]:
 
 
 def capability(key: str, value: Any) -> Capability | None:
-    """What a setting of verl can reach. Declared are the numbers of verl's own configuration; most of its texts name files,
-    addresses, modules or commands, and what its configuration lacks (`+key`, arguments of vLLM and Ray) may be anything.
+    """What a setting of verl can reach. Declared are those for which its configuration has a number: most of its texts name
+    files, addresses, modules or commands, and what its configuration lacks (null, or `+key`) may be anything.
     """
     if key.rpartition(".")[2] in _CODE_SWITCHES:
         return CODE
-    return NUMBER if isinstance(value, bool | int | float) and key in (_schema() or {}) else None
+    default = (_schema() or {}).get(key)
+    is_number = isinstance(default, bool | int | float) or _NUMBER_ELSE.search(str(default))
+    return NUMBER if is_number and isinstance(value, bool | int | float) else None
 
 
 def is_added(key: str) -> bool:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import shlex
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -71,9 +72,10 @@ def run_of(layout: Layout, kind: str, sweep: str, variant: str, seed: int) -> Ru
         if other.name != folder.name and (manifest["variant"], manifest["seed"]) == (variant, seed):
             origin = manifest.get("imported")
             came = how_it_came(origin["from"]) if origin else "trained here"
+            remove = f"rpg rm {sweep}/{other.name} --home {shlex.quote(str(layout.home))}"
             raise LogError(
                 f"{sweep}: {other.name} was {came} and has variant {variant!r} and seed {seed}; give this run another "
-                f"variant, e.g. 'TRL GRPO', or remove that one: rpg rm {sweep}/{other.name}"
+                f"variant, e.g. 'TRL GRPO', or remove that one: {remove}"
             )
     return folder
 

@@ -20,7 +20,7 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from rpg.config.model import TinyModel
-from rpg.errors import UserError, install_command
+from rpg.errors import UserError, first_line, install_command
 from rpg.models import gguf_files
 
 transformers_logging.disable_progress_bar()  # our output is a log file
@@ -28,10 +28,6 @@ transformers_logging.disable_progress_bar()  # our output is a log file
 
 class ModelError(UserError):
     """A model that cannot be loaded; `str(error)` is one line that names the field and what it accepts."""
-
-
-def _first_line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def build_tiny(model: TinyModel, tokenizer: PreTrainedTokenizerBase, seed: int) -> Qwen3ForCausalLM:
@@ -73,7 +69,7 @@ def load_pretrained(
         )
     except Exception as error:  # the hub's client and the loaders raise many kinds
         problem = "cannot be loaded" if local.exists() else "is neither a local folder nor a model on the hub"
-        raise ModelError(f"{field}: {source!r} {problem} ({_first_line(error)})") from error
+        raise ModelError(f"{field}: {source!r} {problem} ({first_line(error)})") from error
     # Without any file of a tokenizer, transformers invents one of special tokens only.
     if len(tokenizer) <= len(set(tokenizer.all_special_ids)):
         raise ModelError(
@@ -98,7 +94,7 @@ def load_tokenizer(
         )
     except Exception as error:
         raise ModelError(
-            f"model.path: the tokenizer of {str(path)!r} cannot be loaded ({_first_line(error)})"
+            f"model.path: the tokenizer of {str(path)!r} cannot be loaded ({first_line(error)})"
         ) from error
 
 
@@ -117,7 +113,7 @@ def load_gguf(file: Path, pad_token: str | None = None) -> tuple[PreTrainedModel
         fields, tensors = gguf_files.read(file)
         model, tokenizer = gguf_files.load(fields, tensors) or _by_transformers(file)
     except Exception as error:  # the readers raise many kinds
-        raise ModelError(f"{file}: cannot be read as a GGUF file ({_first_line(error)})") from error
+        raise ModelError(f"{file}: cannot be read as a GGUF file ({first_line(error)})") from error
     special = {
         name: fields[key]
         for name in ("bos", "eos", "padding")

@@ -5,6 +5,7 @@ import importlib.util
 import itertools
 import os
 import re
+import shlex
 import shutil
 import socket
 import tempfile
@@ -114,7 +115,7 @@ def _model(layout: Layout, field: str, named: str) -> list[str]:
         lacks = ", ".join(name for pattern, name in needed.items() if not any(path.glob(pattern)))
         return [f"{field}: {path} is not a Hugging Face model: it lacks {lacks}"] if lacks else []
     if path.suffix == ".gguf" and path.is_file():
-        advice = f"convert it first: rpg model {path}, then name it {path.stem.lower()}"
+        advice = f"convert it first: rpg model {shlex.quote(str(path))}, then name it {path.stem.lower()}"
         return [f"{field}: {path} is a GGUF file; {advice}"]
     if path.exists():
         return [f"{field}: {path} is a file; expected the folder of a Hugging Face model"]

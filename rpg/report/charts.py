@@ -55,13 +55,12 @@ def differences(summary: Summary, links: Mapping[str, str] = {}) -> alt.LayerCha
     x = alt.X("difference_low:Q", title=heading, axis=axis, scale=domain)
     rule = base.mark_rule(strokeWidth=2.2, clip=True).encode(x=x, x2="difference_high:Q", y=y, color=colour)
     link = {"href": alt.Href("link:N")} if links else {}
-    cover = base.mark_point(filled=True, size=90, opacity=1, color="white").encode(x="difference:Q", y=y)
     marks = {"x": "difference:Q", "y": y, "color": colour, "tooltip": tooltip, **link}
-    ring = base.mark_point(size=90, opacity=1, strokeWidth=2.2).encode(**marks)
+    ring = base.mark_point(size=90, opacity=1, strokeWidth=2.2, fill="white").encode(**marks)
     real = base.transform_filter("datum.real").mark_point(filled=True, size=90, opacity=1).encode(**marks)
     text = base.mark_text(align="left", dy=-12, fontSize=10.5, color="#333333", limit=440)
     text = text.encode(x=alt.value(0), y=y, text="words:N", **link)
-    return alt.layer(zero, rule, cover, ring, real, text).properties(width=460, height=alt.Step(38))
+    return alt.layer(zero, rule, ring, real, text).properties(width=460, height=alt.Step(38))
 
 
 def _points(difference: float) -> str:

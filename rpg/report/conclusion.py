@@ -68,16 +68,19 @@ def _difference(row: pandas.Series) -> str:
 
 
 def _alone(table: pandas.DataFrame, measured: str) -> str:
-    """Without a comparison: the only variant's accuracy, or the highest one."""
+    """Without a comparison: the only variant's accuracy, or the highest one, what it took, and what it cannot say."""
     row = table.loc[table["last"].idxmax()]
     of = "mean accuracy" if measured == MEAN else f"accuracy on {measured}"
     interval = "" if math.isnan(row["low"]) else f" [{row['low']:.2f}, {row['high']:.2f}]"
     count = int(row["seeds"])
-    seeds = f"{_words(count)} seed{'s' * (count > 1)}"
-    rose = f"{of} {row['first']:.2f} at step {row['first_step']}, {row['last']:.2f}{interval} at step {row['step']}"
+    units = {"tokens": "tokens", "seconds": "s"}
+    spent = [f"{row[name]:,.0f} {unit}" for name, unit in units.items() if pandas.notna(row[name])]
+    cost = f", for {' and '.join(spent)}{' a seed' * (count > 1)}" if spent else ""
+    rose = f"{of} {row['first']:.2f} at step {row['first_step']}, {row['last']:.2f}{interval} at step {row['step']}{cost}"
+    seeds = f"{_words(count)} seeds" if count > 1 else "one seed, which does not say what another would give"
     if len(table) == 1:
-        return f"{row['label']}: {rose}, {seeds}."
-    return f"Nothing is compared with a baseline. Highest of {_words(len(table))}: {row['label']}, {rose}, {seeds}."
+        return f"{row['label']}: {rose}; {seeds}."
+    return f"Nothing is compared with a baseline. Highest of {_words(len(table))}: {row['label']}, {rose}; {seeds}."
 
 
 def _words(number: int) -> str:

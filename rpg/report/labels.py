@@ -17,33 +17,25 @@ WORDS = {
 """What a label calls a field, if not by the last part of its name; "": the value says enough."""
 
 
-def label(
-    variant: str,
-    algorithm: str | None,
-    display_name: str | None,
-    kept: set[str] | None = None,
-    given: Mapping[str, str] | None = None,
+def _label(
+    variant: str, algorithm: str, display_name: str | None, kept: set[str], given: Mapping[str, str]
 ) -> str:
     """The name of a variant: `rpg-ufkl algorithm.beta=0.001` becomes `RPG-UFKL, beta 0.001`.
 
-    `kept`: the fields to name, by default all. `given`: {part of a variant's name: its label}, from a sweep's file.
+    `kept`: the fields to name. `given`: {part of a variant's name: its label}, from a sweep's file.
     """
     if not algorithm or not variant.startswith(algorithm):
         return variant
     variant, bracket, superseded = variant.partition(" [")  # what tells older runs of the same name apart
-    given = given or {}
     head, *axes = _split(variant[len(algorithm) :], " ")
     parts = [given.get(algorithm + head) or display_name or algorithm]
-    inside = [] if algorithm + head in given else [head.removeprefix("(").removesuffix(")")]
-    for text in (*inside, *axes):
-        if text in given:
-            parts.append(given[text])
-            continue
+    for text in (*([] if algorithm + head in given else [_inside(head)]), *axes):
         fields = dict(_fields(text))
-        parts += [] if fields or not text else [text]
-        named = (field for field in fields if kept is None or field in kept)
-        told = [field for field in named if not (field == "kl" and "kl.divergence" in fields)]
-        parts += [_words(field, fields[field]) for field in told]
+        if text in given or not fields:
+            parts.append(given.get(text, text))
+            continue
+        told = [field for field in fields if not (field == "kl" and "kl.divergence" in fields)]
+        parts += [_words(field, fields[field]) for field in told if field in kept]
     return ", ".join(part for part in parts if part) + bracket + re.sub(r"(\w+\.)+(?=\w+=)", "", superseded)
 
 
@@ -53,15 +45,16 @@ def labels(variants: pandas.DataFrame) -> dict[str, str]:
     A field is named if variants of the same algorithm differ in it, or those that have it do. A field inside another
     (`reference.k`) is left out if the other's value determines it. Variants whose labels would be equal keep their names.
     """
-    rows = [(row.variant, row.algorithm, row.display_name) for row in variants.itertuples()]
+    rows = [(row.variant, row.algorithm or "", row.display_name) for row in variants.itertuples()]
     texts = [text for text in variants.get("labels", ()) if isinstance(text, str)]
-    part_labels: dict[str, str] = (json.loads(texts[0]) or {}) if texts else {}
-    named = {variant: algorithm or "" for variant, algorithm, _ in rows}
-    fields = {variant: {**dict(_fields_of(variant, name)), "": name} for variant, name in named.items()}
+    given: dict[str, str] = (json.loads(texts[0]) or {}) if texts else {}
+    fields = {
+        variant: {**dict(_fields_of(variant, algorithm)), "": algorithm} for variant, algorithm, _ in rows
+    }
     label_of = {}
     for variant, algorithm, name in rows:
         kept = _telling(fields[variant], list(fields.values()))
-        label_of[variant] = label(variant, algorithm, name, kept, part_labels)
+        label_of[variant] = _label(variant, algorithm, name, kept, given)
     counts = pandas.Series(list(label_of.values())).value_counts()
     return {variant: name if counts[name] == 1 else variant for variant, name in label_of.items()}
 
@@ -115,8 +108,12 @@ def _words(field: str, value: str) -> str:
 def _fields_of(variant: str, algorithm: str) -> Iterator[tuple[str, str]]:
     if algorithm and variant.startswith(algorithm):
         head, *axes = _split(variant[len(algorithm) :], " ")
-        for text in (head.removeprefix("(").removesuffix(")"), *axes):
+        for text in (_inside(head), *axes):
             yield from _fields(text)
+
+
+def _inside(head: str) -> str:
+    return head.removeprefix("(").removesuffix(")")
 
 
 def _fields(text: str, inside: str = "") -> Iterator[tuple[str, str]]:

@@ -7,7 +7,6 @@ long before it moves a mean over seeds out of its band.
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from rpg.store import RunFolder
@@ -52,34 +51,18 @@ def _short(text: str, digits: int) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:digits]
 
 
-@dataclass(frozen=True)
-class Change:
-    """`runs` of the `of` runs that two nights have in common differ; `step` is None if all metrics are equal."""
-
-    runs: int
-    of: int
-    first: str
-    step: int | None
-    what: str
-    others: int
-
-    def __str__(self) -> str:
-        metric = f"first at step {self.step}, metric {self.what}"
-        where = f"first: {self.what}" if self.step is None else metric
-        more = f" and {self.others} more" if self.others else ""
-        return f"{self.runs} of {self.of} runs, {where}{more} ({self.first})"
-
-
-def compare_digests(tonight: Mapping[str, Any], before: Mapping[str, Any]) -> Change | None:
-    """The earliest difference between the runs of two nights; None if the runs they have in common are equal, but for
-    metrics that only tonight's have."""
+def compare_digests(tonight: Mapping[str, Any], before: Mapping[str, Any]) -> str | None:
+    """How many of the runs that two nights have in common differ, and where the earliest difference is; None if they are
+    equal, but for metrics that only tonight's have."""
     common = [name for name in tonight if name in before]
     changed = {run: difference for run in common if (difference := _difference(tonight[run], before[run]))}
     if not changed:
         return None
     first = min(changed, key=lambda run: (changed[run][0] is None, changed[run][0] or 0))
     step, names = changed[first]
-    return Change(len(changed), len(common), first, step, names[0], len(names) - 1)
+    where = f"first: {names[0]}" if step is None else f"first at step {step}, metric {names[0]}"
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"{len(changed)} of {len(common)} runs, {where}{more} ({first})"
 
 
 def _difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[int | None, list[str]] | None:
@@ -102,7 +85,7 @@ class Ledger(NamedTuple):
     earlier or only the later night has, by kind; `counts`: kind -> (in both nights, in the earlier one).
     """
 
-    change: Change | None
+    change: str | None
     reported: list[str]
     gone: dict[str, list[str]]
     new: dict[str, list[str]]
@@ -114,7 +97,7 @@ class Ledger(NamedTuple):
 
     def __str__(self) -> str:
         counts = ", ".join(f"{both} of {old} {kind}" for kind, (both, old) in self.counts.items() if old)
-        changed = [str(self.change)] if self.change else []
+        changed = [self.change] if self.change else []
         changed += [f"report statistics {_few(self.reported)}"] if self.reported and not self.change else []
         lost = [f"no more {kind}: {_few(names)}" for kind, names in self.gone.items()]
         new = [f"new {kind}: {_few(names)}" for kind, names in self.new.items()]

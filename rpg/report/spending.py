@@ -1,7 +1,7 @@
 """What variants have spent, and their differences where all have spent the same."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas
@@ -103,17 +103,11 @@ def at_equal_spending(
         pairs = {name: (places[name], places[baseline]) for name in totals if name != baseline}
         problems = verdicts.ProblemScores(db, sweep, verdicts.checkpoints(pairs))
         differences = verdicts.compare(problems, pairs, {axis: benchmarks})
-        rows: list[dict[str, Any]] = []
+        rows = []
         for variant, place in places.items():
             if block := problems.block(benchmarks, [place]):
                 accuracy = float(np.mean([array.mean() for array in block]))
-                tested = differences.get((variant, axis))
-                row = {
-                    "variant": variant,
-                    "label": labels[variant],
-                    "seeds": len(place),
-                    "accuracy": accuracy,
-                }
-                rows.append(row | (tested._asdict() if tested else {"verdict": ""}))
+                tested = differences.get((variant, axis), (*[np.nan] * 5, ""))
+                rows.append([variant, labels[variant], len(place), accuracy, *tested])
         columns = ["variant", "label", "seeds", "accuracy", *verdicts.Difference._fields]
         yield Equal(axis, budget, pandas.DataFrame(rows, columns=columns))

@@ -321,13 +321,10 @@ def _last(arrays: Sequence[Any], accuracies: pandas.Series) -> dict[str, Any]:
 def history(layout: Layout, sweep: str) -> History:
     """From the sweep's folder."""
     looks = [stats.Look(**fields) for fields in layout.read_looks(sweep)]
-    matters = stats.MATTERS
-    budget = None
-    with contextlib.suppress(StoreError, KeyError):
+    written: dict[str, Any] = {}
+    with contextlib.suppress(StoreError):
         written = layout.read_sweep(sweep)
-        budget = written.get("budget")
-        matters = float(written["matters"])
-    return History(tuple(looks), matters, budget)
+    return History(tuple(looks), float(written.get("matters", stats.MATTERS)), written.get("budget"))
 
 
 def _judge(

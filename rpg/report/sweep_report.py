@@ -121,8 +121,9 @@ def curve_data(
 def _figure(summary: Summary, data: pandas.DataFrame) -> alt.ConcatChart:
     """The figure of the report: benchmarks first, then what training did."""
     scores = [MEAN, *summary.benchmarks]
-    panels = curves.panels(data, list(summary.series.values()), [*scores, *shown_metrics()], scores)
-    explained = [*curves.explanation(data), *tables.significant(summary)]
+    varied, constants = curves.folded(data, [*scores, *shown_metrics()], scores)
+    panels = curves.panels(data, list(summary.series.values()), varied, scores)
+    explained = [*curves.explanation(data), *constants, *tables.significant(summary)]
     return curves.figure(panels, summary.sweep, explained)
 
 
@@ -155,8 +156,8 @@ def score_curves(
 
 
 class Section(NamedTuple):
-    """A part of a page. `lines`: sentences before everything else. `charts`: (name of its file, title, Altair chart or list
-    of panels that stand side by side; for `document` its specification)."""
+    """A part of a page. `lines`: sentences before everything else. `charts`: (name of its file, title, Altair chart, or its
+    specification; on a page of the dashboard also a list of panels that stand side by side)."""
 
     title: str
     lines: Sequence[str] = ()
@@ -170,7 +171,7 @@ def section(summary: Summary, curves: Mapping[str, Any] | None = None, title: st
     """The tables of a sweep, the chart of its differences from the baseline, and the specification of its curves."""
     drawn = [] if curves is None else [("report", "Curves", curves)]
     if chart := charts.differences(summary):
-        drawn.insert(0, ("differences", "What is real", specification(themed(chart))))
+        drawn.insert(0, ("differences", "What is real", chart))
     lines = [line for line in (summary.question, conclusion(summary), summary.spending) if line]
     return Section(title, lines, tables.grids(summary), drawn, tables.caption(summary), summary.notes)
 
@@ -199,7 +200,8 @@ def library() -> str:
     return code
 
 
-def _script(spec: dict[str, Any]) -> markupsafe.Markup:
+def _script(chart: Any) -> markupsafe.Markup:
     """JSON that cannot end the script element it stands in."""
+    spec = chart if isinstance(chart, dict) else specification(themed(chart))
     text = json.dumps(spec, separators=(",", ":"))
     return markupsafe.Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))

@@ -27,7 +27,7 @@ _AGAINST_ZERO = 0.2, 0.35
 """Power of spread / (spread + noise) in the prior, pooled and pairwise: 0 would expect seeds that do not differ."""
 _EDGE = 0.15
 """Share of the largest possible variance of problems that intervals assume near 0 and 1 (`Family`)."""
-_SHARES = {3: (0.9, 0.65, 0.1), 5: (0.65, 0.85, 0.1), 10: (0.35, 1.0, 0.0)}
+_SHARES = {3: (0.9, 0.65, 0.0), 5: (0.65, 0.85, 0.1), 10: (0.35, 1.0, 0.0)}
 """Seeds -> share of the level for the routes pooled and pairwise, whose sum exceeds 1 because they agree so often; and the
 power of the number of differences by which p-values grow: with many, a tail that is a little wrong errs more often."""
 _MANY = 10

@@ -82,7 +82,8 @@ def take(
     if beat and _beats_elsewhere(path, fd):
         os.close(fd)
         return None
-    return Lock(path, fd, {"pid": os.getpid(), **here(), "started": time.time(), **(note or {})}, beat)
+    note = {"user": os.environ.get("USER") or str(os.getuid()), **(note or {})}
+    return Lock(path, fd, {"pid": os.getpid(), **here(), "started": time.time(), **note}, beat)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from rpg.config import shipped
-from rpg.config.errors import ConfigError
+from rpg.config.errors import ConfigError, other_kind
 from rpg.config.identity import canonical_json
 from rpg.config.load import checked, load_raw_run, merge, read_mapping
 from rpg.config.run_spec import RunSpec
@@ -256,9 +256,7 @@ def load_study(path: Path) -> Study:
     """Read and check a study file. Raises ConfigError: naming file, field, value and what would be accepted."""
     raw = read_mapping(path)
     if "axes" in raw:
-        raise ConfigError(
-            f"{path}: axes: this is a sweep file, and a study is expected here; try: rpg sweep {path}"
-        )
+        raise other_kind(path, "sweep", "study")
     spec = checked(StudySpec, raw, path)
     base = load_raw_run(shipped.base(path, spec.base), (path.resolve(),)) if spec.base else {}
     base = merge(base, spec.run)

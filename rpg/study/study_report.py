@@ -3,7 +3,7 @@
 import math
 import time
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,9 +11,9 @@ import numpy as np
 import pandas
 import vl_convert
 
-from rpg.report import charts, compute_curves, study_charts, tables
-from rpg.report.summary import Summary, history, summarise
-from rpg.report.sweep_report import Section, document
+from rpg.report import compute_curves, study_charts, tables
+from rpg.report.summary import history, summarise
+from rpg.report.sweep_report import Section, document, section
 from rpg.report.tables import grid_of, number, plus_minus, signed
 from rpg.report.theme import specification, themed
 from rpg.stats import over_problems, searches
@@ -34,6 +34,7 @@ class Material(NamedTuple):
 
     study: str
     question: str
+    baseline: str
     matters: float
     trials: pandas.DataFrame
     spaces: dict[str, Space]
@@ -45,7 +46,15 @@ def material(layout: Layout, study: str) -> Material:
     record = read_study(layout, study)
     spec, spaces = record["spec"], {tuning.variant: tuning.space for tuning in tunings_from(record)}
     matters, rows = float(spec["report"]["matters"]), trials(layout, study)
-    return Material(study, str(spec["question"]), matters, rows, spaces, registration(layout, study))
+    baseline = str(spec["report"].get("baseline") or next(iter(spaces)))
+    return Material(
+        study, str(spec["question"]), baseline, matters, rows, spaces, registration(layout, study)
+    )
+
+
+def _in_colours(variants: Iterable[str], baseline: str) -> list[str]:
+    """In the order that gives a variant the colour that it has in the report of the reported sweep."""
+    return sorted(variants, key=lambda variant: (variant != baseline, variant))
 
 
 def registered(material: Material) -> Section:
@@ -129,16 +138,9 @@ def fewer_trials(material: Material) -> Section:
         rows.append([str(k), variants[first], number(effort.best[first, k - 1]), ahead])
     header = ["Trials", "Variant", "Expected best", "Ahead of the next"]
     grid = grid_of("Best with k trials", "effort", header, rows)
-    chart = study_charts.curves(data, variants, x="trials", y="expected best accuracy")
+    labels = _in_colours(variants, material.baseline)
+    chart = study_charts.curves(data, labels, x="trials", y="expected best accuracy")
     return Section(title, (), [grid], [("expected-best", "Expected best", chart)], [NOTES["effort"]])
-
-
-def verdicts(summary: Summary) -> Section:
-    """The tables of the reported sweep's own report."""
-    chart = charts.differences(summary)
-    drawn = [("differences", "What is real", chart)] if chart else []
-    lines = [summary.spending] if summary.spending else []
-    return Section("Verdicts", lines, tables.grids(summary), drawn, tables.caption(summary), summary.notes)
 
 
 def verdicts_over_levels(db: Database, layout: Layout, plan: Registration) -> Section:
@@ -173,10 +175,10 @@ def problems(scores: analysis.Reported, baseline: str) -> Section:
             share = over_problems.profile(values, above + 1e-8)
             shares.append((variant, above, share.mean, share.low, share.high, False))
     header = ["Variant", "Rank", "Interquartile mean", "Improvement over the baseline"]
+    data = pandas.DataFrame(shares, columns=["label", "x", "mean", "low", "high", "beyond"])
     chart = study_charts.curves(
-        pandas.DataFrame(shares, columns=["label", "x", "mean", "low", "high", "beyond"]), scores.variants,
-        x="score of a problem (share of right samples)", y="share of seeds and problems above it",
-        interpolate="step-after",
+        data, _in_colours(scores.variants, baseline), x="score of a problem (share of right samples)",
+        y="share of seeds and problems above it", interpolate="step-after",
     )  # fmt: skip
     drawn = [("profiles", "Performance profiles", chart)]
     grid = grid_of("Over problems", "problems", header, rows)
@@ -204,7 +206,7 @@ def compute(db: Database, plan: Registration, x: str) -> Section:
     data = compute_curves.measured(db, labels, plan.benchmarks, x)
     if not (data["x"] > 0).any():
         return Section("Over compute", ["No checkpoint of known compute has been evaluated yet."])
-    return compute_curves.section(data, list(plan.variants), list(plan.variants), x)
+    return compute_curves.section(data, list(plan.variants), _in_colours(plan.variants, plan.baseline), x)
 
 
 def comparison(db: Database, layout: Layout, plan: Registration) -> list[Section]:
@@ -214,7 +216,8 @@ def comparison(db: Database, layout: Layout, plan: Registration) -> list[Section
     if plan.factors:
         compared = verdicts_over_levels(db, layout, plan)
     else:
-        compared = verdicts(summarise(db, plan.sweep, past=history(layout, plan.sweep)))
+        summary = summarise(db, plan.sweep, past=history(layout, plan.sweep))
+        compared = section(summary._replace(question=""), title="Verdicts")
     scores = analysis.reported(db, plan)
     if scores is None:
         return [compared]

@@ -105,7 +105,7 @@ def right(completions, answer, **kwargs):
 
 
 def form(completions, **kwargs):
-    return [0.5 * bool(last(c[0]["content"])) for c in completions]
+    return [0.5 * bool(found) for found in map(last, [c[0]["content"] for c in completions])]
 
 
 def main():
@@ -131,7 +131,7 @@ def test_a_trl_script_becomes_a_sweep_without_being_executed(home):
     gsm8k(home / "sums.jsonl")
     (home / "grpo.py").write_text(SCRIPT, "utf-8")
     said = adopt("grpo.py", "--no-samples").output
-    assert not (home / "executed").exists()
+    assert not (home / "executed").exists() and "map(last" not in said
     spec = adopted(home / "grpo")
     algorithm, training = spec.algorithm, spec.training
     assert (spec.model.path, algorithm.beta, algorithm.reference.type) == ("org/some-model", 0.04, "fixed")

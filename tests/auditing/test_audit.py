@@ -100,10 +100,8 @@ def test_token_ratios_are_biased_for_whole_responses_and_the_others_are_not(repo
 def test_prefix_is_less_noisy_than_sequence(report):
     for divergence in ("fkl", "ufkl", "rkl", "urkl"):
         for drift in (0.1, 0.4, 0.8):
-            token, prefix, sequence = (
-                report[f"{divergence} {level}"].point(drift).variance
-                for level in ("token", "prefix", "sequence")
-            )
+            levels = (report[f"{divergence} {level}"] for level in ("token", "prefix", "sequence"))
+            token, prefix, sequence = (level.point(drift).variance for level in levels)
             assert token < prefix < sequence
 
 
@@ -125,13 +123,11 @@ def test_urkl_is_weighted_k3(report):
         "advantages": torch.zeros(27, 3, dtype=torch.float64),
         "response_mask": w.mask,
     }
-    grads = []
-    for algo in (
-        rpg.algorithm("rpg-urkl", beta=0.3, clip=None),
-        rpg.algorithm("grpo-corrected", beta=0.3, clip=None, loss_agg_mode="token-mean"),
-    ):
-        grads.append(torch.autograd.grad(rpg.policy_loss(algo, **data).loss, data["log_prob"])[0])
-    torch.testing.assert_close(grads[0], grads[1], rtol=1e-12, atol=1e-16)
+    urkl = rpg.algorithm("rpg-urkl", beta=0.3, clip=None)
+    corrected = rpg.algorithm("grpo-corrected", beta=0.3, clip=None, loss_agg_mode="token-mean")
+    losses = (rpg.policy_loss(algo, **data).loss for algo in (urkl, corrected))
+    gradients = [torch.autograd.grad(loss, data["log_prob"])[0] for loss in losses]
+    torch.testing.assert_close(*gradients, rtol=1e-12, atol=1e-16)
 
 
 def test_on_policy_means_exact_gradients_of_no_more_than_what_is_claimed():
@@ -221,8 +217,8 @@ def test_moments_against_autograd():
     assert w.mask.sum(-1).tolist() == [1, 2, 2, 2, 2, 2, 2]
     logits = w.policy(0.3).requires_grad_()
     slope = torch.randn(7, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * w.mask
-    each = [-torch.autograd.grad((row * s).sum(), logits, retain_graph=True)[0].flatten()
-            for row, s in zip(w.log_probs(logits), slope, strict=True)]  # fmt: skip
+    sums = (w.log_probs(logits) * slope).sum(-1)
+    each = [-torch.autograd.grad(value, logits, retain_graph=True)[0].flatten() for value in sums]
     each, p = torch.stack(each), w.probabilities(w.old)
     found = moments(w, logits.detach(), slope)
     torch.testing.assert_close(found.mean, p @ each)
@@ -234,9 +230,8 @@ def test_worlds_are_complete():
     for eos in (False, True):
         w = world(vocabulary=3, length=4, eos=eos)
         assert w.probabilities(w.old).sum().item() == pytest.approx(1.0, abs=1e-12)
-        assert w.state_weights(w.old).sum().item() == pytest.approx(
-            (w.probabilities(w.old) @ w.mask.sum(-1).double()).item(), abs=1e-12
-        )
+        tokens = (w.probabilities(w.old) @ w.mask.sum(-1).double()).item()
+        assert w.state_weights(w.old).sum().item() == pytest.approx(tokens, abs=1e-12)
         assert (w.probabilities(w.old) @ w.rewards).item() == pytest.approx(0.0, abs=1e-12)
     with pytest.raises(ValueError, match="at most 2,000 responses"):
         world(vocabulary=9)
@@ -268,9 +263,8 @@ def test_report_as_json_and_table(report):
 
     data = json.loads(report.to_json())
     assert data["format"] == 1 and len(data["losses"]) == len(report.losses) + len(report.levels)
-    assert {"loss", "source", "drift", "clipped", "level", "divergence", "bias", "variance", "exact"} <= set(
-        data["rows"][0]
-    )
+    columns = {"loss", "source", "drift", "clipped", "level", "divergence", "bias", "variance", "exact"}
+    assert columns <= set(data["rows"][0])
     console = Console(width=120, record=True, file=io.StringIO())
     console.print(report.table())
     text = console.export_text()
@@ -314,9 +308,8 @@ def test_documented_figures_are_the_measured_ones(report):
     for name in dict.fromkeys(b.name for b in results):
         if name.startswith(("no baseline", "batch mean (")):
             continue
-        cells = [
-            f"{b.scale:.3f}, {'0' if b.bias <= EXACT else f'{b.bias:.1%}'}" for b in results if b.name == name
-        ]
+        rows = (b for b in results if b.name == name)
+        cells = [f"{b.scale:.3f}, {'0' if b.bias <= EXACT else f'{b.bias:.1%}'}" for b in rows]
         assert f"| {name.partition(' (')[0]} | {' | '.join(cells)} |" in advantages
 
 
@@ -325,7 +318,5 @@ def test_documented_peers_are_the_measured_ones():
     pytest.importorskip("trl", reason="the peers' table needs verl and TRL")
     report = audit_catalogue()
     text = (DOCS / "audit.md").read_text()
-    if "verl 0.9.1" in {r.source for r in report.losses} and "trl 1.16.0" in {
-        r.source for r in report.losses
-    }:
+    if {"verl 0.9.1", "trl 1.16.0"} <= {r.source for r in report.losses}:
         assert report.markdown("verl") in text and report.markdown("trl") in text

@@ -109,12 +109,6 @@ class Served:
     def finished(self, run):
         return until(lambda: (s := self.state(run))[0] in FINAL and s, f"the end of {run}", pause=0.3)
 
-    def ended_runs(self, deployment):
-        """The flow runs of a deployment that have ended."""
-        state = {"state": {"type": {"any_": FINAL}}}
-        wanted = {"deployments": {"id": {"any_": [deployment]}}, "flow_runs": state}
-        return self.api.post("/flow_runs/filter", json=wanted).json()
-
     def tasks(self, run):
         wanted = {"flow_runs": {"id": {"any_": [run]}}}
         return self.api.post("/task_runs/filter", json=wanted).json()

@@ -1,5 +1,6 @@
 """A night as somebody lives it: red for a planted mistake with metric and commit, accepted, green."""
 
+import shlex
 import shutil
 import subprocess
 
@@ -71,7 +72,7 @@ def test_a_night_goes_red_for_a_flipped_sign_and_green_once_it_is_accepted(tmp_p
     ):
         assert words in red.stderr, red.stderr
 
-    accepted = nightly("accept", "mine", "--why", "the sign is a convention")
+    accepted = nightly(*shlex.split(red.stderr.rpartition(" nightly ")[2].splitlines()[0]))
     assert accepted.returncode == 0, accepted.stderr
     green = nightly("mine")
     assert green.returncode == 0 and "already done" in green.stdout, green.stdout + green.stderr

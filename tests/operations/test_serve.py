@@ -54,16 +54,6 @@ def test_it_listens_on_loopback_only_and_on_the_ports_it_announced(served):
     assert {served.port, served.dashboard_port} < ports <= announced and len(ports) == 3, "and the worker's"
 
 
-def test_a_page_of_the_web_cannot_call_it(served):
-    """Neither from another origin nor under a name of its own that leads here."""
-    path = "/flow_runs/count"
-    assert served.api.post(path, json={}, headers={"host": f"localhost:{served.port}"}).status_code == 200
-    renamed = served.api.post(path, json={}, headers={"host": f"rebound.example:{served.port}"})
-    assert renamed.status_code == 400
-    ask = {"origin": "https://rebound.example", "access-control-request-method": "POST"}
-    assert "access-control-allow-origin" not in served.api.options(path, headers=ask).headers
-
-
 def test_a_schedule_that_was_edited_in_the_ui_stays_when_the_worker_starts_again(served):
     path = "/deployments/name/nightly/nightly"
     found = served.api.get(path).json()
@@ -102,7 +92,6 @@ def test_a_second_one_says_where_the_first_is_or_whose_port_it_cannot_have(serve
     [
         ({"config": None}, "config"),
         ({"steps": -3}, "steps"),
-        ({"config": "../../etc/passwd"}, "config"),
         ({"algorithms": ["gropo"]}, "algorithms"),
         ({"seeds": ["0; rm -rf /"]}, "seeds"),
         ({"name": "../escape"}, "name"),

@@ -24,6 +24,8 @@ def test_n_trainings_at_a_time_and_the_next_is_told_who_has_them(two):
     why = two.why(CPU)
     assert "waits for a slot: 2 of 2" in why and "a/x" in why and "b/y" in why
     first.close()
+    with two.gate(CPU, "d/w"):
+        assert "; first comes d/w (process" in two.why(CPU, queued=True)
     assert two.take(CPU, "c/z")
 
 

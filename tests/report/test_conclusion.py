@@ -42,6 +42,7 @@ def test_without_a_verdict_the_sentence_gives_none(tmp_path):
     assert two.startswith("Two seeds give no verdict (three are needed). DAPO minus GRPO is ")
     alone = conclusion(summary(tmp_path / "one", ("grpo",), (0,)))
     assert alone.startswith("GRPO: mean accuracy 0.") and "differs" not in two + alone
+    assert " tokens and " in alone and " s; one seed, which does not say " in alone
 
 
 def named(*variants, given=None):

@@ -36,7 +36,7 @@ def test_the_earliest_step_and_its_metric_are_named():
     change = compare_digests({"a": digest(metrics=later), "b": digest(metrics=early), "c": digest()}, before)
     assert str(change) == "2 of 3 runs, first at step 1, metric grad_norm (b)"
     assert compare_digests(before, dict(before)) is None
-    assert "first: weights" in str(compare_digests({"a": digest(weights="v")}, before))
+    assert "first: weights" in compare_digests({"a": digest(weights="v")}, before)
     other = {"a": digest(samples={"b at step 2": "y"})}
     assert "samples of b at step 2" in str(compare_digests(other, before))
     shorter = {"a": digest(steps=[1], metrics={"reward": "aaaaaaaa", "grad_norm": "cccccccc"})}

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import duckdb
 import pyarrow.parquet
@@ -435,10 +436,5 @@ def test_the_documentation_holds_the_schema(layout):
 )
 def test_ctrl_c_during_a_query_is_ctrl_c(error):
     """DuckDB takes the signal and raises errors of its own, which would be shown as a traceback."""
-
-    class Interrupted:
-        def execute(self, *_):
-            raise error
-
     with pytest.raises(KeyboardInterrupt):
-        queries.frame(Interrupted(), "select 1")
+        queries.frame(Mock(execute=Mock(side_effect=error)), "select 1")

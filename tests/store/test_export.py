@@ -1,5 +1,8 @@
 """`rpg sql --out` and `rpg export`: what other tools get is what the database holds."""
 
+import signal
+import threading
+
 import pandas
 import pytest
 from typer.testing import CliRunner
@@ -44,6 +47,13 @@ def test_a_query_is_a_file(home, tmp_path):
     out = tmp_path / "scores.csv"
     assert call("sql", "SELECT variant, accuracy FROM scores", "--out", out, "--home", home).exit_code == 0
     assert list(pandas.read_csv(out)) == ["variant", "accuracy"]
+
+
+def test_ctrl_c_ends_a_query_that_would_take_a_minute(home):
+    """DuckDB itself hears of it where a part of a query ends, here with the sum, and raises an error of its own."""
+    endless = "SELECT sum(sin(a.range * b.range)) FROM range(100000) a, range(15000) b"
+    threading.Timer(1.0, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
+    assert call("sql", endless, "--home", home).exit_code
 
 
 def test_what_is_null_is_empty_and_a_number_that_is_none_says_so(home):
