@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas
 import vl_convert
+import yaml
 
 from rpg.report import compute_curves, study_charts, tables
 from rpg.report.summary import history, summarise
@@ -275,6 +276,8 @@ def write_study_report(layout: Layout, study: str) -> list[Path]:
 
 def _text(value: Any) -> str:
     """A setting; of several searches the lowest and the highest, or all if they are no numbers."""
+    if isinstance(value, dict):
+        return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=1000).strip()
     if not isinstance(value, list):
         return f"{value:.3g}" if isinstance(value, float) else str(value)
     texts = list(dict.fromkeys(map(_text, value)))
