@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas
 import vl_convert
-import yaml
 
+from rpg.config.sweep_spec import value_text
 from rpg.report import compute_curves, study_charts, tables
 from rpg.report.summary import history, summarise
 from rpg.report.sweep_report import Section, document, section
@@ -276,10 +276,8 @@ def write_study_report(layout: Layout, study: str) -> list[Path]:
 
 def _text(value: Any) -> str:
     """A setting; of several searches the lowest and the highest, or all if they are no numbers."""
-    if isinstance(value, dict):
-        return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=1000).strip()
     if not isinstance(value, list):
-        return f"{value:.3g}" if isinstance(value, float) else str(value)
+        return f"{value:.3g}" if isinstance(value, float) else value_text(value)
     texts = list(dict.fromkeys(map(_text, value)))
     if len(texts) > 1 and all(isinstance(each, int | float) for each in value):
         return f"{_text(min(value))} to {_text(max(value))}"
