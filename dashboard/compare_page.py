@@ -61,16 +61,14 @@ def show_curves(
 ) -> None:
     """The panels of `names` below a legend, but for metrics that never change, and what explains them. `data` are those of
     `shown`, from :func:`curve_data`; all `labels` determine the colours."""
-    present = curves.panels_of(data, names)
-    constants = curves.constant(data, [name for name in present if name not in benchmarks])
-    drawn = [name for name in present if name not in constants] or present
+    drawn, constants = curves.folded(data, names, benchmarks)
     two = int(data["seeds"].max()) == 2
     by_seed = curve_data(view, shown, names, x, each_seed=True) if two else None
     show_legend(labels, list(shown.values()))
     show_panels(
         curves.panels(data, labels, drawn, benchmarks, x, by_seed, legend=(), height=height, zoom=True)
     )
-    lines = [*curves.explanation(data, each=two), remark, curves.folded(constants), HOW]
+    lines = [*curves.explanation(data, each=two), remark, *constants, HOW]
     st.text(" ".join(filter(None, lines)))
 
 

@@ -1,5 +1,6 @@
 """Panels of curves, and the figure that puts them side by side: data frames in, Altair charts out."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -50,21 +51,22 @@ def by_reference(data: pandas.DataFrame, references: Mapping[tuple[str, str], st
     return data.assign(name=named)
 
 
-def constant(data: pandas.DataFrame, panels: Sequence[str]) -> dict[str, float]:
-    """Panels in which every curve, of every seed, keeps one and the same value to four digits; and that value."""
-    constants = {}
-    for name in panels:
+def folded(
+    data: pandas.DataFrame, names: Sequence[str], scores: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """The panels of `names` that show something, and lines in place of metrics of which every curve, of every seed, keeps
+    one and the same value to four digits."""
+    present, constants = panels_of(data, names), {}
+    for name in (name for name in present if name not in scores):
         part = data.loc[data["name"] == name, ["mean", "lowest", "highest"]].to_numpy(float)
         low, high = np.nanmin(part), np.nanmax(part)
         if high - low <= 1e-4 * max(abs(high), abs(low)) or max(abs(low), abs(high)) < 1e-9:
-            constants[name] = float(np.nanmedian(part))
-    return constants
-
-
-def folded(constants: Mapping[str, float]) -> str:
-    """One line in place of panels that would show a straight line; empty without any."""
-    parts = (f"{title(name).replace(' · ', ', ')}: {value:.3g}" for name, value in constants.items())
-    return f"The same for all runs at every step, and not drawn: {'; '.join(parts)}." if constants else ""
+            constants[name] = f"{title(name).replace(' · ', ', ')}: {np.nanmedian(part):.3g}"
+    drawn = [name for name in present if name not in constants]
+    if not constants or not drawn:
+        return present, []
+    text = f"The same for all runs at every step, and not drawn: {'; '.join(constants.values())}."
+    return drawn, textwrap.wrap(text, 160)  # as wide as a figure of four panels
 
 
 def panels_of(data: pandas.DataFrame, names: Sequence[str]) -> list[str]:

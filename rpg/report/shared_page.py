@@ -70,8 +70,9 @@ def _curves(
     if data.empty:
         return None
     data = curves.by_reference(data, queries.references(db, sweeps))
-    drawn = curves.panels(data, list(shown.values()), panels, scores, x)
-    return curves.figure(drawn, ", ".join(sweeps), curves.explanation(data))
+    varied, constants = curves.folded(data, panels, scores)
+    drawn = curves.panels(data, list(shown.values()), varied, scores, x)
+    return curves.figure(drawn, ", ".join(sweeps), [*curves.explanation(data), *constants])
 
 
 def _overview(summaries: Sequence[Summary]) -> tables.Grid:

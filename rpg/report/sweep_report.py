@@ -121,8 +121,9 @@ def curve_data(
 def _figure(summary: Summary, data: pandas.DataFrame) -> alt.ConcatChart:
     """The figure of the report: benchmarks first, then what training did."""
     scores = [MEAN, *summary.benchmarks]
-    panels = curves.panels(data, list(summary.series.values()), [*scores, *shown_metrics()], scores)
-    explained = [*curves.explanation(data), *tables.significant(summary)]
+    varied, constants = curves.folded(data, [*scores, *shown_metrics()], scores)
+    panels = curves.panels(data, list(summary.series.values()), varied, scores)
+    explained = [*curves.explanation(data), *constants, *tables.significant(summary)]
     return curves.figure(panels, summary.sweep, explained)
 
 

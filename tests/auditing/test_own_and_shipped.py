@@ -85,9 +85,8 @@ MODES += [(level, by) for level in ("sum", "mean") for by in ("k1", "k2", "k3")]
 
 @pytest.mark.parametrize(("level", "by"), MODES)
 def test_what_is_rejected_is_what_verl_rejects(level, by):
-    helper = pytest.importorskip(
-        "verl.trainer.ppo.rollout_corr_helper", reason="compared with verl's own function"
-    )
+    reason = "compared with verl's own function"
+    helper = pytest.importorskip("verl.trainer.ppo.rollout_corr_helper", reason=reason)
     old, sampler = 0.5 * torch.randn(2, 400, 5, generator=torch.Generator().manual_seed(0))
     mask = MASK.repeat(100, 1)
     name = f"{ {'token': 'token', 'all': 'seq_max'}.get(level, f'seq_{level}') }_{by}"

@@ -93,9 +93,8 @@ def test_mask_of_prime_rl_is_that_of_dppo():
     formula = replace(prime.losses["default"], drift=0.0)
     dppo = {"clip_ratio_low": 0.2, "clip_ratio_high": 0.2, "clip_ratio_c": 1e9}
     ours = row_of(pinned.subject("default", "prime-rl", formula, 0.3), "prime-rl", "", "", 0.3)
-    theirs = row_of(
-        peers.verl_subject("dppo", "verl 0", 0.0, loss="dppo_tv", actor=dppo), "verl", "", "", 0.3
-    )
+    subject = peers.verl_subject("dppo", "verl 0", 0.0, loss="dppo_tv", actor=dppo)
+    theirs = row_of(subject, "verl", "", "", 0.3)
     assert ours.token == pytest.approx(theirs.token, abs=1e-6) and ours.token > 0.1
 
 
@@ -166,9 +165,8 @@ def test_formula_by_hand():
 
 def test_every_formula_names_its_source():
     for trainer in pinned.trainers().values():
-        assert re.fullmatch(r"[\w-]+/[\w-]+", trainer.repository) and re.fullmatch(
-            r"[0-9a-f]{40}", trainer.commit
-        )
+        assert re.fullmatch(r"[\w-]+/[\w-]+", trainer.repository)
+        assert re.fullmatch(r"[0-9a-f]{40}", trainer.commit)
         for name, formula in trainer.losses.items():
             assert re.fullmatch(r"[\w/.]+\.py:\d+", formula.at), (trainer.name, name)
 

@@ -105,9 +105,8 @@ def rows():
 def test_the_audit_says_so_and_the_page_has_its_table(rows):
     assert as_markdown(rows) in PAGE.read_text()
     levels = [row for row in rows if row.loss.split()[-1] in ("token", "prefix", "sequence")]
-    assert len(levels) == 24 and all(
-        row.masked < 1e-10 < row.leaked and len(row.exact) == 1 for row in levels
-    )
+    assert len(levels) == 24
+    assert all(row.masked < 1e-10 < row.leaked and len(row.exact) == 1 for row in levels)
 
 
 def test_a_mean_over_a_responses_own_tokens_is_bent_where_the_environment_decides_their_number(rows):

@@ -14,11 +14,7 @@ from tests.docs.pages import ROOT, blocks
 
 
 @pytest.mark.parametrize(
-    ("page", "file"),
-    [
-        ("from-trl.md", "letters.yaml"),
-        ("from-verl.md", "gsm8k-cpu.yaml"),
-    ],
+    ("page", "file"), [("from-trl.md", "letters.yaml"), ("from-verl.md", "gsm8k-cpu.yaml")]
 )
 def test_the_page_is_a_training(tmp_path, page, file):
     for block in blocks(ROOT / "docs" / page):

@@ -131,12 +131,7 @@ def test_the_loop_runs_on_the_cluster_and_a_kill_loses_nothing(address, workers,
         return [line for path in layout.samples.glob("*/*.jsonl.gz") for line in sample_lines(path)]
 
     child = children.start(*command, log=log)
-    until(
-        lambda: len(stored()) > 64,
-        "some samples",
-        lambda: child.poll() is not None,
-        pause=0.005,
-    )
+    until(lambda: len(stored()) > 64, "some samples", lambda: child.poll() is not None, pause=0.005)
     os.kill(child.pid, signal.SIGKILL)
     child.wait()
     kept = [json.loads(line) for line in stored()]

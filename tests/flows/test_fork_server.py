@@ -55,7 +55,7 @@ def test_a_child_waits_for_its_input_leads_a_session_and_holds_what_it_shall_kee
     os.close(other)
 
 
-def test_a_nursery_that_dies_takes_its_children_along_and_others_begin_without_it(busy, tmp_path):
+def test_a_fork_server_that_dies_takes_its_children_along_and_others_begin_without_it(busy, tmp_path):
     own = ForkServer(tmp_path / "fork-server.txt", programs.FORKED, owner_mark())
     children = Children(own)
     child = children.start(programs.EVALUATOR, busy, log=tmp_path / "log", stdin=subprocess.PIPE)

@@ -55,8 +55,7 @@ def test_verl_accepts_the_papers_runs():
 
 @needs_verl
 @pytest.mark.parametrize(
-    "override",
-    ["actor_rollout_ref.actor.ppo_mini_batch_size=1024", "+actor_rollout_ref.actor.median=1"],
+    "override", ["actor_rollout_ref.actor.ppo_mini_batch_size=1024", "+actor_rollout_ref.actor.median=1"]
 )
 def test_the_checks_do_look(override):
     [run, *_] = load_sweep(ROOT / "configs/paper/table6.yaml", {}, lambda _: "").runs
