@@ -64,8 +64,8 @@ def _all_sweeps(sweeps: pandas.DataFrame) -> None:
     added = [name for name in ("label", "tags", "notes") if shown[name].any()]
     hint = "words of a name, a label, a tag or a note"
     words = st.text_input("Search", key="words", placeholder=hint).casefold().split()
-    texts = shown[["sweep", *added]].agg(" ".join, axis=1).str.casefold()
-    shown = shown[[all(word in text for word in words) for text in texts]]
+    texts = [" ".join(row).casefold() for row in shown[["sweep", *added]].itertuples(index=False)]
+    shown = shown.loc[[all(word in text for word in words) for text in texts]]
     named = {
         "open": st.column_config.LinkColumn("sweep", display_text="sweep=(.*)$"),
         "share": share_column("finished"),

@@ -51,7 +51,9 @@ def test_a_page_does_without_the_notes_of_a_run_that_has_not_begun_or_that_canno
     assert any("notes.json: not JSON" in text for text in texts(app)) and app.dataframe
 
 
-def test_overview_links_to_the_flow_run(demo):
+def test_overview_links_to_the_flow_run_also_where_every_sweep_is_hidden(demo):
+    (demo.sweep_folder("demo") / "notes.json").write_text('{"tags": ["hidden"]}')
+    build(demo)
     good = "http://127.0.0.1:4200/runs/flow-run/1"
     for url in (good, "javascript:alert(1)", None, 3):
         demo.write_flow_run("demo", url)

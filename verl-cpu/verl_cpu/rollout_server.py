@@ -39,9 +39,9 @@ class Server:
 
     def __init__(self, path: str, response_length: int, threads: int):
         torch.set_num_threads(threads)
-        config = AutoConfig.from_pretrained(path)
+        config = AutoConfig.from_pretrained(path, trust_remote_code=False)
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="sdpa")
-        self.policy = Policy(model, AutoTokenizer.from_pretrained(path))
+        self.policy = Policy(model, AutoTokenizer.from_pretrained(path, trust_remote_code=False))
         self.response_length = response_length
         self.global_steps: int | None = None
         self.gathering = Gathering(self._decode)
