@@ -3,15 +3,7 @@
 import streamlit as st
 
 from dashboard.view import View, rerun_when_changed
-from dashboard.widgets import (
-    RUN_LINK,
-    Nothing,
-    address,
-    choose,
-    choose_axis,
-    choose_part,
-    show_section,
-)
+from dashboard.widgets import RUN_LINK, Nothing, address, choose, choose_axis, choose_part, show_section
 from rpg.next_steps import command
 from rpg.store import Layout
 from rpg.study import study_report

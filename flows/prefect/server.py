@@ -47,6 +47,7 @@ def prefect_api(home: Path) -> Iterator[str]:
     log = home / "prefect" / "server.log"
     log.parent.mkdir(parents=True, exist_ok=True)  # before Prefect is imported, which warns without it
     os.environ.update(quiet_environment(home))
+    from prefect.logging.handlers import APILogWorker
     from prefect.settings import PREFECT_API_URL, PREFECT_UI_URL, temporary_settings
 
     if configured := PREFECT_API_URL.value():
@@ -62,6 +63,8 @@ def prefect_api(home: Path) -> Iterator[str]:
         with temporary_settings({PREFECT_API_URL: url, PREFECT_UI_URL: ""}):  # it has no pages
             yield url
     finally:
+        # While the server is there: later Prefect would complain on the terminal that what is logged has nowhere to go.
+        APILogWorker.drain_all(timeout=10)
         server.stop(3)
 
 
