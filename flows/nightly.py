@@ -1,5 +1,6 @@
 """A night: every sweep of a folder, run from scratch and compared with earlier nights."""
 
+import getpass
 import hashlib
 import os
 import re
@@ -243,7 +244,9 @@ def accept(layout: Layout, folder: Path, why: str) -> str:
         raise ConfigError(
             f"night {newest['night']}: {failed}; only a night whose runs are all done can be accepted"
         )
-    user = os.environ.get("USER") or str(os.getuid())
+    user = str(os.getuid())
+    with suppress(KeyError, OSError):  # an id without a name
+        user = getpass.getuser()
     record = {**newest, "accepted": {"why": why.strip(), "user": user, "time": time.time()}}
     atomic_write_json(kept / f"{newest['night']}.json", record)
     return str(newest["night"])
