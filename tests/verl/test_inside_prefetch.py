@@ -166,3 +166,5 @@ def test_the_loss_reads_what_the_embedded_trainers_reads(home, model, tmp_path, 
         for name in ("rollout_weight_mean", "rollout_weight_ess", "rollout_weight_bounded"):
             assert metrics[name] == pytest.approx(rows[1][name], rel=1e-5)
     assert metrics["kl_sampler_to_policy"] == pytest.approx(kl, rel=1e-3, abs=1e-7)
+    near = fields | {"rollout_log_probs": begins * (1 + 1e-7)}
+    assert experience(settings, near, prompts)[1]["kl_sampler_to_policy"] == 0, "rounding is no distance"
