@@ -44,7 +44,7 @@ class Server:
         self.policy = Policy(model, AutoTokenizer.from_pretrained(path, trust_remote_code=False))
         self.response_length = response_length
         self.global_steps: int | None = None
-        self.gathering = Gathering(self._decode)
+        self.gathering = Gathering(self._decode, patient=True)
 
     async def ready(self) -> bool:
         return True

@@ -7,15 +7,18 @@ from typing import Generic, TypeVar
 
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
-_SECONDS = 0.02
+_SECONDS, _PATIENT_SECONDS = 0.02, 0.1
 """Requests that arrive within this time are answered together."""
 
 
 class Gathering(Generic[Request, Answer]):
-    """Has `work(requests)` answer what was asked meanwhile, in a thread of its own, so never twice at the same time."""
+    """Has `work(requests)` answer what was asked meanwhile, in a thread of its own, so never twice at the same time.
 
-    def __init__(self, work: Callable[[list[Request]], Sequence[Answer]]):
-        self._work = work
+    `patient`: not before no more come, so that what is answered together does not depend on how busy the machine is.
+    """
+
+    def __init__(self, work: Callable[[list[Request]], Sequence[Answer]], patient: bool = False):
+        self._work, self._patient = work, patient
         self._waiting: list[tuple[Request, asyncio.Future[Answer]]] = []
         self._task: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(max_workers=1)
@@ -31,7 +34,10 @@ class Gathering(Generic[Request, Answer]):
     async def _drain(self) -> None:
         loop = asyncio.get_running_loop()
         while self._waiting:
-            await asyncio.sleep(_SECONDS)
+            come = 0
+            while come < len(self._waiting) and (self._patient or not come):
+                come = len(self._waiting)
+                await asyncio.sleep(_PATIENT_SECONDS if self._patient else _SECONDS)
             batch, self._waiting = self._waiting, []
             requests = [request for request, _ in batch]
             try:

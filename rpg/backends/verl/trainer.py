@@ -228,12 +228,7 @@ class Trainer(PPOTrainerSync):
         return updated.metrics
 
     def _compute_metrics(
-        self,
-        batch: KVBatchMeta,
-        metrics: Metrics,
-        timing_raw: dict[str, float],
-        *rest: Any,
-        **kwargs: Any,
+        self, batch: KVBatchMeta, metrics: Metrics, timing_raw: dict[str, float], *rest: Any, **kwargs: Any
     ) -> None:
         if self.trains:
             super()._compute_metrics(batch, metrics, timing_raw, *rest, **kwargs)
