@@ -54,7 +54,8 @@ def status(
         for name, watch_ in watches.items():
             _print_sweep(layout, name, watch_, hidden[name], computed[name])
         if aside and not sweep:
-            say(f"hidden: {', '.join(aside)}; rpg status SWEEP shows one", "dim")
+            one = command("status", aside[0], layout=layout)
+            say(f"hidden: {', '.join(aside)}; to see one: {one}", "dim")
         if not watch:
             return
         time.sleep(2)

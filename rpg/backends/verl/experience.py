@@ -53,7 +53,7 @@ def experience(
             written["ref_log_prob"] = reference
     counted, apart = mask != 0, begin - drawn
     # Within float32's rounding they differ by which requests a server happened to decode together: that is no distance.
-    apart = torch.where(apart.abs() <= 2e-6 * (1 + begin.abs()), 0.0, apart)
+    apart = torch.where(apart.abs() <= 16 * torch.finfo(torch.float32).eps * (1 + begin.abs()), 0.0, apart)
     kl = torch.where(counted, k3(apart), 0).sum() / counted.sum().clamp(min=1)
     metrics = {"kl_sampler_to_policy": float(kl)}
     weights = rollout_weights(correction, old_log_prob=old, sampler_log_prob=drawn, response_mask=mask)
