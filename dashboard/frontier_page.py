@@ -67,8 +67,8 @@ def _paths(view: View, sweep: str, names: dict[str, str], along: frontier.Along 
     bars = "bars from the lowest to the highest seed."
     means = f"Means over {seeds} seeds, {bars}" if seeds > 1 else "One seed."
     st.text(
-        f"Vertical: mean accuracy. Numbers at the points: {name}. {means} Higher is more accurate; further left is closer "
-        "to the initial model."
+        f"Vertical: mean accuracy. Numbers, where there is room: {name}. {means} Higher is more accurate; further left is "
+        "closer to the initial model."
     )
 
 

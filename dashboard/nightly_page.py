@@ -1,5 +1,6 @@
 """Nightly runs: the verdict of every night, what changed and who accepted it, and all numbers with their bands."""
 
+import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -77,30 +78,27 @@ def state(night: Mapping[str, Any]) -> str:
 
 def table(nights: list[dict[str, Any]]) -> pandas.DataFrame:
     """Newest first."""
-    rows = []
-    for night in reversed(nights):
-        accepted = night.get("accepted") or {}
-        rows.append(
-            {
-                "night": night["night"],
-                "started": time.strftime("%Y-%m-%d %H:%M", time.localtime(night["started"])),
-                "commit": (night.get("revision") or "")[:10],
-                "state": state(night),
-                "bits": night.get("said", ""),
-                "accepted because": accepted.get("why", ""),
-                "by": accepted.get("user", ""),
-            }
-        )
-    return pandas.DataFrame(rows)
+    return pandas.DataFrame(
+        {
+            "night": night["night"],
+            "started": time.strftime("%Y-%m-%d %H:%M", time.localtime(night["started"])),
+            "commit": (night.get("revision") or "")[:10],
+            "state": state(night),
+            "bits": night.get("said", ""),
+            "accepted because": (night.get("accepted") or {}).get("why", ""),
+            "by": (night.get("accepted") or {}).get("user", ""),
+        }
+        for night in reversed(nights)
+    )
 
 
 def row(number: Number) -> dict[str, Any]:
     return {
-        "": {"red": "out of band"}.get(number.mark, number.mark),
         "sweep / variant / metric": number.name,
         "tonight": number.value,
-        "low": number.low,
+        "low": None if number.low == -math.inf else number.low,
         "high": number.high,
+        "note": {"red": "out of band"}.get(number.mark, number.mark),
     }
 
 
@@ -110,15 +108,13 @@ def chart(name: str, nights: list[dict[str, Any]], judged: list[Number]) -> alt.
     frame = pandas.DataFrame(rows, columns=["night", "value", "state"])
     number = next((number for number in judged if number.name == name), None)
     since = {night["night"] for night in comparable(nights)}
+    across = alt.X("night:N", title="night", sort=list(frame["night"]))
     layers = []
     if number and number.high is not None and number.low is not None:
         low = max(number.low, min(0.0, frame["value"].min()))  # one-sided bands have no lower end
         band = frame[frame["night"].isin(since)].assign(low=low, high=number.high)
-        layers.append(alt.Chart(band).mark_area(opacity=0.15).encode(x="night:N", y="low:Q", y2="high:Q"))
-    base = alt.Chart(frame).encode(
-        x=alt.X("night:N", title="night", sort=list(frame["night"])),
-        y=alt.Y("value:Q", title=name, scale={"zero": False}),
-    )
+        layers.append(alt.Chart(band).mark_area(opacity=0.15).encode(x=across, y="low:Q", y2="high:Q"))
+    base = alt.Chart(frame).encode(x=across, y=alt.Y("value:Q", title=name, scale={"zero": False}))
     points = base.mark_point(filled=True, size=60)
     points = points.encode(shape="state:N", tooltip=["night", "value", "state"])
     return alt.layer(*layers, base.mark_line(), points)

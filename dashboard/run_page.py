@@ -8,7 +8,7 @@ import pandas
 import streamlit as st
 
 from dashboard.annotating import show_annotations
-from dashboard.view import View, choose_sweep
+from dashboard.view import View, choose_sweep, series_labels
 from dashboard.view import samples as stored
 from dashboard.widgets import Nothing, choose, choose_part, choose_row, notice, show_panels, show_text
 from rpg.metrics import shown as shown_metrics
@@ -33,7 +33,8 @@ def page(view: View) -> None:
         show_annotations(view, f"{sweep}/{name}")
     record = view.ask("run", sweep, name)
     folder = view.layout.run(sweep, name)
-    _show_facts(record, folder)
+    labels = {key.variant: label for key, label in series_labels(view, [sweep]).items()}
+    _show_facts({**record, "variant": labels.get(record["variant"], record["variant"])}, folder)
     about_samples = {"benchmark", "sample", "search"} & set(st.query_params)
     shown = choose_part(PARTS, "part", "Samples" if about_samples else None)
     if shown == "Curves":

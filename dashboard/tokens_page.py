@@ -9,6 +9,7 @@ import streamlit as st
 from dashboard.view import View, choose_sweep, series_labels
 from dashboard.widgets import Nothing, choose, rows_of, show_chart, show_element, show_legend
 from rpg.report import charts
+from rpg.store import RunFolder
 from rpg.store.token_records import CLIPPED, VALUES, read_records, recorded_steps
 
 COLOURS = {
@@ -17,6 +18,8 @@ COLOURS = {
     "log-probability, sampler": "sampler", "log-probability, reference": "reference",
     "policy minus sampler": "drift",
 }  # fmt: skip
+Run = tuple[str, str]
+"""A variant's label, and a seed."""
 NO_RECORDS = (
     "No records of tokens. Set training.token_records.every in a run or sweep file (how many steps from one record to the "
     "next); it is kept from then on."
@@ -38,7 +41,8 @@ def page(view: View) -> None:
     if not recorded:
         raise Nothing(NO_RECORDS)
     mine = choose("Variant", recorded, "variant", column=second)
-    other = choose("Beside", ["none", *recorded], "beside", (recorded[1:] or ["none"])[0], column=third)
+    companion = _companion(mine, recorded, steps, folders)
+    other = choose("Beside", ["none", *recorded], "beside", companion, column=third)
     pair = [mine] if other in ("none", mine) else [mine, other]
     seeds = [seed for label, seed in steps if label == mine and all(steps.get((one, seed)) for one in pair)]
     seed = choose("Seed", seeds, "seed", column=fourth)
@@ -57,12 +61,27 @@ def page(view: View) -> None:
     by = choose("Colour", list(COLOURS), "colour", column=fourth)
     shown = {label: row for label, part in chosen.items() for row in part if str(row["sample"]) == sample}
     _show_responses(shown, COLOURS[by], by)
+    for label in set(pair) - set(shown):
+        st.text(f"{label} has no record of such a response to this prompt at step {step}.")
     st.text(f"All recorded tokens of step {step}:")
     show_legend(list(names.values()), pair)
     for name, column in zip(("ratio", "advantage"), rows_of(2, 2), strict=True):
         values = {label: [value for row in part for value in row[name]] for label, part in rows.items()}
         with column:
             show_chart(charts.histogram(values, list(names.values()), name), f"histogram {name}")
+
+
+def _companion(
+    mine: str, recorded: Sequence[str], steps: Mapping[Run, list[int]], folders: Mapping[Run, RunFolder]
+) -> str:
+    """The first variant that has records of a prompt in common with this one at the last step which both recorded."""
+    for label, seed in steps:
+        both = set(steps[label, seed]) & set(steps.get((mine, seed), ()))
+        if label != mine and both:
+            pair = [read_records(folders[one, seed], max(both)) for one in (mine, label)]
+            if set.intersection(*({row["prompt"] for row in part} for part in pair)):
+                return label
+    return next((label for label in recorded if label != mine), "none")
 
 
 def _show_responses(shown: Mapping[str, Mapping[str, Any]], field: str, heading: str) -> None:

@@ -73,7 +73,7 @@ def _own(where: Roots) -> dict[str, Path]:
 def studies(where: Roots) -> dict[str, Path]:
     """Study files by their name in a form: the shipped ones, and `own/...` from the user's own folder."""
     shown = {path.stem: path for path in sorted((shipped.SHIPPED / "studies").glob("*.yaml"))}
-    return shown | {name: path for name, path in _own(where).items() if _is_study(path)}
+    return shown | {name: path for name, path in _own(where).items() if "tune" in _fields(path)}
 
 
 def study(where: Roots, config: str, workers: int = 0) -> tuple[str, list[str]]:
@@ -157,17 +157,15 @@ def _chosen(where: Roots, field: str, name: str, paths: Mapping[str, Path]) -> P
 
 
 def _is_sweep(path: Path) -> bool:
+    return "name" in (fields := _fields(path)) and "tune" not in fields
+
+
+def _fields(path: Path) -> set[str]:
+    """A file that cannot be read is shown as a sweep, so that whoever picks it learns what is wrong with it."""
     try:
-        fields = read_mapping(path)
+        return set(read_mapping(path))
     except ConfigError:
-        return True  # shown, so that whoever picks it learns what is wrong with it
-    return "name" in fields and "tune" not in fields
-
-
-def _is_study(path: Path) -> bool:
-    with suppress(ConfigError):
-        return "tune" in read_mapping(path)
-    return False
+        return {"name"}
 
 
 def _files(path: Path, where: Roots, seen: tuple[Path, ...] = ()) -> Iterator[Path]:

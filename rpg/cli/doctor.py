@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 
 @app.command()
 def doctor(
-    file: OptionalFile = None,
-    set_: Set = [],
-    backend: Literal["verl"] | None = None,
-    home: Home = None,
+    file: OptionalFile = None, set_: Set = [], backend: Literal["verl"] | None = None, home: Home = None
 ) -> int:
     """Check that this machine has what a sweep needs: Python, packages, cores, GPUs, a writable data folder; with FILE also
     its data, models, gold answers, longest prompts, ports and disk. All problems are in one list, before anything starts.

@@ -110,9 +110,7 @@ class Sampler(Section):
 
 
 StopTexts = Annotated[
-    tuple[Annotated[str, NAME, Field(min_length=1, max_length=200)], ...],
-    Field(max_length=16),
-    listed(str),
+    tuple[Annotated[str, NAME, Field(min_length=1, max_length=200)], ...], Field(max_length=16), listed(str)
 ]
 
 

@@ -4,6 +4,7 @@ import io
 import json
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import altair as alt
 import numpy as np
@@ -68,7 +69,7 @@ def _points(difference: float) -> str:
 
 
 def frontier(data: pandas.DataFrame, labels: Sequence[str], *, name: str, x: str) -> alt.LayerChart:
-    """Accuracy against a KL: a path per label, with the place on the path written at each point.
+    """Accuracy against a KL: a path per label, with the place on the path written at the points, where there is room.
 
     `data` has columns label, place, x, accuracy, lowest, highest, seeds; the places are values of `name`.
     """
@@ -98,8 +99,18 @@ def frontier(data: pandas.DataFrame, labels: Sequence[str], *, name: str, x: str
     line = base.mark_line(strokeWidth=1.6, strokeJoin="round")
     line = line.encode(order="place:Q", strokeDash=encoded["strokeDash"])
     points = base.mark_point(filled=True, size=48, opacity=1).encode(tooltip=tooltip)
-    words = base.mark_text(dx=6, dy=-7, align="left", fontSize=10).encode(text="text:N")
-    return alt.layer(spread, line, points, words, data=data, width=400, height=300)
+    apart = _far_apart(data, 0.06 * (ends[1] - ends[0]), 0.06 * (scale.domain[1] - scale.domain[0]))
+    words = base.properties(data=data[apart]).mark_text(dx=6, dy=-7, align="left", fontSize=10)
+    return alt.layer(spread, line, points, words.encode(text="text:N"), data=data, width=400, height=300)
+
+
+def _far_apart(data: pandas.DataFrame, wide: float, high: float) -> list[bool]:
+    """Which points can be written at without one number over another; the ends of paths come first."""
+    kept: dict[Any, tuple[float, float]] = {}
+    for row in data.sort_values("place", ascending=False).itertuples():
+        if all(abs(row.x - x) > wide or abs(row.accuracy - y) > high for x, y in kept.values()):
+            kept[row.Index] = row.x, row.accuracy
+    return [index in kept for index in data.index]
 
 
 def over_k(

@@ -1,5 +1,6 @@
 """Panels of curves, and the figure that puts them side by side: data frames in, Altair charts out."""
 
+import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -118,7 +119,10 @@ def panel(
     scale = alt.Scale(**kind, domain=domain, nice=False)
     metric = metric_of(name)
     declared = metric.axis if metric and (metric.scale == "linear" or log) else ""
-    axis = alt.Axis(format=declared or alt.Undefined, tickCount=4 if log else 5)
+    decades = math.log10(domain[1] / domain[0]) if log and isinstance(domain, list) else 0.0
+    # From two decades on only powers of ten: lines at all their multiples would make a grey curtain.
+    ticks_up = min(4, int(decades)) if decades >= 2 else 4 if log else 5
+    axis = alt.Axis(format=declared or alt.Undefined, tickCount=ticks_up)
     y = {"title": None, "scale": scale, "axis": axis}
     up = alt.Y("mean:Q", **y)
     line = {"clip": True, "strokeWidth": 1.6, "strokeJoin": "round"}

@@ -93,11 +93,7 @@ def checkpoints(db: Database, sweep: str, variant: str, step: int | None = None)
 
 
 def diversity(
-    db: Database,
-    sweep: str,
-    variant: str,
-    measures: Sequence[str] = ("pass", "maj"),
-    step: int | None = None,
+    db: Database, sweep: str, variant: str, measures: Sequence[str] = ("pass", "maj"), step: int | None = None
 ) -> dict[str, dict[int, list[np.ndarray]]]:
     """Measure -> k -> an array (seeds, problems) per benchmark, for `rpg.stats`, at `step` or the last step.
 

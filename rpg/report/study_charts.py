@@ -39,7 +39,8 @@ def search(data: pandas.DataFrame, fields: Mapping[str, bool]) -> list[alt.Layer
         encoded["href"] = alt.Href("link:N")
     height = {"shorthand": "objective:Q", "title": "accuracy", "scale": _scale(scores, False)}
     accuracy = alt.Tooltip("objective:Q", title="accuracy", format=".4f")
-    apart = alt.Axis(labelSeparation=5)  # the numbers of a logarithmic axis would touch
+    # The numbers of a logarithmic axis would touch, and its many lines hide the points.
+    apart = alt.Axis(labelSeparation=5, grid=False)
     panels = []
     for variant, part in data.groupby("variant", sort=False):
         names = {field: f"at{place}" for place, field in enumerate(fields) if part[field].notna().any()}

@@ -1,24 +1,8 @@
 """Estimates with honest intervals from few seeds and problems, and tests of differences: docs/statistics.md."""
 
 from rpg.stats.comparisons import ERROR, MINIMUM_SEEDS, Family, family, holm, verdict
-from rpg.stats.estimates import (
-    Estimate,
-    accuracy,
-    components,
-    crossed,
-    majority_at_k,
-    pass_at_k,
-    t_quantile,
-)
-from rpg.stats.power import (
-    ASSUMED,
-    MATTERS,
-    Design,
-    Spreads,
-    detectable,
-    sentence,
-    spreads,
-)
+from rpg.stats.estimates import Estimate, accuracy, components, crossed, majority_at_k, pass_at_k, t_quantile
+from rpg.stats.power import ASSUMED, MATTERS, Design, Spreads, detectable, sentence, spreads
 from rpg.stats.sequential import Look, next_look
 
 __all__ = [

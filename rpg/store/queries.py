@@ -232,11 +232,7 @@ def metric_curves(
 
 
 def score_curves(
-    db: Database,
-    series: Sequence[Series],
-    names: Sequence[str],
-    x: str = "step",
-    each_seed: bool = False,
+    db: Database, series: Sequence[Series], names: Sequence[str], x: str = "step", each_seed: bool = False
 ) -> pandas.DataFrame:
     """Accuracy (mean@k) against training: mean and 95 % t interval over seeds.
 

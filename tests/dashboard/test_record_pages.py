@@ -122,6 +122,8 @@ def test_nightly_runs_show_what_changed_who_accepted_it_and_the_bands(demo):
     nights = app.dataframe[0].value
     assert list(nights["state"]) == ["accepted", "as before", "as before"]
     assert nights["accepted because"][0] == "meant" and nights["by"][0] == "anna"
+    [row] = app.dataframe[1].value.to_dict("records")
+    assert row["note"] == "out of band" and row["tonight"] == 0.9
 
 
 @pytest.fixture(scope="module")

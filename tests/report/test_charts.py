@@ -7,7 +7,7 @@ import math
 import pandas
 import pytest
 
-from rpg.report import curves, theme
+from rpg.report import charts, curves, theme
 
 
 def test_a_family_shares_its_colour_and_no_two_variants_look_the_same():
@@ -52,6 +52,14 @@ def test_panels_that_never_change_are_one_line():
     assert drawn == ["entropy", "reward"] and line.endswith("not drawn: Mean importance ratio: 1.")
 
 
+def test_numbers_at_a_frontier_leave_each_other_room_and_the_ends_of_paths_come_first():
+    paths = (("a", 0, 0.0), ("a", 9, 0.9), ("b", 0, 0.01), ("b", 9, 1.0), ("b", 8, 0.98))
+    rows = [{"label": label, "place": place, **dict.fromkeys(HEIGHTS, x)} for label, place, x in paths]
+    chart = charts.frontier(pandas.DataFrame(rows), ["a", "b"], name="training step", x="KL")
+    assert chart.layer[3].data["x"].tolist() == [0.0, 0.9, 1.0]
+
+
+HEIGHTS = ("x", "accuracy", "lowest", "highest", "seeds")
 DATA = pandas.DataFrame(
     [
         {"name": name, "sweep": "s", "variant": variant, "step": step, "mean": 0.1 * step}
