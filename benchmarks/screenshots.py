@@ -23,7 +23,7 @@ VIEWS = {
     "tokens": "tokens?sweep={sweep}",
     "problems": "problems?sweep={sweep}",
     "why": "why?sweep={sweep}",
-    "audit": "why?sweep={sweep}&group=What+the+loss+optimises&reference=another+policy+than+old",
+    "audit": "why?sweep={sweep}&group=What+the+loss+optimises&reference=another+policy",
     "paper": "paper?sweep={sweep}",
     "nightly": "nightly",
     "studies": "studies",

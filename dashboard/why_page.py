@@ -4,7 +4,7 @@ import streamlit as st
 
 from dashboard.compare_page import curve_data, show_curves
 from dashboard.view import View, choose_sweep, series_labels
-from dashboard.widgets import Nothing, choose, choose_many, choose_part, show_chart, show_legend
+from dashboard.widgets import Nothing, choose, choose_many, choose_part, show_legend, show_panels
 from rpg.metrics import groups
 from rpg.next_steps import command
 from rpg.report import charts
@@ -54,8 +54,8 @@ def _audit(view: View, shown: Labels, names: Labels) -> None:
     rows = charts.audited(reports[audit], list(labels))
     if rows.empty:
         raise Nothing("This audit covers none of the selected variants' algorithms.")
-    rows = rows[rows["reference"] == reference]
-    show_chart(charts.audit(rows.assign(label=rows["loss"].map(labels)), list(names.values())), "audit")
+    rows = rows[rows["reference"] == reference].assign(label=rows["loss"].map(labels))
+    show_panels(charts.audit(rows, list(names.values())), "audit", across=2)
     st.text(
         "Bias: distance of the expected gradient from the gradient of the objective that the loss claims, relative to the "
         "norm of the latter. Noise: standard deviation of one sample's gradient, relative to the norm of the mean gradient. "

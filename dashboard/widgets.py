@@ -66,9 +66,9 @@ def rows_of(count: int, across: int = 3) -> Iterator[Any]:
         yield from st.columns(across)[: count - start]
 
 
-def show_panels(panels: Sequence[alt.LayerChart], key: str = "curve") -> None:
+def show_panels(panels: Sequence[alt.LayerChart], key: str = "curve", across: int = 3) -> None:
     """Panels side by side."""
-    for place, (panel, column) in enumerate(zip(panels, rows_of(len(panels)), strict=True)):
+    for place, (panel, column) in enumerate(zip(panels, rows_of(len(panels), across), strict=True)):
         with column:
             show_chart(panel, f"{key} {place}")
 

@@ -3,7 +3,6 @@
 import io
 import json
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import altair as alt
@@ -173,36 +172,34 @@ def audited(report: str, losses: Sequence[str]) -> pandas.DataFrame:
         return pandas.DataFrame()
 
 
-def audit(rows: pandas.DataFrame, labels: Sequence[str]) -> alt.HConcatChart:
+def audit(rows: pandas.DataFrame, labels: Sequence[str]) -> list[alt.LayerChart]:
     """Bias and noise of losses against the drift of the policy, with and without clipping.
 
     `rows` has columns label, drift, bias, noise, clipped; `labels` give the colours, as in every other chart.
     """
     data = rows.assign(clip=np.where(rows["clipped"], "with its clip", "without clip"))
-    present = [label for label in labels if label in set(data["label"])]
-    colour = alt.Scale(domain=present, range=[line_styles(labels)[label][0] for label in present])
     dash = alt.Scale(domain=["without clip", "with its clip"], range=[[1, 0], [4, 3]])
-    below = partial(
-        alt.Legend, title=None, orient="bottom", symbolType="stroke", symbolSize=400, labelLimit=260
+    legend = alt.Legend(
+        title=None, orient="bottom", symbolType="stroke", symbolSize=400, symbolStrokeColor="#333333"
     )
-    legend, grey = below(columns=4), below(symbolStrokeColor="#333333")
     numbers = [alt.Tooltip(f"{name}:Q", format=".3g") for name in ("bias", "noise")]
+    few = alt.Axis(tickCount=6, labelSeparation=5)
     base = alt.Chart(data).encode(
-        x=alt.X("drift:Q", title="drift from old (standard deviations of a logit)"),
-        color=alt.Color("label:N", scale=colour, legend=legend),
+        x=alt.X("drift:Q", title="drift from old (standard deviations of a logit)", axis=few),
+        color=encodings(labels, False)["color"],
         tooltip=["label:N", "clip:N", "drift:Q", *numbers],
     )
-    place = {"anchor": "start", "frame": "group"}
 
     def panel(title: str, y: alt.Y) -> alt.LayerChart:
         # Points in a separate layer: together with the lines they take the stroke out of the legend of dashes.
-        dashes = alt.StrokeDash("clip:N", scale=dash, legend=grey)
+        dashes = alt.StrokeDash("clip:N", scale=dash, legend=legend)
         line = base.mark_line(strokeWidth=1.6).encode(y=y, strokeDash=dashes)
         points = base.mark_point(filled=True, size=40, opacity=1).encode(y=y)
-        return alt.layer(line, points, width=385, height=230, title=alt.Title(title, **place))
+        heading = alt.Title(title, anchor="start", frame="group")
+        return alt.layer(line, points, width=385, height=270, title=heading)
 
     bias = panel("Bias of the expected gradient", alt.Y("bias:Q", title=None, axis=alt.Axis(format="%")))
-    return alt.hconcat(bias, panel("Noise of one sample", alt.Y("noise:Q", title=None)), spacing=40)
+    return [bias, panel("Noise of one sample", alt.Y("noise:Q", title=None))]
 
 
 def field_figure(rows: str) -> alt.HConcatChart:

@@ -87,7 +87,10 @@ def curves(
 
     `data` has columns label, x, mean, low, high, beyond; `points` (label, x, mean) are drawn small.
     """
-    encoded = encodings(labels, [label for label in labels if label in set(data["label"])])
+    present = [label for label in labels if label in set(data["label"])]
+    encoded = encodings(labels, present)
+    for channel in encoded.values():  # below: beside it, a narrow screen would have no room for the curves
+        channel["legend"].orient, channel["legend"].columns = "bottom", 2
     parts = [data] if points is None else [data, points]
     heights = pandas.concat([part.reindex(columns=["mean", "low", "high"]).stack() for part in parts])
     ends = [float(min(part["x"].min() for part in parts)), float(max(part["x"].max() for part in parts))]
@@ -96,7 +99,7 @@ def curves(
     scale = alt.Scale(type="log" if log else "linear", nice=False, domain=ends)
     places = sorted(data["x"].unique())
     few = {"values": places} if len(places) <= MARKED else {}
-    axis = alt.Axis(format="~s" if log else ".3~g", **few)
+    axis = alt.Axis(format="~s" if log else ".3~g", labelSeparation=5, **few)
     across = alt.X("x:Q", title=x, scale=scale, axis=axis)
     up = {"title": y, "scale": _scale(heights, False)}
     base = alt.Chart(data).encode(x=across, color=encoded["color"])
@@ -111,7 +114,7 @@ def curves(
     if points is not None:
         small = alt.Chart(points).mark_point(filled=True, size=20, opacity=0.45, clip=True)
         layers.append(small.encode(x=across, y=alt.Y("mean:Q", **up), color=encoded["color"]))
-    return alt.layer(*layers).properties(width=620, height=280)
+    return alt.layer(*layers).properties(width=620, height=280 + 10 * len(present))
 
 
 def short(field: str) -> str:
