@@ -89,11 +89,11 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 @pytest.fixture(scope="session")
-def bench(tmp_path_factory):
+def bench(tmp_path_factory, prefect):
     """A folder with the sweep file and a finished run of it."""
     root = tmp_path_factory.mktemp("sweep")
     (root / "small.yaml").write_text(SMALL)
-    done = rpg(root, "sweep", "small.yaml")
+    done = rpg(root, "sweep", "small.yaml", **prefect)
     assert done.returncode == 0, done.stdout + done.stderr
     return root, done
 

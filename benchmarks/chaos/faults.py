@@ -94,7 +94,9 @@ def read_only(bench: Bench, rng: random.Random, tally: Tally) -> str:
 def torn_files(bench: Bench, rng: random.Random, tally: Tally) -> str:
     """Every kind of file that is written again and again, cut off in the middle."""
     _working(bench, tally)
+    before, attempts = bench.snapshot(), bench.attempts()
     tally.orphans += len(bench.settle())
+    tally.lost += bench.lost(before, attempts)
     cut = []
     for folder in bench.folders():
         for path in (folder.manifest_path, folder.lease_path, folder.path / "waiting.json"):

@@ -1,4 +1,4 @@
-"""Every example runs as its page says, trainings with two steps; the notebooks from the first cell to the last."""
+"""Every example runs as its page says, trainings with one step; the notebooks from the first cell to the last."""
 
 import json
 import os
@@ -15,7 +15,13 @@ from tests.docs.pages import ROOT, blocks
 
 EXAMPLES = ROOT / "examples"
 PAGES = sorted(EXAMPLES.glob("*/README.md"))
-SHORT = ["--set", "training.steps=2", "--set", "evaluation.every=2", "--set", "model.warm_start=null"]
+QUICK = {
+    "training.steps": 1,
+    "evaluation.every": 1,
+    "evaluation.samples_per_problem": 1,
+    "model.warm_start": "null",
+}
+SHORT = [f"--set={field}={value}" for field, value in QUICK.items()]
 """A model that has learned nothing is as good here, and costs nothing."""
 SHORTER = {"train": SHORT, "sweep": [*SHORT, "--axis", "seed=[0]"]}
 

@@ -1,4 +1,4 @@
-"""The Prefect server of a new data folder: its first database, three starts at once, and one that hangs."""
+"""The Prefect server of a new data folder: its first database, two starts at once, and one that hangs."""
 
 import concurrent.futures
 import json
@@ -19,16 +19,16 @@ from tests.waiting import HANG
 
 @pytest.fixture
 def folders(tmp_path, monkeypatch):
-    """(the kept database, that of a new data folder)"""
+    """(a data folder, the kept database, that of the next data folder)"""
     from prefect import __version__
     from prefect.settings import PREFECT_HOME, temporary_settings
 
-    home, cache = tmp_path / "home", tmp_path / "cache" / "rpg-lab"
+    home, cache = tmp_path / "next", tmp_path / "cache" / "rpg-lab"
     home.mkdir()
     cache.mkdir(parents=True)
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache.parent))
     with temporary_settings({PREFECT_HOME: home}):
-        yield cache / f"prefect-{__version__}.db", home / "prefect.db"
+        yield tmp_path / "home", cache / f"prefect-{__version__}.db", home / "prefect.db"
 
 
 def written(path, text):
@@ -48,21 +48,6 @@ def tables(path):
         return migrated, db.execute("SELECT count(*) FROM flow_run").fetchone()
 
 
-def test_the_first_one_is_made_by_prefects_migrations_and_the_next_copied(folders):
-    kept, database = folders
-    kept.write_bytes(b"half a file" * 1000)
-    server._prepare_database()
-    assert tables(kept) == tables(database) == ((1,), (0,)), "made, though what was kept is no database"
-    database.unlink()
-    written(kept, "a copy")
-    server._prepare_database()
-    assert said(database) == "a copy"
-    with closing(sqlite3.connect(database)) as db, db:
-        db.execute("UPDATE said SET text = 'mine'")
-    server._prepare_database()
-    assert said(database) == "mine" and said(kept) == "a copy"
-
-
 def write_through_a_server_of_its_own(home):
     with prefect_api(home) as url:
         body = json.dumps({"name": "f"}).encode()
@@ -73,13 +58,22 @@ def write_through_a_server_of_its_own(home):
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_three_first_starts_at_once_all_work_on_one_database(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def test_two_first_starts_at_once_make_one_database_and_the_next_is_a_copy(folders, monkeypatch):
+    home, kept, database = folders
+    kept.write_bytes(b"half a file" * 1000)
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     spawn = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(3, mp_context=spawn) as pool:
-        ids = list(pool.map(write_through_a_server_of_its_own, [tmp_path / "home"] * 3))
-    assert len(set(ids)) == 1, "all wrote the same flow"
+    with concurrent.futures.ProcessPoolExecutor(2, mp_context=spawn) as pool:
+        ids = list(pool.map(write_through_a_server_of_its_own, [home] * 2))
+    assert len(set(ids)) == 1, "both wrote the same flow"
+    assert tables(kept) == tables(home / "prefect/prefect.db") == ((1,), (0,)), "though no database was kept"
+    written(kept, "a copy")
+    server._prepare_database()
+    assert said(database) == "a copy"
+    with closing(sqlite3.connect(database)) as db, db:
+        db.execute("UPDATE said SET text = 'mine'")
+    server._prepare_database()
+    assert said(database) == "mine" and said(kept) == "a copy"
 
 
 @pytest.mark.slow

@@ -60,10 +60,10 @@ class Tracer:
 
 
 @pytest.mark.long
-def test_the_way_of_a_sweep_enters_few_modules_and_each_from_one(tmp_path):
+def test_the_way_of_a_sweep_enters_few_modules_and_each_from_one(tmp_path, prefect):
     (tmp_path / "s.yaml").write_text(SWEEP.format(name="walked", steps=4, every=2, seeds=[0, 1]))
     out = tmp_path / "walk.json"
-    sweep = rpg(tmp_path, str(out), "sweep", "s.yaml", module="tests.flows.test_walk")
+    sweep = rpg(tmp_path, str(out), "sweep", "s.yaml", module="tests.flows.test_walk", **prefect)
     assert sweep.returncode == 0 and "Accuracy" in sweep.stdout, sweep.stdout + sweep.stderr
     calls = json.loads(out.read_text())
     entered = [called for _, called in calls]
