@@ -14,7 +14,7 @@ from rpg.rewards import grader_for
 from rpg.rewards.graders import LINES, RECIPE
 from rpg.store import Layout
 from rpg.store.run_writer import write_manifest
-from rpg.store.samples import EVAL_COLUMNS, gradings, metadata, read_grades, write_eval, write_samples
+from rpg.store.samples import EVAL_COLUMNS, TURNS, gradings, metadata, read_grades, write_eval, write_samples
 from tests.evaluation.runs import register
 
 # problem, gold answer, responses; what the default rules and the recipe's make of each
@@ -45,7 +45,9 @@ def rows():
 def by_hand(tmp_path):
     folder = tmp_path / "evaluations" / "model"
     folder.mkdir(parents=True)
-    write_samples(folder / "mine.parquet", rows(), LINES)
+    # Of a conversation the last turn is graded.
+    turns = [row | {TURNS: json.dumps(["Answer: 0", row["response"]])} for row in rows()]
+    write_samples(folder / "mine.parquet", turns, LINES)
     # As written before `rules` was a field.
     verifier = {"type": "math", "fallback": "none", "relative_tolerance": 0.0}
     record = {"mine": {"identity": {"verifier": verifier}, "rules": LINES, "summary": {"k": 2}}}
