@@ -90,8 +90,7 @@ def versions() -> dict[str, str]:
 
 def embedded() -> dict[str, str]:
     """Versions of what the embedded trainer computes with, without their builds (`+cpu`, `+cu128`)."""
-    installed = versions()
-    return {name: installed[name].partition("+")[0] for name in _EMBEDDED if name in installed}
+    return {name: version.partition("+")[0] for name, version in versions().items() if name in _EMBEDDED}
 
 
 @cache
@@ -159,6 +158,7 @@ def _packages() -> tuple[str, ...]:
     return tuple(f"{os.path.realpath(path)}{os.sep}" for path in paths)
 
 
+@cache
 def _installed(file: str) -> bool:
     """Whether a file belongs to Python itself or to an installed package: those are known by their version."""
     path = os.path.realpath(file)

@@ -1,15 +1,8 @@
-"""python -m tests.evaluation.counted_engine LOG KILL TOGETHER ARGUMENTS...: `rpg` with a log of every sample that its
-engine draws.
-
-In the batch with the number KILL (0: never) the process kills itself. It begins to draw, slowly, when TOGETHER processes are
-there.
-"""
+"""Engines with a log of every sample that they draw."""
 
 import os
 import signal
-import sys
 import time
-from pathlib import Path
 
 from rpg.evaluation import graded_samples
 from rpg.evaluation.engines.local import LocalEngine
@@ -19,7 +12,13 @@ ROWS = 8
 
 
 def count(log, kill=0, together=0, patch=setattr):
-    """Have engines append a line per sample to `log` before they draw it, and draw and store few samples at a time."""
+    """Have engines append a line per sample to `log` before they draw it, and draw and store few samples at a time.
+
+    In the batch with the number `kill` (0: never) the process kills itself. It begins to draw, slowly, when `together`
+    processes are there.
+    """
+    if together:
+        log.with_name(f"{log.name}.{os.getpid()}").touch()
     complete, decode, batches = LocalEngine.complete, LocalEngine._decode, []
 
     def few(self, requests):
@@ -40,14 +39,3 @@ def count(log, kill=0, together=0, patch=setattr):
     patch(LocalEngine, "complete", few)
     patch(LocalEngine, "_decode", counted)
     patch(graded_samples, "_FLUSH_ROWS", ROWS)
-
-
-if __name__ == "__main__":
-    from rpg.cli import main
-
-    log, kill, together, *arguments = sys.argv[1:]
-    count(Path(log), int(kill), int(together))
-    if int(together):
-        Path(f"{log}.{os.getpid()}").touch()
-    sys.argv = ["rpg", *arguments]
-    main()

@@ -1,20 +1,20 @@
 """Every sample is drawn once, whatever it is drawn for, and all of them are in the database."""
 
+import os
 import shutil
 import signal
-import subprocess
 import sys
 from collections import Counter
 
 import pytest
 
+from rpg.cli import main
 from rpg.evaluation.benchmark_summary import summarise
 from rpg.evaluation.engines.local import LocalEngine
 from rpg.store.database import build, connect
 from rpg.store.draws import Draw, Draws, Key
 from rpg.store.layout import Layout
 from tests.evaluation.counted_engine import ROWS, count
-from tests.waiting import HANG
 
 LENGTHS = ("--max-prompt-tokens", 64, "--max-response-tokens", 32)
 
@@ -28,17 +28,27 @@ def test_every_sample_is_drawn_once_whatever_happens(checkpoints, own_benchmark,
         arguments = ("evaluate", model, "-b", own_benchmark, *LENGTHS, "--home", home, "--k", k, *more)
         return [str(argument) for argument in arguments]
 
-    def begin(kill, together, *arguments):
-        program = [sys.executable, "-m", "tests.evaluation.counted_engine", log, str(kill), str(together)]
-        return subprocess.Popen([*program, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
     def here(*arguments):
-        from rpg.cli import main
-
         monkeypatch.setattr(sys, "argv", ["rpg", *arguments])
         with pytest.raises(SystemExit) as ended:
             main()
         assert not ended.value.code
+
+    def begin(kill, together, *arguments):
+        """In a forked process, whose id is returned."""
+        if child := os.fork():
+            return child
+        code = 1
+        try:
+            monkeypatch.undo()
+            count(log, kill, together)
+            here(*arguments)
+            code = 0
+        finally:
+            os._exit(code)
+
+    def end(child):
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
     def drawn():
         return Counter(log.read_text().splitlines()) if log.exists() else Counter()
@@ -48,10 +58,10 @@ def test_every_sample_is_drawn_once_whatever_happens(checkpoints, own_benchmark,
     assert drawn() == Counter({f"{p} {k}": 1 for p in {key.split()[0] for key in drawn()} for k in range(4)})
     assert len(drawn()) == 6 * 4
     killed = begin(3, 0, *command(8))
-    assert killed.wait(HANG) == -signal.SIGKILL
+    assert end(killed) == -signal.SIGKILL
     lost = log.read_text().splitlines()[-ROWS:]  # the batch in flight is all that a kill costs
     two = [begin(0, 2, *command(8)), begin(0, 2, *command(8, "--out", tmp_path / "other"))]
-    assert [each.wait(HANG) for each in two] == [0, 0]
+    assert [end(each) for each in two] == [0, 0]
     here(*command(16))
     expected = drawn()
     expected.subtract(lost)

@@ -252,9 +252,11 @@ def test_a_run_that_the_cluster_cannot_end_fails_with_the_reason(folder, tmp_pat
 STEPS = 48
 # Enough work, in more runs than nodes, that some is left when the node that replaces the lost one is up.
 EVALUATED = {"every": STEPS, "samples_per_problem": 2}
-RUN = merged(BASE, {"training": {"steps": STEPS, "checkpoint_every": 12}, "evaluation": EVALUATED})
-AXES = {"algorithm": ["grpo", "rpg-urkl"], "seed": [0, 1]}
-SWEEP = {"name": "cluster", "description": "Four runs.", "run": RUN, "axes": AXES, "baseline": "grpo"}
+WARM = {"warm_start": {"seed": 0, "behaviour_steps": 60}}
+RUN = merged(
+    BASE, {"model": WARM, "training": {"steps": STEPS, "checkpoint_every": 12}, "evaluation": EVALUATED}
+)
+SWEEP = {"name": "cluster", "description": "Four runs.", "run": RUN, "axes": {"seed": [0, 1, 2, 3]}}
 
 
 class Hosts:

@@ -83,8 +83,8 @@ def lab(bin_, tmp_path_factory):
     return unkind(root / "my-lab")
 
 
-def rpg(bin_, folder, *words):
-    alone = environment(OMP_NUM_THREADS="1")
+def rpg(bin_, folder, *words, **more):
+    alone = environment(OMP_NUM_THREADS="1", **more)
     return subprocess.run([bin_ / "rpg", *words], cwd=folder, env=alone, capture_output=True, text=True)
 
 
@@ -136,11 +136,10 @@ def test_shipped_configurations_are_known_by_name_anywhere(bin_, tmp_path):
 
 
 @pytest.mark.long
-def test_a_new_lab_trains_as_it_is(bin_, lab):
+def test_a_new_lab_trains_as_it_is(bin_, lab, prefect):
     """Its own task, data and warm start; fewer steps and runs than the file has, to be quick."""
-    done = rpg(
-        bin_, lab, "sweep", "sweep.yaml", "--set=training.steps=4", "--set=algorithm=grpo", "--set=seed=0"
-    )
+    few = ("--set=training.steps=2", "--set=algorithm=grpo", "--set=seed=0")
+    done = rpg(bin_, lab, "sweep", "sweep.yaml", *few, **prefect)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "GRPO" in done.stdout and "held-out" in done.stdout
     again = rpg(bin_, lab, "init", ".")

@@ -78,9 +78,9 @@ def listening(folder):
     return {c.laddr.ip.removeprefix("::ffff:") for c in connections if c.status == psutil.CONN_LISTEN}
 
 
-def worker_of(folder):
-    """A process of verl's workers of a run; None before there is one."""
-    named = marked(folder, lambda process: process if "WorkerDict" in process.name() else None)
+def worker_of(folder, name="ray::"):
+    """A process of a run that is one of Ray's workers, of this name; None before there is one."""
+    named = marked(folder, lambda process: process if name in process.name() else None)
     return next(filter(None, named), None)
 
 
@@ -105,14 +105,14 @@ def test_a_sweep_on_both_back_ends_survives_kills(home, prefect):
     wait_for(lambda: verl.checkpoint(1).exists(), process)
     assert set(marked(verl, psutil.Process.nice)) == {os.nice(0)}, "Ray's workers would yield to evaluations"
     assert listening(verl) == {"127.0.0.1"}, "Ray, verl and torch"
-    worker_of(verl).kill()
+    worker_of(verl, "WorkerDict").kill()
     assert process.wait(SECONDS) == 1 and not marked(verl)
     failed = verl.read_failed()
     assert "a worker of verl died" in failed["error"] and "\n" not in failed["error"], failed["error"]
     assert Path(failed["log"]).is_file() and failed["tail"] and failed["step"] >= 1
     assert runs(home)["local"].state() == "done"
 
-    # 2. The same command goes on. kill -9 of the whole sweep, once verl's worker is there: nothing of it lives on.
+    # 2. The same command goes on. kill -9 of the whole sweep, once Ray has a worker for verl: nothing of it lives on.
     process = sweep(home, prefect)
     wait_for(lambda: worker_of(verl), process)
     os.kill(process.pid, signal.SIGKILL)
