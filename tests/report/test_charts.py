@@ -54,12 +54,12 @@ def test_panels_that_never_change_are_one_line():
 
 def test_numbers_at_a_frontier_leave_each_other_room_and_the_ends_of_paths_come_first():
     paths = (("a", 0, 0.0), ("a", 9, 0.9), ("b", 0, 0.01), ("b", 9, 1.0), ("b", 8, 0.98))
-    rows = [{"label": label, "place": place, **dict.fromkeys(HEIGHTS, x)} for label, place, x in paths]
+    numbers = ("x", "accuracy", "lowest", "highest", "seeds")
+    rows = [{"label": label, "place": place} | dict.fromkeys(numbers, x) for label, place, x in paths]
     chart = charts.frontier(pandas.DataFrame(rows), ["a", "b"], name="training step", x="KL")
     assert chart.layer[3].data["x"].tolist() == [0.0, 0.9, 1.0]
 
 
-HEIGHTS = ("x", "accuracy", "lowest", "highest", "seeds")
 DATA = pandas.DataFrame(
     [
         {"name": name, "sweep": "s", "variant": variant, "step": step, "mean": 0.1 * step}
@@ -70,7 +70,7 @@ DATA = pandas.DataFrame(
 )
 
 
-def test_each_reference_has_a_panel_of_its_own_that_names_it():
+def test_each_reference_has_one_panel_of_its_own_that_names_it():
     references = {("s", "grpo"): "the initial model", ("s", "rpg-urkl"): "the old policy"}
     found = curves.by_reference(DATA, references)
     panels = curves.panels_of(found, ["kl_policy_to_old", "kl_policy_to_ref"])
@@ -83,13 +83,7 @@ def test_each_reference_has_a_panel_of_its_own_that_names_it():
         {"grpo", "rpg-urkl"}, {"grpo"}, {"rpg-urkl"},
     ]  # fmt: skip
     assert curves.metric_of(panels[1]).scale == "decades"
-
-
-def test_one_reference_is_one_panel():
-    same = dict.fromkeys([("s", "grpo"), ("s", "rpg-urkl")], "the initial model")
+    same = dict.fromkeys(references, "the initial model")
     assert len(curves.panels_of(curves.by_reference(DATA, same), ["kl_policy_to_ref"])) == 1
-
-
-def test_curves_that_are_not_about_the_reference_keep_their_panel():
-    other = DATA.assign(name="reward")
+    other = DATA.assign(name="reward")  # not about the reference
     assert curves.by_reference(other, {}).equals(other)
