@@ -212,6 +212,9 @@ def test_on_slurm_itself_jobs_are_preempted_lose_their_node_and_are_cancelled(tm
             until(lambda: not slurm_node.ending_jobs(), "the end of both jobs on the node")
             slurm_node.run(slurm, "scontrol", "update", f"nodename={host}", "state=resume")
             until(
+                lambda: slurm_node.run(slurm, "sinfo", "-h", "-o", "%T", "-p", "main") == "idle", "the node"
+            )
+            until(
                 lambda: begin_now(slurm) or sweep.poll() is not None,
                 "both jobs a third time, or one by one",
                 pause=1,
