@@ -113,6 +113,14 @@ def command_line(capfd, monkeypatch):
     return run
 
 
+def _common(tmp_path_factory, name):
+    """A folder for all workers."""
+    folder = tmp_path_factory.getbasetemp()
+    folder = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / name
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 @pytest.fixture(scope="session")
 def home(tmp_path_factory):
     """A data folder whose caches hold the data and the initial model of `tests.tiny.make_spec()`."""
@@ -120,9 +128,11 @@ def home(tmp_path_factory):
     from rpg.models.initial_policy import initial_policy
     from tests.tiny import make_spec
 
-    folder = tmp_path_factory.mktemp("home")
+    folder, first = tmp_path_factory.mktemp("home"), _common(tmp_path_factory, "warm")
     configure_torch(make_spec())
-    initial_policy(make_spec(), folder, say=lambda line: None)
+    with locks.in_turn(first / "lock"):
+        initial_policy(make_spec(), first, say=lambda line: None)
+    shutil.copytree(first / "cache", folder / "cache")
     return folder
 
 
@@ -144,10 +154,8 @@ def prefect(tmp_path_factory):
     from flows.prefect.server import HOST, private, quiet_environment
     from flows.prefect.service import start_in_turn
 
-    folder = tmp_path_factory.getbasetemp()
-    folder = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "prefect"
-    folder.mkdir(exist_ok=True)
-    address, server = folder / "address", None
+    folder, server = _common(tmp_path_factory, "prefect"), None
+    address = folder / "address"
     with (folder / "users").open("w") as users:
         with locks.in_turn(folder / "start.lock"):
             if address.exists():

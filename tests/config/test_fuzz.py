@@ -105,9 +105,9 @@ ALWAYS = {"deadline": None, "derandomize": True, "suppress_health_check": list(H
 
 
 @pytest.mark.long
-@settings(max_examples=2000, **ALWAYS)
+@settings(max_examples=1000, **ALWAYS)
 @given(texts())
-def test_two_thousand_configurations(tmp_path_factory, text):
+def test_a_thousand_configurations(tmp_path_factory, text):
     check(tmp_path_factory, text)
 
 

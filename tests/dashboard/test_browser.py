@@ -20,6 +20,7 @@ from rpg.store import Layout
 from rpg.store.database import KEEP, build, connect
 from rpg.store.notes import change, place, read_marks
 from rpg.store.run_writer import append_metrics
+from tests.dashboard.driver import show
 from tests.waiting import HANG
 
 playwright = pytest.importorskip(
@@ -255,13 +256,14 @@ def test_with_a_password_a_sweep_is_renamed_noted_and_hidden_and_without_one_it_
 
 
 @pytest.mark.long
-def test_the_pages_of_a_real_sweep(page, bench):
-    """Every page of a sweep that was really run; the table's numbers are the database's."""
+def test_the_pages_of_a_real_sweep(page, bench, monkeypatch):
+    """Every page of a sweep that was really run, in Streamlit's test driver; in the browser the table's numbers are the
+    database's."""
     layout = Layout.at(bench[0] / "data")
+    monkeypatch.setenv("RPG_HOME", str(layout.home))
+    for name in PAGES:
+        show(name or "overview", sweep="small", sweeps="small")
     with dashboard(layout.home) as (address, _):
-        for name in PAGES:
-            page.goto(f"{address}/{name}?sweep=small&sweeps=small")
-            settled(page)
         with connect(layout) as db:
             found = summarise(db, "small").table
             count = "SELECT count(*) FROM samples WHERE benchmark = 'chain-easy' AND step = 6"

@@ -252,10 +252,8 @@ def test_a_run_that_the_cluster_cannot_end_fails_with_the_reason(folder, tmp_pat
 STEPS = 48
 # Enough work, in more runs than nodes, that some is left when the node that replaces the lost one is up.
 EVALUATED = {"every": STEPS, "samples_per_problem": 2}
-WARM = {"warm_start": {"seed": 0, "behaviour_steps": 60}}
-RUN = merged(
-    BASE, {"model": WARM, "training": {"steps": STEPS, "checkpoint_every": 12}, "evaluation": EVALUATED}
-)
+WARM = {"model": {"warm_start": {"seed": 0, "behaviour_steps": 60}}, "evaluation": EVALUATED}
+RUN = merged(BASE, WARM | {"training": {"steps": STEPS, "checkpoint_every": 12}})
 SWEEP = {"name": "cluster", "description": "Four runs.", "run": RUN, "axes": {"seed": [0, 1, 2, 3]}}
 
 

@@ -13,7 +13,8 @@ from rpg.store import Layout
 from rpg.store.run_folder import pending_evaluations
 from rpg.store.run_writer import append_metrics, note_removed, write_done, write_manifest
 from rpg.store.samples import write_eval
-from tests.real_sweep import TRIVIAL, rpg
+from rpg.tasks.preparation import data_digest
+from tests.real_sweep import SWEEP, TRIVIAL, rpg
 from tests.tiny import BASE
 
 ROW = {"sample": 0, "extracted": None, "correct": True, "reason": "", "tokens": 1, "truncated": False}
@@ -192,13 +193,11 @@ def _remove(folder, step):
 
 @pytest.mark.long
 def test_a_sweep_of_more_steps_trains_the_further_ones_only(tmp_path, prefect):
-    from benchmarks.trivial import SWEEP
-
-    (tmp_path / "t.yaml").write_text(SWEEP.format(name="t", steps=3, every=2, seeds=[0]))
-    for more in ([], ["--set", "training.steps=6"]):
-        done = rpg(tmp_path, "sweep", "t.yaml", *more, module=TRIVIAL, **prefect)
-        assert done.returncode == 0, done.stdout + done.stderr
-    layout = Layout.at(tmp_path / "data")
+    file, layout = tmp_path / "t.yaml", Layout.at(tmp_path / "data")
+    file.write_text(SWEEP.format(name="t", steps=3, every=2, seeds=[0]))
+    finished(layout, load_sweep(file, {}, data_digest))
+    done = rpg(tmp_path, "sweep", "t.yaml", "--set=training.steps=6", module=TRIVIAL, **prefect)
+    assert done.returncode == 0, done.stdout + done.stderr
     [name] = layout.read_sweep("t")["runs"]
     rows = layout.run("t", name).read_metrics().rows
     assert [(row["step"], row["attempt"]) for row in rows] == [(1, 1), (2, 1), (3, 1), (4, 2), (5, 2), (6, 2)]

@@ -185,7 +185,8 @@ def test_on_slurm_itself_jobs_are_preempted_lose_their_node_and_are_cancelled(tm
     (tmp_path / "long.yaml").write_text(LONG)
     host, layout = socket.gethostname(), Layout.at(tmp_path / "data")
     with slurm_node.slurm_node(tmp_path / "slurm") as slurm:
-        until(lambda: "idle" in slurm_node.run(slurm, "sinfo", "-h", "-o", "%T"), "the node")
+        idle = lambda: set(slurm_node.run(slurm, "sinfo", "-h", "-o", "%T").split()) == {"idle"}  # noqa: E731
+        until(idle, "the node")
 
         def begin(name):
             arguments = ("sweep", f"{name}.yaml", *ON_SLURM, "--set", "backend.place.partition=main")
@@ -211,6 +212,7 @@ def test_on_slurm_itself_jobs_are_preempted_lose_their_node_and_are_cancelled(tm
             # It gives them two minutes for that, which begin_now takes away.
             until(lambda: not slurm_node.ending_jobs(), "the end of both jobs on the node")
             slurm_node.run(slurm, "scontrol", "update", f"nodename={host}", "state=resume")
+            until(idle, "the node again")
             until(
                 lambda: begin_now(slurm) or sweep.poll() is not None,
                 "both jobs a third time, or one by one",

@@ -118,32 +118,17 @@ def test_a_second_call_does_nothing_and_says_so(bench):
 
 @pytest.mark.long
 def test_kill_nine_of_everything_then_the_same_command_gives_the_same_numbers(bench, prefect):
-    """Bit for bit, when one run is done and the next has begun; at other moments with trainings that are made up."""
+    """Bit for bit: killed before the first step, and when one run is done and the next has begun."""
     root, _ = bench
-    home, lines = cached(root, root / "killed"), 9
-    sweep = start(root, "sweep", "small.yaml", "--workers", "1", home=home, **prefect)
-    until(lambda: steps_done(home) >= lines, f"{lines} steps")
-    kill_everything(sweep)
+    home = cached(root, root / "killed")
+    for lines in (0, 9):
+        sweep = start(root, "sweep", "small.yaml", "--workers", "1", home=home, **prefect)
+        there = lambda lines=lines: (home / "runs").exists() and steps_done(home) >= lines  # noqa: E731
+        until(there, f"{lines} steps")
+        kill_everything(sweep)
     again = rpg(root, "sweep", "small.yaml", "--home", str(home), **prefect)
     assert again.returncode == 0, again.stdout + again.stderr
     assert numbers(home) == numbers(root / "data")
-
-
-@pytest.mark.long
-def test_whenever_it_is_killed_the_same_command_goes_on(whole, prefect):
-    """Before its first step, and within a run."""
-    home = whole / "killed"
-    how = {"module": TRIVIAL, "home": home, **prefect}
-    for lines in (0, 2):
-        sweep = start(whole, "sweep", "plain.yaml", "--workers", "1", **how, **SLOW)
-        until(
-            lambda lines=lines: (home / "runs").exists() and steps_done(home, "plain") >= lines,
-            f"{lines} steps",
-        )
-        kill_everything(sweep)
-    again = rpg(whole, "sweep", "plain.yaml", **how)
-    assert again.returncode == 0, again.stdout + again.stderr
-    assert numbers(home, "plain") == numbers(whole / "data", "plain")
 
 
 def test_kill_nine_of_the_conductor_alone_leaves_no_orphan(whole):

@@ -20,7 +20,7 @@ ALGORITHMS = {
 }
 
 
-def test_the_reference_is_the_one_that_the_run_measured_against(tmp_path):
+def test_the_reference_is_the_one_that_the_run_measured_against(tmp_path, home):
     """In a real training of each."""
     settings = {
         "dapo": {"name": "dapo", "reference": "fixed"},
@@ -29,12 +29,12 @@ def test_the_reference_is_the_one_that_the_run_measured_against(tmp_path):
         "without": {"name": "grpo", "beta": 0, "reference": "fixed"},
     }
     folder = tmp_path / "teacher"
-    teacher = initial_policy(make_spec(seed=1), tmp_path)
+    teacher = initial_policy(make_spec(seed=1), home)
     teacher.model.save_pretrained(folder)
     teacher.tokenizer.save_pretrained(folder)
     settings["taught"] = {"name": "rpg-urkl", "reference": {"type": "model", "path": str(folder)}}
     for name in ALGORITHMS:
-        train(make_run(tmp_path, name, make_spec(algorithm=settings.get(name, name))), tmp_path, print)
+        train(make_run(tmp_path, name, make_spec(algorithm=settings.get(name, name))), home, print)
     layout = Layout.at(tmp_path)
     build(layout)
     with closing(connect(layout)) as db:
