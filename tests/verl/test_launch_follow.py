@@ -105,7 +105,7 @@ def test_an_end_from_outside_ends_everything_and_loses_nothing(home, monkeypatch
     folder = make_run(home, f"ends-{number}", spec(4))
     monkeypatch.setenv("STAND_IN", "child:2")
     process = Child("launch", folder)
-    until(lambda: folder.checkpoint(2).exists())
+    until(lambda: folder.checkpoint(2).exists(), unless=lambda: not process.alive())
     assert folder.state() == "running" and len(marked(folder)) == 2
     process.send(number)
     assert process.wait() == code
