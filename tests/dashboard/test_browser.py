@@ -257,8 +257,7 @@ def test_with_a_password_a_sweep_is_renamed_noted_and_hidden_and_without_one_it_
 
 @pytest.mark.long
 def test_the_pages_of_a_real_sweep(page, bench, monkeypatch):
-    """Every page of a sweep that was really run, in Streamlit's test driver; in the browser the table's numbers are the
-    database's."""
+    """All pages of a sweep that was really run, in Streamlit's driver; the table's numbers in the browser."""
     layout = Layout.at(bench[0] / "data")
     monkeypatch.setenv("RPG_HOME", str(layout.home))
     for name in PAGES:

@@ -12,11 +12,8 @@ ROWS = 8
 
 
 def count(log, kill=0, together=0, patch=setattr):
-    """Have engines append a line per sample to `log` before they draw it, and draw and store few samples at a time.
-
-    In the batch with the number `kill` (0: never) the process kills itself. It begins to draw, slowly, when `together`
-    processes are there.
-    """
+    """Have engines append a line per sample to `log` before they draw it, and draw and store few samples at a time. In the
+    batch with the number `kill` (0: never) the process kills itself; it draws when `together` processes are there."""
     if together:
         log.with_name(f"{log.name}.{os.getpid()}").touch()
     complete, decode, batches = LocalEngine.complete, LocalEngine._decode, []

@@ -45,7 +45,6 @@ def rows():
 def by_hand(tmp_path):
     folder = tmp_path / "evaluations" / "model"
     folder.mkdir(parents=True)
-    # Of a conversation the last turn is graded.
     turns = [row | {TURNS: json.dumps(["Answer: 0", row["response"]])} for row in rows()]
     write_samples(folder / "mine.parquet", turns, LINES)
     # As written before `rules` was a field.

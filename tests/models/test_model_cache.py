@@ -160,3 +160,11 @@ def test_every_known_model_says_all_that_planning_and_fetching_need():
             and len(model.sha256) == 64
             and KNOWN[name].parameters == model.parameters
         )
+
+
+def test_a_model_with_code_of_its_own_is_refused_and_none_of_it_runs(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "own", "auto_map": {"AutoConfig": "own.Config"}}')
+    (tmp_path / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n\nclass Config: pass\n")
+    with pytest.raises(ModelError, match="cannot be loaded"):
+        load_pretrained(tmp_path)
+    assert not (tmp_path / "ran").exists()

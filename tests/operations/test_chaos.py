@@ -1,5 +1,4 @@
-"""The short form of benchmarks/chaos: two sweeps that share runs are killed while they train, and files torn; nothing is
-lost, doubled or left."""
+"""The short form of benchmarks/chaos: sweeps are killed while they train, and files torn; nothing is lost or doubled."""
 
 import subprocess
 import sys

@@ -1,7 +1,5 @@
-"""kill -9 of a study whose trainings are real: it ends with the same trials, the same record and the same bits.
-
-While it reports; test_studies.py and test_study_command.py kill studies while they tune, whose trainings are made up.
-"""
+"""kill -9 of a study whose trainings are real, while it reports: it ends with the same trials, the same record and the same
+bits. test_studies.py and test_study_command.py kill studies while they tune, whose trainings are made up."""
 
 import os
 import signal
