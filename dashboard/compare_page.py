@@ -65,9 +65,8 @@ def show_curves(
     two = int(data["seeds"].max()) == 2
     by_seed = curve_data(view, shown, names, x, each_seed=True) if two else None
     show_legend(labels, list(shown.values()))
-    show_panels(
-        curves.panels(data, labels, drawn, benchmarks, x, by_seed, legend=(), height=height, zoom=True)
-    )
+    panels = curves.panels(data, labels, drawn, benchmarks, x, by_seed, legend=(), height=height, zoom=True)
+    show_panels(panels)
     lines = [*curves.explanation(data, each=two), remark, *constants, HOW]
     st.text(" ".join(filter(None, lines)))
 

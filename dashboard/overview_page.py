@@ -162,9 +162,8 @@ def _current(folder: RunFolder, row: dict[str, Any]) -> dict[str, Any]:
         cells |= {"step": last["step"], "reward": last.get("reward")}
         seconds, steps = last.get("seconds_step"), row["steps"]
         if cells["state"] == "running" and isinstance(seconds, int | float) and pandas.notna(steps):
-            cells["left"] = clock(
-                max(0, seconds * max(0, steps - last["step"]) - (time.time() - last["time"]))
-            )
+            since = time.time() - last["time"]
+            cells["left"] = clock(max(0, seconds * max(0, steps - last["step"]) - since))
     if cells["state"] == "failed":
         cells["error"] = (folder.read_failed() or {}).get("error", "")
     if cells["state"] == "running":

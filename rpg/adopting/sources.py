@@ -119,9 +119,8 @@ class _Script:
                         self.top[(alias.asname or alias.name).partition(".")[0]] = alone
 
     def read(self) -> Source:
-        unread = {
-            name: self.value(node) for call in self.calls("GRPOConfig") for name, node in _keywords(call)
-        }
+        configs = self.calls("GRPOConfig")
+        unread = {name: self.value(node) for call in configs for name, node in _keywords(call)}
         for name in [name for name in self.given.unresolved if unread.get(name) is not None]:
             self.given.values[name] = unread[name]
             del self.given.unresolved[name]

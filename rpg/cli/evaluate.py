@@ -196,11 +196,7 @@ def _regrade(layout: Layout, checkpoint: str, out: Path | None, regrade: bool, r
 
     folder = out or default_folder(checkpoint, layout.home)
     files = ("evaluation.json", "manifest.json", "sweep.json", "../manifest.json", "../../manifest.json")
-    if (
-        out is None
-        and Path(checkpoint).is_dir()
-        and any((Path(checkpoint) / file).is_file() for file in files)
-    ):
+    if out is None and any((Path(checkpoint) / file).is_file() for file in files):
         folder = Path(checkpoint)  # of graded samples, not just of a model that was evaluated
     _show_regraded(grade_again(folder, rules, say=complain))
 

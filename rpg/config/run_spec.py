@@ -115,9 +115,9 @@ class RunSpec(Section):
         reasons = {
             f"rollout.sampler.dtype {dtype}: not supported by the sampler of backend {{}}; accepted: "
             "rollout.sampler.dtype same": dtype != "same",
-            "algorithm.reference model: backend {} computes the reference from a copy of the policy's own model and cannot "
-            "load a teacher; accepted: old, every_k, kl_above, fixed": self.algorithm.reference.type
-            == "model",
+            "algorithm.reference model: with model.lora, backend {} computes the reference with the policy's own model; "
+            "accepted: fixed, or model.lora null": self.algorithm.reference.type == "model"
+            and self.model.lora is not None,
             "algorithm.kl distribution: backend {} passes on log-probabilities of the sampled tokens only, not of the whole "
             "vocabulary; accepted: none, objective, loss, reward": self.algorithm.kl.type == "distribution",
             f"rollout.{field} {getattr(self.rollout, field, None)}: backend {{}} computes log-probabilities of the whole "

@@ -51,9 +51,7 @@ def join(
     manifest = folder.read_manifest()
     if step > manifest["steps"]:
         updates = manifest["imported"].get("updates", 1)
-        in_log = (
-            f" (step {updates * manifest['steps']} of its log: --updates {updates})" if updates > 1 else ""
-        )
+        in_log = f" (step {updates * manifest['steps']} of its log: --updates {updates})" * (updates > 1)
         raise JoinError(
             f"--step {step}: {sweep}/{folder.name} ends at step {manifest['steps']}{in_log}. Import a longer log first, or "
             "name the step of the run to which the checkpoint belongs"

@@ -204,11 +204,8 @@ def reply_tokens(
             raise DataError(f"task.reply: the chat template cannot write a tool's reply: {error}") from None
         end = str(tokenizer.eos_token)  # the policy's turn ended with it
         until = until[: until.rindex(end) + len(end)] if end in until else until
-        if (
-            not tokenizer.chat_template
-            or not whole.startswith(until)
-            or not all(text in whole for text in texts)
-        ):
+        is_whole = whole.startswith(until) and all(text in whole for text in texts)
+        if not tokenizer.chat_template or not is_whole:
             raise DataError(
                 'task.reply: the chat template has no tools; give a text, e.g. reply: "={reply}\\n"'
             )

@@ -31,9 +31,8 @@ SECOND = "second_reading"
 TURNS = "turns"
 """Of conversations: the turns of the policy and of its environment as a JSON list; `response` is all of them."""
 _MORE = {**REWARD_COLUMNS, SECOND: "bool", TURNS: "string"}
-GRADE_COLUMNS = {
-    name: EVAL_COLUMNS[name] for name in ("problem_id", "sample", "extracted", "correct", "reason")
-}
+GRADES = ("problem_id", "sample", "extracted", "correct", "reason")
+GRADE_COLUMNS = {name: EVAL_COLUMNS[name] for name in GRADES}
 UNREAD_SHARE = 0.02
 """From this share of unread answers an evaluation says so."""
 UNREAD = (

@@ -83,9 +83,8 @@ def test_a_share_of_the_gpu_is_asked_for(monkeypatch):
 @pytest.mark.skipif(sys.platform != "linux", reason="the memory limit is Linux's RLIMIT_DATA")
 def test_the_process_is_under_its_limits_and_a_second_one_is_told(checkpoints, tmp_path):
     layout = Layout.at(tmp_path)
-    folder = register(
-        layout, "one", checkpoints, **LONG, place={"niceness": 7, "memory_gib": 60, "threads": 1}
-    )
+    place = {"niceness": 7, "memory_gib": 60, "threads": 1}
+    folder = register(layout, "one", checkpoints, **LONG, place=place)
     first = evaluator(layout)
     wait_for_samples(layout, 0, first)
     first.send(signal.SIGSTOP)  # it is still there when the second comes

@@ -260,9 +260,11 @@ def test_a_teacher_with_other_tokens_is_refused_by_both_names(home, student):
         teacher_of(distilled(home), student.tokenizer, home, quiet)
 
 
-def test_verl_refuses_a_teacher_before_anything_starts(teacher):
-    with pytest.raises(ValidationError, match=r"reference model: backend verl .* cannot load a teacher"):
-        distilled(teacher, backend={"type": "verl"})
+def test_what_verl_cannot_do_with_a_teacher_is_refused_before_anything_starts(teacher):
+    with pytest.raises(
+        ValidationError, match=r"reference model: with model.lora, backend verl .* accepted: fixed"
+    ):
+        distilled(teacher, backend={"type": "verl"}, model={"lora": {"rank": 2}})
     with pytest.raises(ValidationError, match=r"algorithm.kl distribution: backend verl .* not of the whole"):
         make_spec(algorithm={"name": "opd-rkl", "reference": "fixed"}, backend={"type": "verl"})
     with pytest.raises(ValidationError, match=r"algorithm.reference.path: gkd needs a teacher"):

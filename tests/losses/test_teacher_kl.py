@@ -93,9 +93,8 @@ def entry(name, **changes):
 @pytest.mark.parametrize("divergence", ["fkl", "rkl", "ufkl", "urkl"])
 def test_objectives(language, divergence, style, ratio):
     """The KL itself: of every next token over old's prefixes, or of whole responses."""
-    algo = entry(
-        f"rpg-{style}{divergence}", ratio=ratio, rewarded=False, dynamic_sampling=False, overlong=None
-    )
+    without = {"rewarded": False, "dynamic_sampling": False, "overlong": None}
+    algo = entry(f"rpg-{style}{divergence}", ratio=ratio, **without)
     forward = lambda p, _o, q: q.exp() * (q - p)  # noqa: E731
     reverse = lambda p, _o, q: p.exp() * (p - q)  # noqa: E731
     term = forward if divergence.endswith("fkl") else reverse

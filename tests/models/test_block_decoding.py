@@ -61,9 +61,8 @@ def test_blocks_change_no_response(kind, size, greedy, monkeypatch):
 def test_restrictions_hold_in_blocks(build, restriction):
     lm, u = model(), random_numbers()
     how = {"restriction": restriction, "uniforms": u, "stop": (2, 11), "limit": 10, "group_size": 8}
-    drawn, expected = (
-        sampled(engine, PROMPTS, **how) for engine in (in_blocks(build(lm), 4), LeanEngine(lm))
-    )
+    engines = in_blocks(build(lm), 4), LeanEngine(lm)
+    drawn, expected = (sampled(engine, PROMPTS, **how) for engine in engines)
     assert_alike(drawn, expected)
     if restriction.truncates:
         ours, theirs = (each.batch.support.lists(expected.batch.mask) for each in (drawn, expected))

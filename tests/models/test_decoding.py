@@ -133,9 +133,8 @@ def test_several_draws_from_one_row_are_draws_from_its_copies(greedy):
 
 def test_finished_responses_are_counted():
     told = []
-    drawn = sampled(
-        LeanEngine(model()), PROMPTS, 8, 10, stop=(2, 11), tell=lambda *counts: told.append(counts)
-    )
+    tell = lambda *counts: told.append(counts)  # noqa: E731
+    drawn = sampled(LeanEngine(model()), PROMPTS, 8, 10, stop=(2, 11), tell=tell)
     lengths = drawn.batch.lengths[~drawn.truncated]
     assert told == [(int((lengths <= t).sum()), t) for t in range(1, told[-1][1] + 1)]
 
