@@ -95,9 +95,8 @@ def _check(plan: Plan) -> None:
     for option, port in (("--port", plan.port), ("--dashboard-port", plan.dashboard_port)):
         with socket.socket() as probe:
             if probe.connect_ex((HOST, port)) == 0:
-                raise ConfigError(
-                    f"{option} {port}: in use on {HOST}; choose another, e.g. {option} {port + 11}"
-                )
+                why = f"{option} {port}: in use on {HOST}; choose another, e.g. {option} {port + 11}"
+                raise ConfigError(why)
     if plan.port == plan.dashboard_port:
         raise ConfigError(f"--port and --dashboard-port are both {plan.port}; choose two different ports")
     if plan.public and not re.fullmatch(r"https://[A-Za-z0-9.-]+(:\d+)?(/[A-Za-z0-9._~-]+)*", plan.public):

@@ -153,9 +153,8 @@ class RunSpec(Section):
                 raise ValueError(f"reward {{type: environment}}: a task of type {kind} has no environment")
             return
         if self.evaluation.engine.type != "local" or not isinstance(self.evaluation.place, ThisMachine):
-            raise ValueError(
-                "task.type environment: accepted: evaluation.engine local, evaluation.place this machine"
-            )
+            why = "task.type environment: accepted: evaluation.engine local, evaluation.place this machine"
+            raise ValueError(why)
         if restricted := self._restricted():
             raise ValueError(
                 f"rollout.{restricted[0]}: with task.type environment all tokens can be sampled at any place"

@@ -65,9 +65,8 @@ def join(
             "joining"
         )
     if isinstance(spec.task, EnvironmentTask):
-        raise JoinError(
-            f"{name}: the sweep's task has an environment, with which only the sweep's own runs take turns"
-        )
+        why = f"{name}: the sweep's task has an environment, with which only the sweep's own runs take turns"
+        raise JoinError(why)
     configure_device(spec.backend.device)
     prepared = prepare_data(spec, layout.home)
     if not Path(checkpoint).expanduser().is_dir():
@@ -118,6 +117,5 @@ def _trained_here(layout: Layout, sweep: str) -> RunFolder:
     for folder in current_runs(layout, sweep):
         if folder.manifest_path.exists() and not is_imported(folder):
             return folder
-    raise JoinError(
-        f"--join: {sweep} has no run that was trained here, and so no evaluation to copy; omit --join"
-    )
+    why = f"--join: {sweep} has no run that was trained here, and so no evaluation to copy; omit --join"
+    raise JoinError(why)

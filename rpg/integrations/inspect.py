@@ -130,9 +130,8 @@ def import_log(layout: Layout, file: Path) -> Path:
     with in_turn(folder / ".lock"):
         record = read_json_object(folder / RECORD) if (folder / RECORD).exists() else {}
         if benchmark in record and record[benchmark].get("draws") != digest:
-            raise ConfigError(
-                f"{path}: another evaluation of {whole.eval.model} on {benchmark} is there; move it away"
-            )
+            why = f"{path}: another evaluation of {whole.eval.model} on {benchmark} is there; move it away"
+            raise ConfigError(why)
         about = {"model": whole.eval.model, "engine": ENGINE, "draws": digest}
         write_samples(path, rows, f"{ENGINE}-{judge}", about)
         verifier = MathVerifier(fallback="boxed").model_dump(mode="json")

@@ -72,9 +72,8 @@ def load_pretrained(
         raise ModelError(f"{field}: {source!r} {problem} ({first_line(error)})") from error
     # Without any file of a tokenizer, transformers invents one of special tokens only.
     if len(tokenizer) <= len(set(tokenizer.all_special_ids)):
-        raise ModelError(
-            f"{field}: {source!r} has no tokenizer; save one there: tokenizer.save_pretrained(...)"
-        )
+        why = f"{field}: {source!r} has no tokenizer; save one there: tokenizer.save_pretrained(...)"
+        raise ModelError(why)
     if tokenizer.eos_token_id is None:
         raise ModelError(f"{field}: {source!r} has a tokenizer without an end-of-sequence token")
     return model.eval(), tokenizer
@@ -89,9 +88,8 @@ def load_tokenizer(
     try:
         local = Path(path).expanduser()
         source = str(local) if local.exists() else str(path)
-        return AutoTokenizer.from_pretrained(
-            source, revision=revision, local_files_only=offline, trust_remote_code=False
-        )
+        how = {"revision": revision, "local_files_only": offline, "trust_remote_code": False}
+        return AutoTokenizer.from_pretrained(source, **how)
     except Exception as error:
         raise ModelError(
             f"model.path: the tokenizer of {str(path)!r} cannot be loaded ({first_line(error)})"
@@ -106,9 +104,8 @@ def load_gguf(file: Path, pad_token: str | None = None) -> tuple[PreTrainedModel
     transformers cannot read, or the package `gguf` is missing.
     """
     if importlib.util.find_spec("gguf") is None:
-        raise ModelError(
-            f"reading a GGUF file needs the package gguf; install it with: {install_command('models')}"
-        )
+        why = f"reading a GGUF file needs the package gguf; install it with: {install_command('models')}"
+        raise ModelError(why)
     try:
         fields, tensors = gguf_files.read(file)
         model, tokenizer = gguf_files.load(fields, tensors) or _by_transformers(file)

@@ -59,9 +59,8 @@ def judge(part: ModelReward, device: str = "cpu") -> Judge:
         for start in range(0, len(answered), rows):
             texts = [_conversation(tokenizer, answer) for answer in answered[start : start + rows]]
             special = not tokenizer.chat_template  # a template writes its special tokens itself
-            inputs = tokenizer(
-                texts, return_tensors="pt", padding=pads, truncation=True, add_special_tokens=special
-            )
+            how = {"padding": pads, "truncation": True, "add_special_tokens": special}
+            inputs = tokenizer(texts, return_tensors="pt", **how)
             with torch.inference_mode():
                 logits = model(**{name: value.to(device) for name, value in inputs.items()}).logits
             rewards += logits[:, 0].float().tolist()

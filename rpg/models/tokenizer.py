@@ -113,9 +113,8 @@ def set_chat_template(tokenizer: PreTrainedTokenizerBase, chat: Chat) -> None:
         return
     template = chat.template or tokenizer.chat_template
     if not template:
-        raise DataError(
-            "task.chat: the model's tokenizer has no chat template; name one: task.chat.template: my.jinja"
-        )
+        why = "task.chat: the model's tokenizer has no chat template; name one: task.chat.template: my.jinja"
+        raise DataError(why)
     options = "".join(f"{{%- set {name} = {json.dumps(value)} -%}}" for name, value in chat.options.items())
     prefix = f"{{%- if add_generation_prompt %}}{{{{ {json.dumps(chat.prefix)} }}}}{{% endif -%}}"
     tokenizer.chat_template = options + template + (prefix if chat.prefix else "")

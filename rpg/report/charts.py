@@ -179,9 +179,8 @@ def audit(rows: pandas.DataFrame, labels: Sequence[str]) -> list[alt.LayerChart]
     """
     data = rows.assign(clip=np.where(rows["clipped"], "with its clip", "without clip"))
     dash = alt.Scale(domain=["without clip", "with its clip"], range=[[1, 0], [4, 3]])
-    legend = alt.Legend(
-        title=None, orient="bottom", symbolType="stroke", symbolSize=400, symbolStrokeColor="#333333"
-    )
+    symbol = {"symbolType": "stroke", "symbolSize": 400, "symbolStrokeColor": "#333333"}
+    legend = alt.Legend(title=None, orient="bottom", **symbol)
     numbers = [alt.Tooltip(f"{name}:Q", format=".3g") for name in ("bias", "noise")]
     few = alt.Axis(tickCount=6, labelSeparation=5)
     base = alt.Chart(data).encode(

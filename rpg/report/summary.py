@@ -124,9 +124,8 @@ def summarise(
     """
     sweeps = queries.sweeps(db).set_index("sweep")
     if sweep not in sweeps.index:
-        raise StoreError(
-            f"no sweep {sweep!r} in the results database; it holds {', '.join(sweeps.index) or 'none'}"
-        )
+        why = f"no sweep {sweep!r} in the results database; it holds {', '.join(sweeps.index) or 'none'}"
+        raise StoreError(why)
     require_comparable(queries.manifests(db, sweep))
     runs = queries.runs(db, sweep)
     benchmarks = [name for name in queries.benchmarks(db, [sweep]) if names is None or name in names]

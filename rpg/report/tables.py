@@ -292,9 +292,8 @@ def latex_table(
     widths = [max(map(_digits, column)) for column in zip(header, *plain, strict=True)]
     star, blocks = _fitting(widths, columns)
     title = f"{tex(name)}: {tex(title[:1].lower() + title[1:])}"
-    lines = [
-        rf"\begin{{table{star}}}\caption{{{title}. {words}}}\label{{{latex_label(name, grid)}}}\smallskip"
-    ]
+    place = latex_label(name, grid)
+    lines = [rf"\begin{{table{star}}}\caption{{{title}. {words}}}\label{{{place}}}\smallskip"]
     lines += [r"\fontsize{8}{9.6}\selectfont\setlength{\tabcolsep}{3pt}"]
     for block in blocks:
         kinds = r"@{}>{\raggedright\arraybackslash}X" + "r" * len(block)

@@ -73,9 +73,8 @@ def connect(layout: Layout, external: bool = False) -> duckdb.DuckDBPyConnection
     """
     path = usable(layout)
     if path is None:
-        raise StoreError(
-            f"no results database in {layout.analytics}: run a sweep, or `rpg report SWEEP`, first"
-        )
+        why = f"no results database in {layout.analytics}: run a sweep, or `rpg report SWEEP`, first"
+        raise StoreError(why)
     return open_file(path, external)
 
 

@@ -29,9 +29,8 @@ def home(path: str | os.PathLike[str] | None = None) -> Path:
     folder = Path(path or os.environ.get("RPG_HOME") or "rpg-data").expanduser().absolute()
     advice = "choose another data folder with --home or RPG_HOME"
     if "?" in str(folder):
-        raise StoreError(
-            f"{folder}: a path with '?' cannot be used (DuckDB would read the rest as options); {advice}"
-        )
+        why = f"{folder}: a path with '?' cannot be used (DuckDB would read the rest as options); {advice}"
+        raise StoreError(why)
     existing = next(part for part in (folder, *folder.parents) if part.exists())
     if not existing.is_dir():
         raise StoreError(f"{folder}: {existing} is a file, not a folder; {advice}")

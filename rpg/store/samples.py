@@ -63,9 +63,8 @@ def write_samples(
     for index, row in enumerate(rows):
         if set(row) != set(columns):
             missing, extra = set(columns) - set(row), set(row) - set(columns)
-            raise StoreError(
-                f"cannot write {path}: row {index} lacks {sorted(missing)}, has unknown {sorted(extra)}"
-            )
+            why = f"cannot write {path}: row {index} lacks {sorted(missing)}, has unknown {sorted(extra)}"
+            raise StoreError(why)
     _write(path, rows, columns, {**about, **({} if rules is None else {"rules": rules})})
 
 
