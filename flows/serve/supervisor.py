@@ -9,7 +9,6 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -159,9 +158,7 @@ def _examine(layout: Layout, plan: Plan, say: Say, up_for: float, told: list[str
     return problems
 
 
-def schedule_problems(
-    deployments: Sequence[Any], runs: Sequence[Any], now: datetime, up_for: float
-) -> list[str]:
+def schedule_problems(deployments: list[Any], runs: list[Any], now: datetime, up_for: float) -> list[str]:
     """Schedules without runs, and runs that nobody starts. `runs` are those in a scheduled state."""
     scheduled = {run.deployment_id for run in runs}
     problems = [

@@ -32,9 +32,8 @@ def _algorithm(value: Any) -> Any:
     return value
 
 
-AlgorithmField = Annotated[
-    Algorithm, BeforeValidator(_algorithm), PlainSerializer(lambda a: {"name": a.name, **a.settings()})
-]
+_serialised = PlainSerializer(lambda algo: {"name": algo.name, **algo.settings()})
+AlgorithmField = Annotated[Algorithm, BeforeValidator(_algorithm), _serialised]
 
 
 class RunSpec(Section):

@@ -74,10 +74,8 @@ def join(
     drawing = Drawing.of(spec)
     draws = drawing.draws(layout.home, checkpoint, revision)
     rules, written = rules_name(verifier_of(spec.task)), {}
-    with (
-        drawing.when_needed(checkpoint, revision, say) as engine,
-        scorer_of(spec, model_run.read_manifest().get("rewards") or {}) as scorer,
-    ):
+    rewards = model_run.read_manifest().get("rewards") or {}
+    with drawing.when_needed(checkpoint, revision, say) as engine, scorer_of(spec, rewards) as scorer:
         for benchmark in spec.benchmarks():
             rows = evaluate_problems(
                 engine,

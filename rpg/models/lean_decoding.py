@@ -51,9 +51,8 @@ class _Linear(NamedTuple):
             return out.view(*x.shape[:-1], -1)
         if self.packed is None:
             return F.linear(x, self.weight, self.bias)
-        product: Tensor = torch.ops.mkldnn._linear_pointwise(
-            x.to(self.packed.dtype), self.packed, self.bias, "none", [], ""
-        )
+        x = x.to(self.packed.dtype)
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
         return product
 
 

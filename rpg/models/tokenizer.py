@@ -94,9 +94,8 @@ def rendered(tokenizer: PreTrainedTokenizerBase, prompt: Given, tools: Sequence[
         )
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
     try:
-        text = tokenizer.apply_chat_template(
-            messages, tools=list(tools) or None, tokenize=False, add_generation_prompt=True
-        )
+        how = {"tools": list(tools) or None, "tokenize": False, "add_generation_prompt": True}
+        text = tokenizer.apply_chat_template(messages, **how)
     except (TemplateError, ValueError, TypeError) as error:
         first = str(error).partition("\n")[0]
         raise DataError(f"task.chat: the chat template cannot format this conversation: {first}") from error

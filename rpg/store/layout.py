@@ -48,12 +48,9 @@ class Layout:
 
     home: Path
 
-    runs, samples, evaluations = (
-        Inside("runs", "home"),
-        Inside("samples", "home"),
-        Inside("evaluations", "home"),
-    )
-    analytics, audits, cache = Inside("analytics", "home"), Inside("audits", "home"), Inside("cache", "home")
+    runs, samples = Inside("runs", "home"), Inside("samples", "home")
+    evaluations, analytics = Inside("evaluations", "home"), Inside("analytics", "home")
+    audits, cache = Inside("audits", "home"), Inside("cache", "home")
 
     @classmethod
     def at(cls, path: str | os.PathLike[str] | None = None) -> "Layout":
@@ -108,10 +105,8 @@ class Layout:
 
     def add_look(self, sweep: str, look: Mapping[str, Any]) -> None:
         """Append a look at the sweep's differences (rpg.stats.Look); nothing where the folder cannot be written."""
-        with (
-            contextlib.suppress(OSError),
-            open(self.sweep_folder(sweep) / "looks.jsonl", "a", encoding="utf-8") as file,
-        ):
+        path = self.sweep_folder(sweep) / "looks.jsonl"
+        with contextlib.suppress(OSError), open(path, "a", encoding="utf-8") as file:
             file.write(json.dumps(look) + "\n")
 
     def read_looks(self, sweep: str) -> list[dict[str, Any]]:

@@ -153,9 +153,8 @@ def hub_rows(
     try:
         import datasets
     except ImportError as error:
-        raise DataError(
-            f"{name}: reading {hub} from the hub needs the package datasets ({install_command('math')})"
-        ) from error
+        why = f"{name}: reading {hub} from the hub needs the package datasets ({install_command('math')})"
+        raise DataError(why) from error
     try:
         with hub_client() as answers:
             parts = [datasets.load_dataset(hub, config, split=split, revision=revision) for config in configs]
