@@ -43,8 +43,7 @@ def sentences(layout: Layout, study: str) -> Iterator[str]:
             "are about the settings that were found, and another search may find others (docs/studies.md)"
         )
     if registered := registration(layout, study):
-        runs = [(run["variant"], run["run_id"]) for run in registered.runs.values()]
-        of_variants = {
-            name: [run for variant, run in runs if variant == name] for name in registered.variants
-        }
+        of_variants: dict[str, list[str]] = {}
+        for run in registered.runs.values():
+            of_variants.setdefault(run["variant"], []).append(run["run_id"])
         yield from equal_settings(of_variants)
