@@ -43,7 +43,6 @@ def sentences(layout: Layout, study: str) -> Iterator[str]:
             "are about the settings that were found, and another search may find others (docs/studies.md)"
         )
     if registered := registration(layout, study):
-        of_variants: dict[str, list[str]] = {}
-        for run in registered.runs.values():
-            of_variants.setdefault(run["variant"], []).append(run["run_id"])
+        runs = [(run["variant"], run["run_id"]) for run in registered.runs.values()]
+        of_variants = {name: [run for of, run in runs if of == name] for name in registered.variants}
         yield from equal_settings(of_variants)
