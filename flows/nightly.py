@@ -179,12 +179,10 @@ def run_night(
             label: [name for name in layout.sweeps() if f"{name}.".startswith(f"{sweep.spec.name}.")]
             for label, sweep in sweeps.items()
         }
-        members = [
-            (label, run) for label in names for name in names[label] for run in current_runs(layout, name)
-        ]
+        runs = [(at, run) for at in names for name in names[at] for run in current_runs(layout, name)]
         reported: dict[str, list[RunFolder]] = {label: [] for label in names}
         failed, digests = {}, {}
-        for label, member in members:
+        for label, member in runs:
             if not member.sweep.endswith(".tuning"):
                 reported[label].append(member)
             if member.done_path.exists():
@@ -193,7 +191,7 @@ def run_night(
             else:
                 failed[f"{label} / {member.name}"] = (member.read_failed() or {}).get("error", "not finished")
         before = read_nights(kept, night)
-        failed |= {label: "nothing was run" for label, runs in reported.items() if not runs}
+        failed |= {label: "nothing was run" for label, members in reported.items() if not members}
         values, spread = measure(reported)
         record: dict[str, Any] = {
             "night": night,
