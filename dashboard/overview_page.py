@@ -92,9 +92,8 @@ def _pictures(view: View, summary: Summary) -> None:
             return
         first = view.ask("runs", sweep).drop_duplicates("variant").set_index("variant")["run"]
         runs = [address("run", sweep=sweep, run=first.get(variant, "")) for variant in data["variant"]]
-        chart = curves.panel(
-            data.assign(link=runs), labels, name=name, x=x, points=True, legend=False, height=300
-        )
+        data = data.assign(link=runs)
+        chart = curves.panel(data, labels, name=name, x=x, points=True, legend=False, height=300)
         chart.title = alt.Undefined
         show_chart(chart.properties(usermeta=SVG), "accuracy")
         show_legend(labels, [label for label in labels if label in set(data["label"])])
@@ -162,9 +161,8 @@ def _current(folder: RunFolder, row: dict[str, Any]) -> dict[str, Any]:
         cells |= {"step": last["step"], "reward": last.get("reward")}
         seconds, steps = last.get("seconds_step"), row["steps"]
         if cells["state"] == "running" and isinstance(seconds, int | float) and pandas.notna(steps):
-            cells["left"] = clock(
-                max(0, seconds * max(0, steps - last["step"]) - (time.time() - last["time"]))
-            )
+            since = time.time() - last["time"]
+            cells["left"] = clock(max(0, seconds * max(0, steps - last["step"]) - since))
     if cells["state"] == "failed":
         cells["error"] = (folder.read_failed() or {}).get("error", "")
     if cells["state"] == "running":

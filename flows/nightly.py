@@ -162,9 +162,8 @@ def run_night(
         started = time.time()
         night, sweeps = plan(folder, overrides)
         sweeps = {label: sweep for label, sweep in sweeps.items() if not only or label in only}
-        missing = {
-            label: missing_packages([run.spec for run in sweep.runs]) for label, sweep in sweeps.items()
-        }
+        specs = {label: [run.spec for run in sweep.runs] for label, sweep in sweeps.items()}
+        missing = {label: missing_packages(each) for label, each in specs.items()}
         sweeps = {label: sweep for label, sweep in sweeps.items() if not missing[label]}
         _draw_anew(layout, night)
         with ExitStack() as server:

@@ -94,9 +94,7 @@ class AccessControl:
             await self._app(scope, receive, send)
         elif self._has_password(headers):
             value = f"{cookie}={self._token(cookie, int(time.time()) + SESSION_SECONDS)}; Max-Age={SESSION_SECONDS}"
-            flags = "; Path=/; HttpOnly; SameSite=Strict" + (
-                "; Secure" if cookie.startswith("__Host-") else ""
-            )
+            flags = "; Path=/; HttpOnly; SameSite=Strict" + "; Secure" * cookie.startswith("__Host-")
             await self._app(scope, receive, _adding(send, [(b"set-cookie", (value + flags).encode())]))
         else:
             await _refuse(scope, send, 401, "a password is needed", (b"www-authenticate", _REALM))

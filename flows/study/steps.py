@@ -210,9 +210,8 @@ def report(running: Running) -> str | None:
         if record["factors"]:
             _look_over_levels(layout, name, runs)
         taken = registration.counted_looks(layout, record)
-        if number < len(looks) and any(
-            decided(look["results"], headline, record["matters"]) for look in taken
-        ):
+        matters = record["matters"]
+        if number < len(looks) and any(decided(look["results"], headline, matters) for look in taken):
             running.say(
                 f"{name}: decided after {len(seeds)} of {len(record['seeds'])} seeds, by the registered rule"
             )

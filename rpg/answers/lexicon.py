@@ -76,9 +76,7 @@ def is_harmless(words: Sequence[str], worded: bool = False) -> bool:
     return said <= (_EXPLAINING if worded else EXPLAINING) or bool(said <= _CLOSING and said & _COURTESY)
 
 
-UNIT_VALUES: dict[str, str] = {
-    name: value for names, value in _DATA["units"].items() for name in names.split()
-}
+UNIT_VALUES: dict[str, str] = {name: unit for names, unit in _DATA["units"].items() for name in names.split()}
 PREFIXES: dict[str, int] = _DATA["prefixes"]
 _MULTIPLES = [p + name for p in PREFIXES if len(p) > 3 for name in _WORDS["unit_words"]]
 UNIT_WORDS = {

@@ -100,9 +100,8 @@ def unmeasurable(loss: LossFunction, scene: Scene) -> str | None:
         return f"The loss returned {type(value).__name__}; a tensor with one number is expected."
     if value.numel() != 1:
         return f"The loss returned a tensor of shape {tuple(value.shape)}; one number is expected: sum or average it."
-    gradient = (
-        torch.autograd.grad(value.sum(), log_prob, allow_unused=True)[0] if value.requires_grad else None
-    )
+    grad = torch.autograd.grad
+    gradient = grad(value.sum(), log_prob, allow_unused=True)[0] if value.requires_grad else None
     for name, numbers in (("loss", value), ("gradient of the loss", gradient)):
         if numbers is not None and not torch.isfinite(numbers).all():
             kind = "NaN" if torch.isnan(numbers).any() else "infinite"

@@ -120,9 +120,8 @@ def verl_distillation(
     if not as_reward:
         return subject
     plain = verl_subject(name, source, 0.0, mode=mode)
-    bare, clipped = (
-        partial(_verl_distilled, loss, kind, beta) for loss in (plain.loss, plain.clipped) if loss
-    )
+    losses = filter(None, (plain.loss, plain.clipped))
+    bare, clipped = (partial(_verl_distilled, loss, kind, beta) for loss in losses)
     return replace(subject, loss=bare, clipped=clipped)
 
 

@@ -95,9 +95,8 @@ def token_values(
     }  # fmt: skip
     columns = [*(values[name] for name in VALUES), terms.clipped]
     numbers = torch.stack([column.detach()[marked].float() for column in columns], 1).cpu()
-    return {
-        number: (optimizer_step, row) for number, row in zip(marks[marked].tolist(), numbers, strict=True)
-    }
+    rows = zip(marks[marked].tolist(), numbers, strict=True)
+    return {number: (optimizer_step, row) for number, row in rows}
 
 
 def digest(prompt: Sequence[int]) -> str:

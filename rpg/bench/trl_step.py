@@ -54,9 +54,8 @@ def even(completions: list[str], **_: Any) -> list[float]:
 def main() -> None:
     torch.set_num_threads(settings["threads"])
     tokenizer = AutoTokenizer.from_pretrained(settings["model"], trust_remote_code=False)
-    model = AutoModelForCausalLM.from_pretrained(
-        settings["model"], dtype=torch.float32, trust_remote_code=False
-    )
+    load = AutoModelForCausalLM.from_pretrained
+    model = load(settings["model"], dtype=torch.float32, trust_remote_code=False)
     passes, steps, updates = settings["batch"] // settings["rows"], settings["steps"], settings["updates"]
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:

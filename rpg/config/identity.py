@@ -50,11 +50,8 @@ class Leaf:
 def leaves(model: BaseModel, dotted: str = "", place: str = "", kind: Kind = TRAINS) -> Iterator[Leaf]:
     """The fields of a run or of a part of it, parents before children; an algorithm's prose is left out."""
     for name, field in type(model).model_fields.items():
-        if (
-            name == "type"
-            or field.exclude
-            or (isinstance(model, Algorithm) and name in PROSE and name != "name")
-        ):
+        is_prose = isinstance(model, Algorithm) and name in PROSE and name != "name"
+        if name == "type" or field.exclude or is_prose:
             continue
         value, mark = getattr(model, name), kind_of(field, kind)
         at, where = _join(dotted, name), _join(place, name)

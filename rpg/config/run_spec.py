@@ -32,9 +32,8 @@ def _algorithm(value: Any) -> Any:
     return value
 
 
-AlgorithmField = Annotated[
-    Algorithm, BeforeValidator(_algorithm), PlainSerializer(lambda a: {"name": a.name, **a.settings()})
-]
+_serialised = PlainSerializer(lambda algo: {"name": algo.name, **algo.settings()})
+AlgorithmField = Annotated[Algorithm, BeforeValidator(_algorithm), _serialised]
 
 
 class RunSpec(Section):
@@ -115,9 +114,9 @@ class RunSpec(Section):
         reasons = {
             f"rollout.sampler.dtype {dtype}: not supported by the sampler of backend {{}}; accepted: "
             "rollout.sampler.dtype same": dtype != "same",
-            "algorithm.reference model: backend {} computes the reference from a copy of the policy's own model and cannot "
-            "load a teacher; accepted: old, every_k, kl_above, fixed": self.algorithm.reference.type
-            == "model",
+            "algorithm.reference model: with model.lora, backend {} computes the reference with the policy's own model; "
+            "accepted: fixed, or model.lora null": self.algorithm.reference.type == "model"
+            and self.model.lora is not None,
             "algorithm.kl distribution: backend {} passes on log-probabilities of the sampled tokens only, not of the whole "
             "vocabulary; accepted: none, objective, loss, reward": self.algorithm.kl.type == "distribution",
             f"rollout.{field} {getattr(self.rollout, field, None)}: backend {{}} computes log-probabilities of the whole "
@@ -153,9 +152,8 @@ class RunSpec(Section):
                 raise ValueError(f"reward {{type: environment}}: a task of type {kind} has no environment")
             return
         if self.evaluation.engine.type != "local" or not isinstance(self.evaluation.place, ThisMachine):
-            raise ValueError(
-                "task.type environment: accepted: evaluation.engine local, evaluation.place this machine"
-            )
+            why = "task.type environment: accepted: evaluation.engine local, evaluation.place this machine"
+            raise ValueError(why)
         if restricted := self._restricted():
             raise ValueError(
                 f"rollout.{restricted[0]}: with task.type environment all tokens can be sampled at any place"

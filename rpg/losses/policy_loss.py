@@ -210,9 +210,7 @@ def _measure(x: TokenInputs, ratio: Ratio, loss: Tensor) -> tuple[Tensor, Tensor
         kls += [(bounded_exp(x.log_v) * k3(x.d)).sum(), (w * k3(-x.d)).sum()]
     counted = x.mask if ratio.w.shape == x.mask.shape else x.mask.any(-1, keepdim=True)
     r = torch.where(counted, ratio.w, 0)
-    clips = [
-        part if part is None else (part & x.mask).sum() for part in (ratio.upper, ratio.lower, ratio.dual)
-    ]
+    clips = [cut if cut is None else (cut & x.mask).sum() for cut in (ratio.upper, ratio.lower, ratio.dual)]
     zero = torch.zeros_like(loss)
     numbers = [loss, x.mask.sum(), *kls, counted.sum(), r.sum(), (r * r).sum()]
     numbers += [zero if clip is None else clip for clip in clips]

@@ -260,6 +260,5 @@ def _clip_differentiable(
     if reading != "exact":
         value = -W * level.spread
         unclipped = unclipped - level.w * A_slope
-    return torch.where(silent, -bound * A * level.spread, value), torch.where(
-        silent, -bound * A_slope, unclipped
-    )
+    value = torch.where(silent, -bound * A * level.spread, value)
+    return value, torch.where(silent, -bound * A_slope, unclipped)

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import torch
 from torch import nn
-from transformers import PreTrainedTokenizerBase
+from transformers import AutoConfig, PreTrainedTokenizerBase
 
-from rpg.catalogue import ModelReference
+from rpg.catalogue import Algorithm, ModelReference
 from rpg.config.model import bfloat16
 from rpg.config.run_spec import RunSpec
 from rpg.models.model_cache import pretrained_folder
-from rpg.models.model_loading import ModelError, load_pretrained
+from rpg.models.model_loading import ModelError, load_pretrained, load_tokenizer
 from rpg.models.policy import Policy
 
 FIELD = "algorithm.reference.path"
@@ -24,15 +24,27 @@ def teacher_of(
     """The teacher on the run's device, in the precision of its arithmetic; None if its loss reads none. Raises
     ModelError: it cannot be loaded, or its tokens are not the student's.
     """
-    reference = spec.algorithm.reference
-    if not isinstance(reference, ModelReference) or not spec.algorithm.needs_reference:
+    path = teacher_path(spec.algorithm)
+    if path is None:
         return None
-    path = str(reference.path)
     model, tokenizer = load_pretrained(pretrained_folder(path, home, say), field=FIELD)
     _check_tokens(path, tokenizer, student, model.get_output_embeddings().weight.shape[0])
-    return Policy(
-        model.requires_grad_(False).to(spec.backend.device), tokenizer, bfloat16=bfloat16(spec.model)
-    )
+    model = model.requires_grad_(False).to(spec.backend.device)
+    return Policy(model, tokenizer, bfloat16=bfloat16(spec.model))
+
+
+def teacher_path(algorithm: Algorithm) -> str | None:
+    """As the run names it; None if its loss reads no teacher."""
+    reference = algorithm.reference
+    if not isinstance(reference, ModelReference) or not algorithm.needs_reference:
+        return None
+    return str(reference.path)
+
+
+def check_teacher(path: str, folder: Path, student: Path) -> None:
+    """Raises ModelError: the tokens of the model in `folder` are not those of the one in `student`. Loads no weights."""
+    size = AutoConfig.from_pretrained(folder, trust_remote_code=False).get_text_config().vocab_size
+    _check_tokens(path, load_tokenizer(folder), load_tokenizer(student), size)
 
 
 def _check_tokens(
@@ -44,9 +56,8 @@ def _check_tokens(
     chat templates.
     """
     theirs_of, ours_of = theirs.get_vocab(), ours.get_vocab()
-    names = (
-        f"{FIELD}: {path!r} and the tokenizer of the model that is trained ({ours.name_or_path or 'tiny'!r})"
-    )
+    student = repr(ours.name_or_path or "tiny")
+    names = f"{FIELD}: {path!r} and the tokenizer of the model that is trained ({student})"
     if theirs_of != ours_of:
         differ = sorted({token for token, _ in theirs_of.items() ^ ours_of.items()})
         raise ModelError(

@@ -17,7 +17,7 @@ from rpg.config.model import PretrainedModel
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import ChainTask, OperatorsTask, WordsTask
 from rpg.planning.model_shapes import KNOWN, PUBLISHED, Shape, shape_of
-from rpg.planning.space import disk, memory
+from rpg.planning.space import disk, memory, teacher_shape
 from rpg.tasks.benchmarks import benchmarks
 
 GB = 1e9
@@ -176,7 +176,8 @@ def estimate(spec: RunSpec, assume: Assumptions | None = None) -> Estimate | Non
     generation = t.steps * server.seconds(sampled, gpus // server.tensor_parallel)
     flops = trained * length * _flops_per_token(shape, length)  # of a pass over the trained tokens
     speed = gpus * a.machine.flops * a.training_efficiency
-    scoring = t.steps * flops * (2 if spec.algorithm.needs_reference else 1) / speed
+    of_reference = trained * length * _flops_per_token(teacher_shape(spec) or shape, length)
+    scoring = t.steps * (flops + spec.algorithm.needs_reference * of_reference) / speed
     update = t.steps * t.epochs * flops * (4 if backend.gradient_checkpointing else 3) / speed
     each = problems_of(spec, a) * spec.evaluation.samples_per_problem  # samples of a checkpoint
     evaluator_gpus = spec.evaluator_gpus()

@@ -106,6 +106,14 @@ def _waiting(spec: RunSpec) -> float:
     return rows * (WAITING_BYTES + RESPONSE_SHARE * WAITING_TOKEN_BYTES * tokens)
 
 
+def teacher_shape(spec: RunSpec) -> Shape | None:
+    """Of the model that is the reference; None: there is none, or its size is unknown."""
+    reference = spec.algorithm.reference
+    if not spec.algorithm.needs_reference or not isinstance(reference, ModelReference):
+        return None
+    return shape_and_source(str(reference.path))[0]
+
+
 def _reference(spec: RunSpec) -> int:
     """1 if checkpoints hold the weights of a reference policy; an initial model as reference is in the cache."""
     algorithm = spec.algorithm
@@ -185,9 +193,8 @@ def memory(spec: RunSpec, room: float | None = None) -> Memory | None:
     if not isinstance(backend, LocalBackend) or shape is None:
         return None
     t, r = spec.training, spec.rollout
-    reference = spec.algorithm.reference if spec.algorithm.needs_reference else None
-    teacher = shape_and_source(str(reference.path))[0] if isinstance(reference, ModelReference) else None
-    copies = (reference is not None and teacher is None) + r.staleness
+    teacher = teacher_shape(spec)
+    copies = (spec.algorithm.needs_reference and teacher is None) + r.staleness
     rounded = r.sampler.dtype != "same"
     weight_bytes = HALF if spec.half_weights() else FLOAT  # bytes of a weight in computations
     trained = FLOAT * (1 + MOMENTS) + weight_bytes  # gradient and moments with it

@@ -25,10 +25,8 @@ def differences(summary: Summary, links: Mapping[str, str] = {}) -> alt.LayerCha
     data = summary.judged.sort_values("difference", ascending=False)
     if data.empty:
         return None
-    data = data.assign(
-        real=data["verdict"].isin(REAL),
-        words=[f"{row.label}: {_points(row.difference)}, {row.verdict}" for row in data.itertuples()],
-    )
+    words = [f"{row.label}: {_points(row.difference)}, {row.verdict}" for row in data.itertuples()]
+    data = data.assign(real=data["verdict"].isin(REAL), words=words)
     if links:
         data["link"] = data["label"].map(links)
     styles = line_styles(list(summary.series.values()))
@@ -179,9 +177,8 @@ def audit(rows: pandas.DataFrame, labels: Sequence[str]) -> list[alt.LayerChart]
     """
     data = rows.assign(clip=np.where(rows["clipped"], "with its clip", "without clip"))
     dash = alt.Scale(domain=["without clip", "with its clip"], range=[[1, 0], [4, 3]])
-    legend = alt.Legend(
-        title=None, orient="bottom", symbolType="stroke", symbolSize=400, symbolStrokeColor="#333333"
-    )
+    symbol = {"symbolType": "stroke", "symbolSize": 400, "symbolStrokeColor": "#333333"}
+    legend = alt.Legend(title=None, orient="bottom", **symbol)
     numbers = [alt.Tooltip(f"{name}:Q", format=".3g") for name in ("bias", "noise")]
     few = alt.Axis(tickCount=6, labelSeparation=5)
     base = alt.Chart(data).encode(
@@ -221,11 +218,8 @@ def field_figure(rows: str) -> alt.HConcatChart:
     lines = base.transform_filter(trainer).transform_filter(chosen)
     faint = alt.condition(trainer, alt.value(0.9), alt.value(0.08))
     scatter = base.mark_point(filled=True, size=70).encode(x=off, y=alt.Y("noise:Q"), opacity=faint)
-    scatter = scatter.add_params(trainer, chosen)
+    scatter = scatter.add_params(trainer, chosen).properties(width=330, height=330, title="Off and noisy")
     dots = lines.mark_point(filled=True, size=70).encode(x=off, y=names)
     hollow = lines.mark_point(size=45).encode(x=alt.X("bare:Q"), y=names)
     filled = "Filled: as shipped; hollow: without clip or mask"
-    return alt.hconcat(
-        scatter.properties(width=330, height=330, title="Off and noisy"),
-        alt.layer(dots, hollow).properties(width=330, title=filled),
-    )
+    return alt.hconcat(scatter, alt.layer(dots, hollow).properties(width=330, title=filled))

@@ -68,9 +68,7 @@ def section(data: pandas.DataFrame, shown: Sequence[str], labels: Sequence[str],
     """Table, figure and refusals of the labels `shown` in `data`, from :func:`measured`; all `labels` determine colours."""
     fitted = fits(data, shown)
     drawn = [("compute", "Accuracy over compute", chart(data, fitted, labels, x))]
-    refused = [
-        f"{label}: no extrapolation: {each.refusal}." for label, each in fitted.items() if each.refusal
-    ]
+    refused = [f"{label}: no extrapolation: {fit.refusal}." for label, fit in fitted.items() if fit.refusal]
     return Section("Over compute", (), [grid(fitted, x)], drawn, [NOTE], refused)
 
 

@@ -48,9 +48,7 @@ def labels(variants: pandas.DataFrame) -> dict[str, str]:
     rows = [(row.variant, row.algorithm or "", row.display_name) for row in variants.itertuples()]
     texts = [text for text in variants.get("labels", ()) if isinstance(text, str)]
     given: dict[str, str] = (json.loads(texts[0]) or {}) if texts else {}
-    fields = {
-        variant: {**dict(_fields_of(variant, algorithm)), "": algorithm} for variant, algorithm, _ in rows
-    }
+    fields = {name: {**dict(_fields_of(name, algorithm)), "": algorithm} for name, algorithm, _ in rows}
     label_of = {}
     for variant, algorithm, name in rows:
         kept = _telling(fields[variant], list(fields.values()))

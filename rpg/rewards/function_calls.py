@@ -100,9 +100,7 @@ def _by_form(function: Callable[..., Any], batch: Batch) -> Any:
     by_place = [p.name for p in parameters.values() if p.kind is p.POSITIONAL_ONLY]
     any_keyword = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     accepted = arguments.keys() if any_keyword else arguments.keys() & parameters
-    by_name = {
-        name: values for name, values in arguments.items() if name in accepted and name not in by_place
-    }
+    by_name = {name: given for name, given in arguments.items() if name in accepted and name not in by_place}
     return awaited(function(*(arguments[name] for name in by_place if name in arguments), **by_name))
 
 

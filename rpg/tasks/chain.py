@@ -91,9 +91,8 @@ def make(task: ChainTask) -> Splits:
     hands = {}  # enough distinct problem numbers for all tiers of a length, in random order
     for length, tiers in Counter(task.tiers.values()).items():
         needed = min(tiers * task.benchmark_problems + task.train_problems, distinct(length))
-        hands[length] = random.Random(f"chain {task.data_seed} {length}").sample(
-            range(distinct(length)), needed
-        )
+        chance = random.Random(f"chain {task.data_seed} {length}")
+        hands[length] = chance.sample(range(distinct(length)), needed)
 
     def deal(tier: str, count: int, kind: str) -> list[Problem]:
         length = task.tiers[tier]

@@ -16,9 +16,8 @@ PAGE = Path(__file__).parents[2] / "docs/losses/turns.md"
 def tables(g, spread=1.0):
     """Log-probabilities of the first, second and third token that a policy writes, by all that was said before."""
     shapes = ((3,), (3, 3, 3), (3, 3, 3, 3))
-    return [
-        (spread * torch.randn(shape, generator=g, dtype=torch.float64)).requires_grad_() for shape in shapes
-    ]
+    drawn = (torch.randn(shape, generator=g, dtype=torch.float64) for shape in shapes)
+    return [(spread * values).requires_grad_() for values in drawn]
 
 
 class Game:

@@ -79,9 +79,7 @@ def test_results_of_older_versions_stay_valid_and_are_added_to(checkpoints, own_
     assert lines[0] == "mine: 48/72 samples" and [row for row in more if row["sample"] < 2] == first
 
 
-def test_a_limit_takes_the_first_problems_and_is_not_taken_for_the_whole(
-    checkpoints, own_benchmark, tmp_path
-):
+def test_a_limit_takes_the_first_problems_and_is_not_the_whole(checkpoints, own_benchmark, tmp_path):
     [some] = evaluate(checkpoints[0], [own_benchmark], limit=3, out=tmp_path, say=str, **LIMITS)
     first = samples(some)
     [whole] = evaluate(checkpoints[0], [own_benchmark], out=tmp_path, say=str, **LIMITS)
@@ -94,9 +92,8 @@ def test_greedy_results_do_not_depend_on_the_engine(kind, checkpoints, own_bench
     found = []
     for name in ("local", kind):
         out = tmp_path / name
-        [result] = evaluate(
-            checkpoints[0], [own_benchmark], engine=name, temperature=0.0, out=out, say=str, **LIMITS
-        )
+        how = {"engine": name, "temperature": 0.0, "out": out, "say": str}
+        [result] = evaluate(checkpoints[0], [own_benchmark], **how, **LIMITS)
         found.append((samples(result), result.summary))
     assert found[0] == found[1] and found[0][1].k == 1
 
@@ -162,9 +159,7 @@ def test_mistakes_are_said_in_one_line(checkpoints, own_benchmark, tmp_path):
         evaluate(checkpoints[0], [own_benchmark], out=tmp_path, max_prompt_tokens=3)
 
 
-def test_a_missing_model_is_named_before_the_benchmarks_and_an_absent_hub_within_seconds(
-    tmp_path, monkeypatch
-):
+def test_a_missing_model_is_named_before_benchmarks_and_an_absent_hub_within_seconds(tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
     began = time.monotonic()
     with pytest.raises(UserError, match=r"someone/model.*the hub cannot be reached.*copy the model's folder"):

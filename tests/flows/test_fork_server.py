@@ -37,9 +37,7 @@ def test_a_child_has_its_log_its_exit_code_and_its_environment(fork_server, tmp_
     assert birth(child.pid) is None and child.pid != os.getpid()
 
 
-def test_a_child_waits_for_its_input_leads_a_session_and_holds_what_it_shall_keep(
-    fork_server, busy, tmp_path
-):
+def test_a_child_waits_for_its_input_leads_a_session_and_holds_what_it_keeps(fork_server, busy, tmp_path):
     children = Children(fork_server)
     lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(lock, fcntl.LOCK_EX)

@@ -161,9 +161,7 @@ sys.stdin.readline()
 """Instead of rpg.backends.ray_bridge: says what it found, and is gone when the first order comes, as Ray itself ends."""
 
 
-def test_when_the_head_is_lost_its_trainings_are_lost_and_the_next_one_asks_again(
-    folder, tmp_path, monkeypatch
-):
+def test_when_the_head_is_lost_its_trainings_are_and_the_next_one_asks_again(folder, tmp_path, monkeypatch):
     """Nothing waits for a cluster that is gone: those runs are begun again, on the head that is there then, or refused."""
     found = [{"ready": True}, {"ready": True}, {"error": "no Ray cluster at '127.0.0.1:9'"}]
 
@@ -306,9 +304,7 @@ def moving(folders, host):
 
 @pytest.mark.long
 @namespaces
-def test_four_runs_on_two_nodes_survive_the_loss_of_a_node_and_of_the_conductor(
-    tmp_path, monkeypatch, prefect
-):
+def test_four_runs_on_two_nodes_survive_the_loss_of_a_node_and_the_conductor(tmp_path, monkeypatch, prefect):
     """Bit for bit what this machine makes of them undisturbed; nothing is trained beyond the checkpoints twice."""
     pytest.importorskip("ray")
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")

@@ -187,9 +187,8 @@ def test_a_run_that_cannot_train_fails_alone(whole, prefect):
 def test_a_full_disk_pauses_the_sweep_which_says_so_and_goes_on_with_more_space(whole, prefect, tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)], capture_output=True
-    )
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)]
+    mounted = subprocess.run(mount, capture_output=True)
     if mounted.returncode:
         pytest.skip("a small file system can be mounted by root only")
     try:

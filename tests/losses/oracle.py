@@ -28,9 +28,7 @@ def kl(p_log, q_log):
 
 
 def objective(divergence, log_pi, log_ref, reward, beta):
-    """J = E_pi[R] - beta D, with the masses written out: normalised policies leave them zero, measures do
-    not.
-    """
+    """J = E_pi[R] - beta D, with the masses written out: of normalised policies they are zero."""
     masses = log_pi.exp().sum() - log_ref.exp().sum()
     value = {
         "fkl": lambda: kl(log_ref, log_pi),

@@ -1,6 +1,4 @@
-"""RPG-Style Clip, branch by branch: hand-computed numbers and gradients (paper.md section 5, Algorithms 1
-and 2).
-"""
+"""RPG-Style Clip, branch by branch: hand-computed numbers and gradients (paper.md section 5, Algorithms 1, 2)."""
 
 import math
 
@@ -40,9 +38,7 @@ def rpg_clip(divergence, style, gradient="exact"):
 
 
 def test_urkl_reinforce_by_hand():
-    """A = R - beta log w with ref == old; log pi = log old + log w. Each branch of Algorithm 2 with its
-    number.
-    """
+    """A = R - beta log w with ref == old; log pi = log old + log w. Each branch of Algorithm 2."""
     algo = rpg_clip("urkl", "reinforce")
     # A >= 0, w < 1.28: w = 1.2, R = 1: A = 1 - 0.5 ln 1.2 = 0.908839, W = 1.090607, log pi = -0.817678
     value, grad, metrics = one(algo, 1.2, 1.0)
@@ -71,9 +67,7 @@ def test_urkl_reinforce_by_hand():
 
 
 def test_branch_is_on_the_regularised_advantage():
-    """R = 0.1 > 0 but A = 0.1 - 0.5 ln 2 < 0: A decides, so w = 2 is not clipped from above (released code
-    does).
-    """
+    """R = 0.1 > 0 but A = 0.1 - 0.5 ln 2 < 0: A decides, so w = 2 is not clipped, as it is in released code."""
     _, grad, metrics = one(rpg_clip("urkl", "reinforce"), 2.0, 0.1)
     assert metrics["clip_fraction"] == 0
     assert grad == pytest.approx(-2 * (0.1 - 0.5 * math.log(2)), abs=1e-12)
@@ -106,9 +100,7 @@ def test_algorithm_2_on_a_grid(divergence, log_ref):
 @pytest.mark.parametrize("mode", ["through", "detached", "exact"])
 @pytest.mark.parametrize("divergence", oracle.DIVERGENCES)
 def test_algorithm_1_on_a_grid(divergence, mode, log_ref):
-    """Autograd through `max(-wA, -clip(w) A)` and `-cA`: literally, with A constant, and with the exact
-    unclipped.
-    """
+    """Autograd through `max(-wA, -clip(w) A)` and `-cA`: literally, with A constant, and exact."""
     for w, r in GRID:
         lp = torch.tensor(-1.0 + math.log(w), dtype=torch.float64, requires_grad=True)
         old = torch.tensor(-1.0, dtype=torch.float64)
@@ -127,9 +119,7 @@ def test_algorithm_1_on_a_grid(divergence, mode, log_ref):
 
 
 def test_through_cancels_a_forward_kl():
-    """Why `exact` is the default: -w A = -w R - beta v for FKL, whose KL part does not depend on the
-    policy.
-    """
+    """Why `exact` is the default: -w A = -w R - beta v for FKL, whose KL part is constant in the policy."""
     silent = rpg.algorithm("rpg-fkl", beta=0.0, clip={"low": LOW, "high": HIGH, "c": C})
     assert one(rpg_clip("fkl", "differentiable", "through"), 1.1, 1.0)[1] == one(silent, 1.1, 1.0)[1]
     assert one(rpg_clip("fkl", "differentiable", "exact"), 1.1, 1.0)[1] != one(silent, 1.1, 1.0)[1]

@@ -61,9 +61,8 @@ def test_blocks_change_no_response(kind, size, greedy, monkeypatch):
 def test_restrictions_hold_in_blocks(build, restriction):
     lm, u = model(), random_numbers()
     how = {"restriction": restriction, "uniforms": u, "stop": (2, 11), "limit": 10, "group_size": 8}
-    drawn, expected = (
-        sampled(engine, PROMPTS, **how) for engine in (in_blocks(build(lm), 4), LeanEngine(lm))
-    )
+    engines = in_blocks(build(lm), 4), LeanEngine(lm)
+    drawn, expected = (sampled(engine, PROMPTS, **how) for engine in engines)
     assert_alike(drawn, expected)
     if restriction.truncates:
         ours, theirs = (each.batch.support.lists(expected.batch.mask) for each in (drawn, expected))
@@ -112,9 +111,8 @@ def block_of(lm, device, row_of=None):
         logits = engine.prefill(PROMPTS, 10)
         engine.select(part.prompt_of)
         with Operations() as operations:
-            columns, kept = part._block(
-                logits[part.prompt_of], torch.rand(32, 10, device=device), 0, 10, ends, row_of
-            )
+            drawn = torch.rand(32, 10, device=device)
+            columns, kept = part._block(logits[part.prompt_of], drawn, 0, 10, ends, row_of)
     assert len(columns[0]) == len(kept) == 10 and columns[0][0].device.type == device
     return operations.counts
 

@@ -133,9 +133,8 @@ def test_several_draws_from_one_row_are_draws_from_its_copies(greedy):
 
 def test_finished_responses_are_counted():
     told = []
-    drawn = sampled(
-        LeanEngine(model()), PROMPTS, 8, 10, stop=(2, 11), tell=lambda *counts: told.append(counts)
-    )
+    tell = lambda *counts: told.append(counts)  # noqa: E731
+    drawn = sampled(LeanEngine(model()), PROMPTS, 8, 10, stop=(2, 11), tell=tell)
     lengths = drawn.batch.lengths[~drawn.truncated]
     assert told == [(int((lengths <= t).sum()), t) for t in range(1, told[-1][1] + 1)]
 
@@ -172,9 +171,8 @@ def test_caches_grow(small, monkeypatch):
 
 
 def test_scoring_in_parts_is_scoring(policy):
-    g = policy.sample(
-        [[1, 5, 6], [1, 7]], group_size=4, max_new_tokens=6, uniforms=uniforms(8, 6, "x"), temperature=1.0
-    )
+    how = {"group_size": 4, "max_new_tokens": 6, "uniforms": uniforms(8, 6, "x"), "temperature": 1.0}
+    g = policy.sample([[1, 5, 6], [1, 7]], **how)
     whole = score(policy, g.batch, 1.0, Limits(100, 1000, 1000))
     assert torch.allclose(whole, score(policy, g.batch, 1.0, Limits(3, 1000, 1000)), atol=1e-5)
     assert torch.allclose(whole, score(policy, g.batch, 1.0, Limits(100, 10, 10)), atol=1e-5)

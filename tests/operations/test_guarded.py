@@ -205,9 +205,8 @@ def test_a_schedule_of_every_minute_makes_a_flow_run_that_starts_and_ends(guarde
     minutely = {"cron": "* * * * *", "timezone": "UTC"}
     change = {"schedule": minutely, "parameters": {"sweeps": "own/nights"}}
     # The form knows the folder a few seconds after it is there.
-    until(
-        lambda: guarded.api.patch(place, json=change).status_code == 204, "the schedule's change", pause=0.3
-    )
+    changed = lambda: guarded.api.patch(place, json=change).status_code == 204  # noqa: E731
+    until(changed, "the schedule's change", pause=0.3)
 
     def made():
         """On a slow machine a night takes longer than a minute, and those that are due meanwhile are left out."""

@@ -49,9 +49,7 @@ def numbers(folder):
 
 
 @pytest.mark.long
-def test_common_runs_are_trained_once_in_the_one_slot_of_the_machine_and_both_sweeps_have_them(
-    start, tmp_path
-):
+def test_common_runs_are_trained_once_in_the_one_slot_of_the_machine_for_both_sweeps(start, tmp_path):
     layout, said, most = Layout.at(tmp_path / "data"), set(), 0
     sweeps = [start("one", range(2), RPG_SLOTS="1"), start("two", range(1, 3), RPG_SLOTS="1")]
     while any(one.poll() is None for one in sweeps):

@@ -2,13 +2,25 @@
 
 import pytest
 import torch
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 import rpg
+from rpg.backends.local.micro_batches import Limits
+from rpg.backends.local.reference import Reference
 from rpg.backends.optimizer_steps import ReferenceSchedule
+from rpg.models.teacher import teacher_of
 from rpg.store.token_records import VALUES
 from tests.tiny import make_trainer
 from tests.verl import NOT_ON_VERL
-from tests.verl.inside import an_experience, make_spec, make_worker, verl_config, verl_update, weights
+from tests.verl.inside import (
+    an_experience,
+    as_verl,
+    make_spec,
+    make_worker,
+    verl_config,
+    verl_update,
+    weights,
+)
 
 pytestmark = pytest.mark.usefixtures("cpu_verl")
 
@@ -163,3 +175,22 @@ def test_a_gradient_that_is_not_finite_ends_the_update(home, model, tmp_path):
     with pytest.raises(FloatingPointError, match="optimizer step 1: grad_norm is inf"):
         verl_update(worker, experience.batch, experience.old, experience.advantages * 1e25)
     assert weights(worker.actor.engine.module).equal(before)
+
+
+def test_a_teacher_of_another_architecture_scores_as_in_the_embedded_trainer(home, model, tmp_path):
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    torch.manual_seed(0)
+    LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **sizes)).save_pretrained(tmp_path / "teacher")
+    tokenizer.save_pretrained(tmp_path / "teacher")
+    reference = {"type": "model", "path": str(tmp_path / "teacher")}
+    spec = make_spec(algorithm={"name": "opd", "reference": reference})
+    worker = make_worker(verl_config(spec, model, tmp_path), "actor_rollout_ref")
+    batch = an_experience(spec, home).batch
+    scored = worker.compute_ref_log_prob(as_verl(batch))["log_probs"].unbind()
+    theirs = Reference(spec.algorithm, teacher_of(spec, tokenizer, home)).log_probs(
+        batch, 1.0, Limits(99, 9999, 9999)
+    )
+    for row, expected, length in zip(scored, theirs, batch.lengths.tolist(), strict=True):
+        # a row is prompt and response; at each token stands the log-probability of the next
+        torch.testing.assert_close(row[-length - 1 : -1], expected[:length], rtol=1e-4, atol=1e-5)

@@ -18,6 +18,7 @@ from rpg.backends.verl.driver_process import end_marked, require_reachable, star
 from rpg.backends.verl.job_output import Stream, reason, tail
 from rpg.backends.verl.overrides import STATE, Paths, plan
 from rpg.backends.verl.readiness import require
+from rpg.catalogue import ModelReference
 from rpg.config.backend import LocalRay, RayAddress, VerlBackend
 from rpg.config.errors import ConfigError
 from rpg.config.model import PretrainedModel, bfloat16
@@ -58,7 +59,7 @@ def train(folder: RunFolder, home: Path, say: Say) -> None:
     paths = Paths.of(folder.path, data, model, run.attempt, resume)
     if isinstance(run.backend.ray, RayAddress):
         require_reachable(run.backend.ray)
-    launch = plan(spec, paths, project=folder.sweep, experiment=folder.name)
+    launch = plan(with_teacher(spec, model, home, say), paths, project=folder.sweep, experiment=folder.name)
     driver = start_driver(launch, run.log, str(folder.path))
     start = f"continuing after step {done} of" if done else "starting verl for"
     say(f"{start} {steps} steps; verl's output: {run.log}")
@@ -180,22 +181,40 @@ def initial_model(spec: RunSpec, home: Path, say: Say) -> Path:
     warm start cannot be made.
     """
     from rpg.models.initial_policy import folder_with_chat_template, prepare_model  # noqa: PLC0415 (torch: after all checks)
-    from rpg.models.model_cache import pretrained_folder  # noqa: PLC0415 (as above)
 
     if not isinstance(spec.model, PretrainedModel) or spec.model.warm_start is not None:
         model = prepare_model(spec, home, say)
         assert model is not None  # as it is for every run that has a warm start
         return model
-    folder = Path(pretrained_folder(spec.model.path, home, say))
+    folder = _folder(spec, "model.path", spec.model.path, spec.model.revision, home, say)
+    return folder_with_chat_template(spec, home, folder)
+
+
+def with_teacher(spec: RunSpec, model: Path, home: Path, say: Say) -> RunSpec:
+    """The run with its teacher's folder for the name. Raises ConfigError: no usable folder, nor an id the hub knows;
+    ModelError: its tokens are not those of `model`."""
+    from rpg.models.teacher import FIELD, check_teacher, teacher_path  # noqa: PLC0415 (torch: after all checks)
+
+    if (path := teacher_path(spec.algorithm)) is None:
+        return spec
+    folder = _folder(spec, FIELD, path, None, home, say)
+    check_teacher(path, folder, model)
+    algorithm = spec.algorithm.model_copy(update={"reference": ModelReference(path=folder)})
+    return spec.model_copy(update={"algorithm": algorithm})
+
+
+def _folder(spec: RunSpec, field: str, named: str, revision: str | None, home: Path, say: Say) -> Path:
+    """Of a pretrained model, seen by all nodes that train."""
+    from rpg.models.model_cache import pretrained_folder  # noqa: PLC0415 (torch: after all checks)
+
+    folder = Path(pretrained_folder(named, home, say))
     if folder.exists():
         for name in ("config.json", "tokenizer_config.json"):
             if not (folder / name).is_file():
-                raise ConfigError(f"model.path: {folder} is not a Hugging Face model: {name} is missing")
-        return folder_with_chat_template(spec, home, folder.resolve())
-    snapshot = _from_hub(spec.model)
-    if not (isinstance(spec.backend, VerlBackend) and isinstance(spec.backend.ray, LocalRay)):
-        snapshot = _for_all_nodes(snapshot, spec.model.path, home)
-    return folder_with_chat_template(spec, home, snapshot)
+                raise ConfigError(f"{field}: {folder} is not a Hugging Face model: {name} is missing")
+        return folder.resolve()
+    snapshot = _from_hub(field, named, revision)
+    return snapshot if isinstance(_backend(spec).ray, LocalRay) else _for_all_nodes(snapshot, named, home)
 
 
 def _for_all_nodes(snapshot: Path, name: str, home: Path) -> Path:
@@ -208,13 +227,13 @@ def _for_all_nodes(snapshot: Path, name: str, home: Path) -> Path:
     return folder
 
 
-def _from_hub(model: PretrainedModel) -> Path:
+def _from_hub(field: str, path: str, revision: str | None) -> Path:
     from huggingface_hub import snapshot_download  # noqa: PLC0415 (few runs need the hub)
 
     unused = ["*.bin", "*.pth", "*.gguf"]
     try:
-        return Path(snapshot_download(model.path, revision=model.revision, ignore_patterns=unused))
+        return Path(snapshot_download(path, revision=revision, ignore_patterns=unused))
     except Exception as error:  # the hub's client raises many kinds
         raise ConfigError(
-            f"model.path: {model.path!r} is neither a local folder nor a model on the hub ({first_line(error)})"
+            f"{field}: {path!r} is neither a local folder nor a model on the hub ({first_line(error)})"
         ) from error

@@ -1,24 +1,28 @@
 """A verl worker with our update, our loss and a reference policy that can be renewed and saved."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from omegaconf import OmegaConf
 from safetensors.torch import load_file, save_file
 from tensordict import TensorDict
 from torch.distributed import distributed_c10d as c10d
 from verl.single_controller.base.decorator import Dispatch, make_nd_compute_dataproto_dispatch_fn, register
 from verl.utils import tensordict_utils as tu
-from verl.workers.engine_workers import ActorRolloutRefWorker
+from verl.utils.config import omega_conf_to_dataclass
+from verl.workers.config import TrainingWorkerConfig
+from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 
 from rpg.backends.verl import cpu, fsdp_weights, padded_batches
 from rpg.backends.verl.fsdp_weights import shards, written_by
 from rpg.backends.verl.job_settings import JobSettings
 from rpg.backends.verl.update import ActorLoss, Plan, update
 from rpg.errors import UserError
+from rpg.models.teacher import teacher_path
 
 SHARDS = "world_size_{world}_rank_{rank}.safetensors"
 MODEL = "model_world_size_{world}_rank_{rank}.pt"
@@ -55,6 +59,13 @@ class PolicyWorker(ActorRolloutRefWorker):
         """With `model.lora`: the adapters of the reference; None if that is the model without adapters."""
         if self.settings.lora_rank:
             fsdp_weights.send_merged(self.actor.engine)
+
+    def ref_worker_cls(self, config: TrainingWorkerConfig) -> TrainingWorker:
+        """verl makes the worker of the reference by this name, with the policy's model; a teacher is another one."""
+        if (teacher := teacher_path(self.settings.algorithm)) is not None:
+            other = OmegaConf.merge(self.config.model, {"path": teacher})
+            config = replace(config, model_config=omega_conf_to_dataclass(other))
+        return TrainingWorker(config=config)
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def compute_log_prob(self, data: TensorDict) -> TensorDict | None:

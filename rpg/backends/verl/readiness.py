@@ -111,9 +111,7 @@ def judge(backend: VerlBackend, f: Facts) -> list[Finding]:
 
 
 def require(backend: VerlBackend, say: Callable[[str], None]) -> None:
-    """Tell what is worth knowing of this machine. Raises ConfigError: something without which a run on verl would
-    fail.
-    """
+    """Tell what is worth knowing of this machine. Raises ConfigError: something would make a run on verl fail."""
     findings = judge(backend, facts())
     for finding in findings:
         if finding.good is None:
@@ -235,11 +233,8 @@ def torch_problem(f: Facts) -> str | None:
         major, _, minor = gpu.capability.partition(".")
         same = re.compile(rf"sm_{major}[0-{minor or 9}]")
         later = [int(name[8:]) for name in built if re.fullmatch(r"compute_\d+", name)]
-        if (
-            major.isdecimal()
-            and not any(map(same.fullmatch, built))
-            and min(later, default=999) > int(major + minor)
-        ):
+        built_for = any(map(same.fullmatch, built)) or not major.isdecimal()
+        if not built_for and min(later, default=999) > int(major + minor):
             what = f"compute capability {gpu.capability}, and torch is built for {' '.join(built)}"
             return f"{gpu.name} has {what}; install a torch for older GPUs: {_torch('torch>=2.9', 'cu126')}"
     return None
@@ -255,9 +250,7 @@ def _nvidia() -> dict[str, Any]:
     try:
         versions = dict(re.findall(r"(Driver|CUDA) Version: *([\d.]+)", _output("nvidia-smi")))
         rows = [line.rsplit(", ", 3) for line in _output("nvidia-smi", *query).splitlines() if line.strip()]
-        gpus = tuple(
-            Gpu(name, _bytes(total), _bytes(used), capability) for name, total, used, capability in rows
-        )
+        gpus = tuple(Gpu(name, _bytes(total), _bytes(used), version) for name, total, used, version in rows)
         return {"driver": versions.get("Driver", ""), "driver_cuda": versions.get("CUDA", ""), "gpus": gpus}
     except FileNotFoundError:
         cards = [file.parent for file in PCI.glob("*/vendor") if file.read_text().strip() == "0x10de"]
@@ -270,6 +263,5 @@ def _nvidia() -> dict[str, Any]:
 
 
 def _bytes(mebibytes: str) -> float:
-    return (
-        float(mebibytes) * 2**20 if mebibytes.isdecimal() else 0.0
-    )  # [N/A] where it is that of the processor
+    """0 for [N/A]: the memory is that of the processor."""
+    return float(mebibytes) * 2**20 if mebibytes.isdecimal() else 0.0

@@ -37,6 +37,7 @@ from rpg.backends.verl.prefetch import Prefetch
 from rpg.backends.verl.reward_manager import ERROR
 from rpg.backends.verl.update import Plan, Updated
 from rpg.errors import UserError
+from rpg.models.teacher import teacher_path
 from rpg.store.live_status import TRAINING
 from rpg.store.run_folder import RunFolder
 from rpg.store.token_records import write_records
@@ -55,7 +56,7 @@ class Trainer(PPOTrainerSync):
         super().__init__(config)
         self.optimizer_step = self.tokens = 0
         self.reference = ReferenceSchedule(self.settings.algorithm)
-        self.kept = False
+        self.kept = teacher_path(self.settings.algorithm) is not None
         """Whether the reference has its own weights; otherwise it is the policy that samples the next rollout."""
         self.ours: dict[str, Any] = {}
         """Metrics of the current step, by the project's names."""

@@ -53,9 +53,8 @@ class VllmEngine:
             line = next((x.strip() for x in str(error).splitlines() if x.strip()), type(error).__name__)
             raise EngineError(f"vllm cannot load {path!r}: {line}") from error
         try:
-            generation_config = GenerationConfig.from_pretrained(
-                path, revision=revision, trust_remote_code=False
-            )
+            load = GenerationConfig.from_pretrained
+            generation_config = load(path, revision=revision, trust_remote_code=False)
         except OSError:  # the model has none
             generation_config = None
         self.stop = stop_tokens(self.tokenizer, generation_config)
