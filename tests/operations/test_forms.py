@@ -4,7 +4,6 @@ import re
 
 import pytest
 import yaml
-from prefect.utilities.schema_tools import validation
 
 from flows.serve import forms
 from flows.serve.form_sizes import choices, chooser, described
@@ -87,6 +86,8 @@ def test_sweeps_are_listed_small_ones_first_and_gpus_last_with_questions_and_tim
 def test_of_a_line_that_was_chosen_only_the_name_counts_on_the_server_too(where):
     """A schedule keeps the line of its day, other programs send the name, and a file may be called as a line is."""
     own(where, name="odd")
+    from prefect.utilities.schema_tools import validation
+
     own(where, name="odd · name")
     files = forms.configs(where)
     lines = choices(files, where.home)[0]
