@@ -2,18 +2,8 @@
 
 import streamlit as st
 
+from dashboard import widgets
 from dashboard.view import View, choose_sweep, series_labels
-from dashboard.widgets import (
-    Nothing,
-    choose,
-    choose_axis,
-    choose_many,
-    choose_part,
-    rows_of,
-    show_chart,
-    show_legend,
-    show_section,
-)
 from rpg.report import charts, compute_curves, frontier
 from rpg.store.queries import Series
 
@@ -24,17 +14,17 @@ def page(view: View) -> None:
     columns = st.columns(2)
     sweep = choose_sweep(view, column=columns[0])
     names = {key.variant: label for key, label in series_labels(view, [sweep]).items()}
-    part = choose_part([KL, OVER_K, COMPUTE], "part")
+    part = widgets.choose_part([KL, OVER_K, COMPUTE], "part")
     if part == KL:
         axes = frontier.numeric_axes(view.ask("manifests", sweep))
         axis_names = [axis.name for axis in axes] + [frontier.TRAINING]
         default = next((name for name in axis_names if name.endswith("beta")), axis_names[0])
-        along = choose("Paths follow", axis_names, "along", default, column=columns[1])
+        along = widgets.choose("Paths follow", axis_names, "along", default, column=columns[1])
         _paths(view, sweep, names, next((axis for axis in axes if axis.name == along), None))
         return
-    x = choose_axis(columns[1]) if part == COMPUTE else ""
+    x = widgets.choose_axis(columns[1]) if part == COMPUTE else ""
     labels = list(names.values())
-    chosen = choose_many("Variants", labels, "variants")
+    chosen = widgets.choose_many("Variants", labels, "variants")
     shown = {variant: label for variant, label in names.items() if label in chosen}
     if part == OVER_K:
         _over_k(view, sweep, labels, shown)
@@ -46,23 +36,23 @@ def _paths(view: View, sweep: str, names: dict[str, str], along: frontier.Along 
     name = along.name if along else frontier.TRAINING
     paths = frontier.path_labels(view.ask("manifests", sweep), names, name)
     labels = list(dict.fromkeys(paths[variant] for variant in names if variant in paths))
-    chosen = choose_many("Paths", labels, "paths")
+    chosen = widgets.choose_many("Paths", labels, "paths")
     data = frontier.paths(view.ask("frontier", sweep), paths, along)
     data = data[data["label"].isin(chosen)]
     if data.empty:
-        raise Nothing(
+        raise widgets.Nothing(
             "Nothing to draw: no checkpoint of these variants has both an accuracy and a KL to the initial model. "
             "Evaluations by the embedded trainer measure this KL."
         )
-    show_legend(labels, chosen)
-    for (direction, heading), column in zip(frontier.DIRECTIONS.items(), rows_of(2, 2), strict=True):
+    widgets.show_legend(labels, chosen)
+    for (direction, heading), column in zip(frontier.DIRECTIONS.items(), widgets.rows_of(2, 2), strict=True):
         with column:
             part = data[data["direction"] == direction]
             if part.empty:
                 st.text(f"{heading} was not measured.")
                 continue
             chart = charts.frontier(part, labels, name=name, x=f"{heading}, nats per response")
-            show_chart(chart, f"frontier {direction}")
+            widgets.show_chart(chart, f"frontier {direction}")
     seeds = int(data["seeds"].max())
     bars = "bars from the lowest to the highest seed."
     means = f"Means over {seeds} seeds, {bars}" if seeds > 1 else "One seed."
@@ -75,16 +65,16 @@ def _paths(view: View, sweep: str, names: dict[str, str], along: frontier.Along 
 def _over_k(view: View, sweep: str, labels: list[str], shown: dict[str, str]) -> None:
     data = view.compute(frontier.over_k, sweep, shown)
     if data.empty:
-        raise Nothing("No checkpoint has been evaluated on all benchmarks yet.")
-    show_legend(labels, list(shown.values()))
+        raise widgets.Nothing("No checkpoint has been evaluated on all benchmarks yet.")
+    widgets.show_legend(labels, list(shown.values()))
     headings = {
         "pass": "pass@k: at least one of k samples is right",
         "maj": "maj@k: the most frequent of k answers is right",
     }
-    for (measure, heading), column in zip(headings.items(), rows_of(2, 2), strict=True):
+    for (measure, heading), column in zip(headings.items(), widgets.rows_of(2, 2), strict=True):
         with column:
             part = data[data["measure"] == measure]
-            show_chart(charts.over_k(part, labels, heading=heading), f"over k {measure}")
+            widgets.show_chart(charts.over_k(part, labels, heading=heading), f"over k {measure}")
     st.text(
         "Means over seeds, problems and benchmarks at the last checkpoint, with 95 % intervals. A line that starts higher "
         "and ends lower has traded diversity for accuracy."
@@ -96,5 +86,5 @@ def _over_compute(view: View, sweep: str, labels: list[str], shown: dict[str, st
     benchmarks = view.ask("benchmarks", (sweep,))
     data = view.compute(compute_curves.measured, series, benchmarks, x) if benchmarks and series else ()
     if not len(data):
-        raise Nothing("No checkpoint of these variants has both an accuracy and a known compute.")
-    show_section(compute_curves.section(data, list(shown.values()), labels, x))
+        raise widgets.Nothing("No checkpoint of these variants has both an accuracy and a known compute.")
+    widgets.show_section(compute_curves.section(data, list(shown.values()), labels, x))

@@ -7,23 +7,9 @@ import altair as alt
 import pandas
 import streamlit as st
 
+from dashboard import widgets
 from dashboard.annotating import show_annotations
 from dashboard.view import View, choose_sweep
-from dashboard.widgets import (
-    RUN_LINK,
-    SVG,
-    address,
-    choose,
-    fragment,
-    notice,
-    share_column,
-    show_chart,
-    show_element,
-    show_grid,
-    show_legend,
-    show_notices,
-    show_table,
-)
 from rpg.report import charts, curves, sweep_report, tables
 from rpg.report.conclusion import conclusion
 from rpg.report.summary import MEAN, Summary
@@ -44,11 +30,11 @@ def page(view: View) -> None:
     with right.popover(f"All sweeps ({len(sweeps)})", width="stretch"):
         _all_sweeps(sweeps)
     summary = view.summary(sweep)
-    show_element("answer", question=summary.question, answer=conclusion(summary))
+    widgets.show_element("answer", question=summary.question, answer=conclusion(summary))
     _pictures(view, summary)
     if grid := tables.spending_table(summary):
         with st.expander(summary.spending or grid.title):
-            show_grid(grid)
+            widgets.show_grid(grid)
     _live(view, sweep)
     if flow_run := view.layout.flow_run_url(sweep):
         st.link_button("Flow run in Prefect", flow_run)
@@ -58,7 +44,7 @@ def _all_sweeps(sweeps: pandas.DataFrame) -> None:
     shown = sweeps.assign(
         created=pandas.to_datetime(sweeps["created"], unit="s"),
         share=sweeps["done"] / sweeps["runs"].clip(lower=1),
-        open=[address("", sweep=name) for name in sweeps["sweep"]],
+        open=[widgets.address("", sweep=name) for name in sweeps["sweep"]],
     )
     columns = "open share description runs done running failed interrupted pending superseded variants created".split()
     added = [name for name in ("label", "tags", "notes") if shown[name].any()]
@@ -68,10 +54,10 @@ def _all_sweeps(sweeps: pandas.DataFrame) -> None:
     shown = shown.loc[[all(word in text for word in words) for text in texts]]
     named = {
         "open": st.column_config.LinkColumn("sweep", display_text="sweep=(.*)$"),
-        "share": share_column("finished"),
+        "share": widgets.share_column("finished"),
         "created": st.column_config.DatetimeColumn("started", format="YYYY-MM-DD HH:mm"),
     }
-    show_table(shown[columns + added], 400, named)
+    widgets.show_table(shown[columns + added], 400, named)
 
 
 def _pictures(view: View, summary: Summary) -> None:
@@ -79,27 +65,28 @@ def _pictures(view: View, summary: Summary) -> None:
     sweep, name, labels = summary.sweep, summary.headline, list(summary.series.values())
     left, right = st.columns(2)
     against = {"sweep": sweep, "against": summary.baseline_label}
-    links = {label: address("problems", **against, variant=label) for label in labels}
+    links = {label: widgets.address("problems", **against, variant=label) for label in labels}
     if differences := charts.differences(summary, links):
         with left:
             st.text("What is real (filled), and what is within noise (hollow)")
-            show_chart(differences.properties(usermeta=SVG), "differences")
+            widgets.show_chart(differences.properties(usermeta=widgets.SVG), "differences")
     with right if differences else st.container():
-        x = choose("Mean accuracy over", ["step", "tokens", "hours"], "x")
+        x = widgets.choose("Mean accuracy over", ["step", "tokens", "hours"], "x")
         data = view.compute(sweep_report.curve_data, summary.series, [name], [], x, None)
         if data.empty:
             st.text("No checkpoint has been evaluated yet.")
             return
         first = view.ask("runs", sweep).drop_duplicates("variant").set_index("variant")["run"]
-        runs = [address("run", sweep=sweep, run=first.get(variant, "")) for variant in data["variant"]]
+        names = [first.get(variant, "") for variant in data["variant"]]
+        runs = [widgets.address("run", sweep=sweep, run=name) for name in names]
         data = data.assign(link=runs)
         chart = curves.panel(data, labels, name=name, x=x, points=True, legend=False, height=300)
         chart.title = alt.Undefined
-        show_chart(chart.properties(usermeta=SVG), "accuracy")
-        show_legend(labels, [label for label in labels if label in set(data["label"])])
+        widgets.show_chart(chart.properties(usermeta=widgets.SVG), "accuracy")
+        widgets.show_legend(labels, [label for label in labels if label in set(data["label"])])
 
 
-@fragment(run_every=2)
+@widgets.fragment(run_every=2)
 def _live(view: View, sweep: str) -> None:
     scores = view.ask("scores", sweep)
     last = scores[scores["benchmark"] == MEAN].sort_values("step").groupby("run")["accuracy"].last().to_dict()
@@ -116,25 +103,25 @@ def _live(view: View, sweep: str) -> None:
     counts = table["state"].value_counts()
     st.text(" · ".join(f"{counts[state]} {state}" for state in ORDER if state in counts))
     for row in table[table["error"] != ""].itertuples():
-        notice(f"{row.run}: {row.error}")
+        widgets.notice(f"{row.run}: {row.error}")
     warnings = (*view.summary(sweep).health, *view.ask("differences", sweep))
-    show_notices([f"! {line}" for line in warnings], "warnings about these runs")
+    widgets.show_notices([f"! {line}" for line in warnings], "warnings about these runs")
     if "running" not in counts:
         table = table.drop(columns=["reward", "left"])
     if "queued" not in counts:
         table = table.drop(columns="waits")
     table["label"] = [view.ask("marks").get(f"{sweep}/{name}", ("",))[0] for name in table["run"]]
     table = table.drop(columns=[name for name in ("where", "label") if not table[name].any()])
-    table["run"] = [address("run", sweep=sweep, run=name) for name in table["run"]]
+    table["run"] = [widgets.address("run", sweep=sweep, run=name) for name in table["run"]]
     columns = {
-        "run": RUN_LINK,
-        "progress": share_column("progress"),
+        "run": widgets.RUN_LINK,
+        "progress": widgets.share_column("progress"),
         "accuracy": st.column_config.NumberColumn("last mean accuracy", format="%.3f"),
         "reward": st.column_config.NumberColumn("reward", format="%.3f"),
         "where": st.column_config.TextColumn("running", width="medium"),
         "waits": st.column_config.TextColumn("waits for", width="large"),
     }
-    show_table(table.drop(columns="error"), 460, columns)
+    widgets.show_table(table.drop(columns="error"), 460, columns)
 
 
 def _row(view: View, record: dict[str, Any], accuracy: dict[str, float]) -> dict[str, Any]:

@@ -94,9 +94,8 @@ def _show_responses(shown: Mapping[str, Mapping[str, Any]], field: str, heading:
             for place, (text, value) in enumerate(zip(row["tokens"], values[label], strict=True))
         ]
         with column, st.container(border=True):
-            st.text(
-                f"{label}: reward {row['reward']:g}, {len(tokens)} tokens, optimizer step {row['optimizer_step']}"
-            )
+            size = f"{len(tokens)} tokens, optimizer step {row['optimizer_step']}"
+            st.text(f"{label}: reward {row['reward']:g}, {size}")
             show_element("response", tokens=tokens)
     st.text(
         f"Colour: {heading}, from blue (−{most:.3g}) over none (0) to orange ({most:.3g}). Wavy: clipped, without a "

@@ -218,9 +218,8 @@ def run_night(
             said, bits = f"{said}; {cause}", not is_environment
         if night_of and not (_set(folder) or only or failed):
             record["planted"] = (again and earlier.get("planted")) or planted(record, ROOT, night_of)
-            shown = ", ".join(
-                f"{name} ({'' if seen else 'not '}seen)" for name, seen in record["planted"].items()
-            )
+            faults = record["planted"].items()
+            shown = ", ".join(f"{name} ({'' if seen else 'not '}seen)" for name, seen in faults)
             said = f"{said}; planted: {shown}"
         atomic_write_json(path, {**record, "bits": bits, "said": said})
         table = kept / f"{night}.md"

@@ -22,11 +22,7 @@ if TYPE_CHECKING:  # what users' type checkers see; at run time __getattr__ impo
 
 __version__ = "0.2.0"
 
-_HOMES = {
-    "algorithms": "rpg.catalogue",
-    "algorithm": "rpg.catalogue",
-    "Algorithm": "rpg.catalogue",
-    "AlgorithmError": "rpg.catalogue",
+_HOMES = dict.fromkeys(("algorithms", "algorithm", "Algorithm", "AlgorithmError"), "rpg.catalogue") | {
     "policy_loss": "rpg.losses.policy_loss",
     "LossOutput": "rpg.losses.policy_loss",
     "Counts": "rpg.losses.aggregation",

@@ -54,9 +54,8 @@ REFUSED = {
 }
 HELD = re.compile(r"requeued.held|JobHoldMaxRequeue|Dependency.*Never", re.IGNORECASE)
 """Reasons why a job that waits will never start by itself."""
-BUSY_CONTROLLER = re.compile(
-    r"contact slurm controller|timed out|temporarily|try again|Connection refused", re.IGNORECASE
-)
+_BUSY = r"contact slurm controller|timed out|temporarily|try again|Connection refused"
+BUSY_CONTROLLER = re.compile(_BUSY, re.IGNORECASE)
 
 
 @dataclass(frozen=True)

@@ -113,9 +113,8 @@ def start_in_turn(
                     raise ServerError(why)
                 service.start()
             if newest.still_seconds(prefect_home) > STILL_SECONDS:
-                raise ServerError(
-                    f"the {newest.name} has done nothing for {STILL_SECONDS:.0f} s; {last_error(newest.log)}"
-                )
+                still = f"has done nothing for {STILL_SECONDS:.0f} s"
+                raise ServerError(f"the {newest.name} {still}; {last_error(newest.log)}")
             time.sleep(0.1)
 
 

@@ -59,10 +59,9 @@ def train_here(order: Order) -> dict[str, Any]:
     folder = RunFolder(Path(order.folder))
     clear_waiting(folder)
     with folder.log_path.open("ab") as output:
+        command = python_module(order.module, order.folder, "--on-node")
         training = subprocess.Popen(
-            python_module(
-                "rpg.backends.ray_supervisor", *python_module(order.module, order.folder, "--on-node")
-            ),
+            python_module("rpg.backends.ray_supervisor", *command),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

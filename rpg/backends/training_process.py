@@ -6,10 +6,10 @@ import fcntl
 import os
 import signal
 import sys
-import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event, Thread
 from types import FrameType
 
 from rpg.errors import UserError
@@ -77,9 +77,9 @@ def run_training(
         print(error, file=sys.stderr)
         return BUSY if folder.holder() else _failed(folder, error)
     _end_on_signals(folder, end)
-    stop = threading.Event()
+    stop = Event()
     watched = parent if options.on_node else None
-    beat = threading.Thread(target=_beat, args=(folder, stop, end, watched), daemon=True, name="heartbeat")
+    beat = Thread(target=_beat, args=(folder, stop, end, watched), daemon=True, name="heartbeat")
     beat.start()
     code = 0
     try:
@@ -113,9 +113,7 @@ def _failed(folder: RunFolder, error: Exception) -> int:
     return LOST if isinstance(error, TrainingLost) else 1
 
 
-def _beat(
-    folder: RunFolder, stop: threading.Event, end: Callable[[RunFolder], None], parent: int | None
-) -> None:
+def _beat(folder: RunFolder, stop: Event, end: Callable[[RunFolder], None], parent: int | None) -> None:
     while not stop.wait(_BEAT_SECONDS):
         if parent not in (None, os.getppid()):  # the signal has not reached Python's code for a whole beat
             with contextlib.suppress(OSError, UserError):

@@ -15,9 +15,8 @@ else:
     DivergenceName = Literal[tuple(DIVERGENCES)]
 Estimator = Literal["k1", "k2", "k3"]
 RatioLevel = Literal["token", "prefix", "sequence"]
-AggregationMode = Literal[
-    "token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"
-]
+_MEANS_OF_RESPONSES = Literal["seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
+AggregationMode = Literal["token-mean", _MEANS_OF_RESPONSES]
 
 
 class Frozen(BaseModel):
@@ -198,9 +197,8 @@ class ModelReference(Frozen):
     """As `model.path`: a folder, a hub id, or the name of a model that `rpg model` lists. A run needs one."""
 
 
-Reference = Annotated[
-    OldReference | EveryK | KLAbove | EMAReference | FixedReference | ModelReference, _BY_TYPE, _NAMED
-]
+_KeptReference = EveryK | KLAbove | EMAReference | FixedReference | ModelReference
+Reference = Annotated[OldReference | _KeptReference, _BY_TYPE, _NAMED]
 
 
 class GroupAdvantage(Frozen):
@@ -271,11 +269,8 @@ class RawReward(Frozen):
     type: Literal["none"] = "none"
 
 
-Advantage = Annotated[
-    GroupAdvantage | BestOfGroup | LeaveOneOut | BatchAdvantage | GroupThenBatch | GAE | RawReward,
-    _BY_TYPE,
-    _NAMED,
-]
+_Centred = GroupAdvantage | BestOfGroup | LeaveOneOut | BatchAdvantage | GroupThenBatch
+Advantage = Annotated[_Centred | GAE | RawReward, _BY_TYPE, _NAMED]
 
 
 class Overlong(Frozen):

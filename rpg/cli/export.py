@@ -18,13 +18,12 @@ if TYPE_CHECKING:
     from rpg.store import Layout
 
 
+Rows = Annotated[int, typer.Option(min=1)]
 _COLUMNS = 12  # unused columns of an imported log that are listed; verl logs more than a hundred
 
 
 @app.command()
-def sql(
-    query: str, out: Path | None = None, rows: Annotated[int, typer.Option(min=1)] = 50, home: Home = None
-) -> None:
+def sql(query: str, out: Path | None = None, rows: Rows = 50, home: Home = None) -> None:
     """Query the results database. It is updated first; queries cannot change it.
 
     Args:
@@ -133,9 +132,8 @@ def _logs(layout: Layout, folder: Path, sweeps: list[str]) -> None:
     for path in export_logs(layout, folder, sweeps):
         say(str(path))
     if path is None:
-        refuse(
-            "no graded samples to export; name a sweep with --sweep, or evaluate a model first: rpg evaluate"
-        )
+        ways = "name a sweep with --sweep, or evaluate a model first: rpg evaluate"
+        refuse(f"no graded samples to export; {ways}")
     say(f"view them with: inspect view --log-dir {shlex.quote(str(folder))}", "dim")
 
 
@@ -224,9 +222,8 @@ def import_(
                 "yellow",
             )
     if log.offered:
-        say(
-            f"these columns look like scores: {', '.join(log.offered)}; import one with --eval BENCHMARK=COLUMN"
-        )
+        how = "import one with --eval BENCHMARK=COLUMN"
+        say(f"these columns look like scores: {', '.join(log.offered)}; {how}")
     left_out = [name for name in log.others if name not in log.offered]
     left_out.sort(key=lambda name: name.startswith(("eval", "val-")))  # training metrics first
     if left_out:

@@ -60,12 +60,11 @@ def _list(layout: Layout) -> None:
 
 _OURS = ("training/", "checkpoint.json", "README.md")
 """Not uploaded: the training state and our record of files; the model card is generated."""
+Private = Annotated[bool, typer.Option("--private")]
 
 
 @app.command()
-def push(
-    checkpoint: str, repo: str, private: Annotated[bool, typer.Option("--private")] = False, home: Home = None
-) -> None:
+def push(checkpoint: str, repo: str, private: Private = False, home: Home = None) -> None:
     """Upload a checkpoint to the Hugging Face hub, with a model card that contains settings, curve and scores.
 
     Log in as for the hub's own tools: with HF_TOKEN, or `hf auth login`.

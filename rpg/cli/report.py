@@ -61,22 +61,20 @@ def status(
         time.sleep(2)
 
 
-def _print_sweep(
-    layout: Layout, name: str, watched: Watch, hidden: list[RunFolder], computed: list[str]
-) -> None:
+def _print_sweep(layout: Layout, name: str, watch: Watch, hidden: list[RunFolder], notes: list[str]) -> None:
     """Its runs as they are now, but for those that are hidden."""
     from flows.monitor import headline, table
     from rpg.store.current import superseded
     from rpg.store.notes import marked, titled
 
-    views = watched.views()
+    views = watch.views()
     console.print(headline(titled(name, marked(layout.sweep_folder(name))[0]), views, "", None))
     console.print(table(views))
     if hidden:
         say(f"  hidden: {', '.join(run.name for run in hidden)}", "dim")
     if (jobs := layout.sweep_folder(name) / ".slurm").is_dir():
         say(f"  Slurm's words about its jobs: {jobs}; what a run says: log.txt in its folder", "dim")
-    for line in computed:
+    for line in notes:
         say(f"  ! {line}", "yellow")
     for run, why in superseded(layout, name).items():
         say(f"  superseded: {run}: {why}", "dim")

@@ -118,9 +118,8 @@ class OnSlurm(Section):
     """A batch script of your own in place of ours; `rpg render FILE --slurm` prints ours."""
 
 
-TrainingPlace = Annotated[
-    OnThisMachine | OnNodes | OnSlurm, Field(discriminator="type"), default_type("here")
-]
+_BY_TYPE = Field(discriminator="type")
+TrainingPlace = Annotated[OnThisMachine | OnNodes | OnSlurm, _BY_TYPE, default_type("here")]
 
 
 class LocalBackend(BackendSection):
@@ -203,9 +202,7 @@ class VllmRollout(Section):
     """Tokens that vLLM processes in one step, prompts and responses together."""
 
 
-RolloutServer = Annotated[
-    HuggingFaceRollout | VllmRollout, Field(discriminator="type"), default_type("huggingface")
-]
+RolloutServer = Annotated[HuggingFaceRollout | VllmRollout, _BY_TYPE, default_type("huggingface")]
 
 
 class LocalRay(Section):

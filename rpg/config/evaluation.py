@@ -44,11 +44,9 @@ class VllmEngineSpec(Section):
     """Do not capture CUDA graphs: starts faster, decodes more slowly."""
 
 
-EngineSpec = Annotated[
-    LocalEngineSpec | HuggingFaceEngineSpec | VllmEngineSpec,
-    Field(discriminator="type"),
-    default_type("local"),
-]
+_BY_TYPE = Field(discriminator="type")
+_AnyEngine = LocalEngineSpec | HuggingFaceEngineSpec | VllmEngineSpec
+EngineSpec = Annotated[_AnyEngine, _BY_TYPE, default_type("local")]
 ENGINES: dict[str, type[Section]] = kinds_of(EngineSpec)
 
 
@@ -81,7 +79,7 @@ class OnRay(Section):
     """Memory per worker that Ray reserves."""
 
 
-Place = Annotated[ThisMachine | OnRay, Field(discriminator="type"), default_type("here")]
+Place = Annotated[ThisMachine | OnRay, _BY_TYPE, default_type("here")]
 
 
 class Evaluation(Section):

@@ -106,11 +106,8 @@ class ModelReward(RewardSection):
     """Responses per forward pass."""
 
 
-Reward = Annotated[
-    CorrectnessReward | FormatReward | LengthReward | PythonReward | EnvironmentReward | ModelReward,
-    Field(discriminator="type"),
-    default_type("correctness"),
-]
+_AnyReward = CorrectnessReward | FormatReward | LengthReward | PythonReward | EnvironmentReward | ModelReward
+Reward = Annotated[_AnyReward, Field(discriminator="type"), default_type("correctness")]
 
 
 def _distinct(parts: tuple[RewardSection, ...]) -> tuple[RewardSection, ...]:

@@ -155,9 +155,8 @@ class RunSpec(Section):
             why = "task.type environment: accepted: evaluation.engine local, evaluation.place this machine"
             raise ValueError(why)
         if restricted := self._restricted():
-            raise ValueError(
-                f"rollout.{restricted[0]}: with task.type environment all tokens can be sampled at any place"
-            )
+            why = "with task.type environment all tokens can be sampled at any place"
+            raise ValueError(f"rollout.{restricted[0]}: {why}")
 
     def task_benchmarks(self) -> tuple[str, ...]:
         """Names of all benchmarks of the task, in order."""

@@ -208,9 +208,8 @@ def _shown_all(sources: tuple[DataSource, ...]) -> Any:
 
 
 OneSource = Annotated[DataSource, BeforeValidator(_source), PlainSerializer(_shown)]
-Sources = Annotated[
-    tuple[DataSource, ...], Field(min_length=1), BeforeValidator(_sources), PlainSerializer(_shown_all)
-]
+_Some = Annotated[tuple[DataSource, ...], Field(min_length=1)]
+Sources = Annotated[_Some, BeforeValidator(_sources), PlainSerializer(_shown_all)]
 
 
 class FileTask(TaskSection):

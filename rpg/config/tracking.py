@@ -53,9 +53,8 @@ class TrackioTracker(TrackerSection):
     """Default: the name of the sweep."""
 
 
-Tracker = Annotated[
-    TensorBoardTracker | WandbTracker | MlflowTracker | TrackioTracker, Field(discriminator="type")
-]
+_AnyTracker = TensorBoardTracker | WandbTracker | MlflowTracker | TrackioTracker
+Tracker = Annotated[_AnyTracker, Field(discriminator="type")]
 TRACKERS: dict[str, type[TrackerSection]] = kinds_of(Tracker)
 
 

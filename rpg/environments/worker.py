@@ -18,9 +18,8 @@ from rpg.rewards.function_calls import BadReward, awaited
 from rpg.rewards.function_worker import load, serve
 
 _NO_TOOLS = ("reset", "get_reward")
-_NETWORK = (
-    "socket.connect socket.getaddrinfo socket.gethostbyname socket.sendto socket.sendmsg socket.bind".split()
-)
+_CALLS = "connect getaddrinfo gethostbyname sendto sendmsg bind"
+_NETWORK = [f"socket.{call}" for call in _CALLS.split()]
 
 
 class _Printed(io.TextIOBase):

@@ -154,11 +154,9 @@ def stored_as(request: Request) -> Key:
 
 def _grade(samples: Sequence[tuple[Problem, int, Draw]], scorer: Scorer) -> list[dict[str, Any]]:
     answered = []
-    for problem, _, draw in samples:
+    for p, _, draw in samples:
         last = draw.turns[-1] if draw.turns else None
-        answered.append(
-            Answered(*draw[:3], problem.answer, problem.asked(), problem.columns, last, draw.earned)
-        )
+        answered.append(Answered(*draw[:3], p.answer, p.asked(), p.columns, last, draw.earned))
     scores = scorer.score(answered)
     unread = {
         index: (samples[index][0].answer, scored.grade.extracted or "")

@@ -156,14 +156,9 @@ def summary(problems: Sequence[Array]) -> dict[str, Any]:
     kl, tokens = means.mean(), sizes.mean()
     per_token = kl / tokens
     residuals = (means - per_token * sizes) / tokens  # their spread is the error of a ratio of means
-    return {
-        "per_response": float(kl),
-        "per_response_se": _error(means),
-        "per_token": float(per_token),
-        "per_token_se": _error(residuals),
-        "responses": len(responses),
-        "problems": len(problems),
-    }
+    of_response = {"per_response": float(kl), "per_response_se": _error(means)}
+    of_token = {"per_token": float(per_token), "per_token_se": _error(residuals)}
+    return {**of_response, **of_token, "responses": len(responses), "problems": len(problems)}
 
 
 def _error(values: Array) -> float | None:

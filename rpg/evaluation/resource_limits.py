@@ -20,14 +20,10 @@ def strictest(places: Iterable[Place]) -> ThisMachine | None:
     local = [place for place in places if isinstance(place, ThisMachine)]
     if not local:
         return None
-    memory = [place.memory_gib for place in local if place.memory_gib is not None]
-    gpu = [place.gpu_memory for place in local if place.gpu_memory is not None]
-    return ThisMachine(
-        threads=min(place.threads for place in local),
-        niceness=max(place.niceness for place in local),
-        memory_gib=min(memory, default=None),
-        gpu_memory=min(gpu, default=None),
-    )
+    memory = min((place.memory_gib for place in local if place.memory_gib is not None), default=None)
+    gpu = min((place.gpu_memory for place in local if place.gpu_memory is not None), default=None)
+    threads, niceness = min(place.threads for place in local), max(place.niceness for place in local)
+    return ThisMachine(threads=threads, niceness=niceness, memory_gib=memory, gpu_memory=gpu)
 
 
 def confine(place: ThisMachine) -> None:
@@ -44,9 +40,8 @@ def confine(place: ThisMachine) -> None:
         return
     taken = _data_bytes()
     if taken and taken > gib * 2**30:
-        raise LimitError(
-            f"{_FIELD}: {gib:g}, but the process uses {taken / 2**30:.2f} GiB before it has loaded any model"
-        )
+        uses = f"uses {taken / 2**30:.2f} GiB before it has loaded any model"
+        raise LimitError(f"{_FIELD}: {gib:g}, but the process {uses}")
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (int(gib * 2**30), hard))
 

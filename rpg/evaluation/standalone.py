@@ -122,14 +122,8 @@ def evaluate(
     sampling = Sampling(temperature, max_prompt_tokens, limit_tokens, restriction)
     drawing = Drawing(spec, where, sampling, seed, device, bfloat16)
     draws = drawing.draws(layout.home, checkpoint, revision)
-    drawn = {
-        "model": _identity(checkpoint, revision),
-        "engine": spec.model_dump(mode="json"),
-        "sampling": sampling.record(),
-        "seed": seed,
-        "device": device,
-        "bfloat16": bfloat16,
-    }
+    drawn = {"model": _identity(checkpoint, revision), "engine": spec.model_dump(mode="json")}
+    drawn |= {"sampling": sampling.record(), "seed": seed, "device": device, "bfloat16": bfloat16}
     results = []
     with drawing.when_needed(checkpoint, revision, say) as engine_with_model:
         for loaded in loaded_benchmarks:

@@ -22,21 +22,12 @@ from typing import Any, Self
 
 from rpg.importing.imported_runs import register, run_of, scores_of, write_scores
 from rpg.importing.trainer_logs import COUNTED, TRL, VERL, LogError, columns_of, is_number, rollouts
-from rpg.store import run_provenance
+from rpg.store import run_provenance, run_writer
 from rpg.store.atomic_files import read_json_object
 from rpg.store.current import RECORDED, current_runs
 from rpg.store.layout import Layout
 from rpg.store.locks import BEAT_SECONDS
 from rpg.store.run_folder import RunFolder, is_step
-from rpg.store.run_writer import (
-    append_metrics,
-    claim_run,
-    release_run,
-    renew_lease,
-    write_done,
-    write_failed,
-    write_manifest,
-)
 from rpg.store.samples import EVAL_COLUMNS, read_eval, write_eval
 
 _DEFAULTS = {"answer": "", "extracted": None, "reason": "", "tokens": 0, "truncated": False}
@@ -99,7 +90,7 @@ class Recording:
         """Raises StoreError: another live process records this run. LogError: it was trained here, or imported."""
         if self._idle:
             return self
-        claim_run(self.folder)
+        run_writer.claim_run(self.folder)
         self._attempt = self.folder.next_attempt()
         earlier = self.folder.read_metrics().rows
         self.last_step = earlier[-1]["step"] if earlier else 0
@@ -128,12 +119,13 @@ class Recording:
                 later = f"steps {last + 1} to {rows[-1]['step']}"
                 self._say(f"{later} are of an earlier attempt, which went further")
             seconds = sum(row["seconds_step"] for row in rows if is_number(row.get("seconds_step")))
-            write_done(self.folder, seconds=seconds or time.time() - self._started, attempts=len(attempts))
+            seconds = seconds or time.time() - self._started
+            run_writer.write_done(self.folder, seconds=seconds, attempts=len(attempts))
         elif isinstance(error, Exception):
             step = self._last() if self._rows else None
-            write_failed(self.folder, f"{type(error).__name__}: {error}", step=step)
+            run_writer.write_failed(self.folder, f"{type(error).__name__}: {error}", step=step)
         else:
-            release_run(self.folder)
+            run_writer.release_run(self.folder)
 
     # --- what a trainer calls
 
@@ -157,7 +149,7 @@ class Recording:
         self._rows.setdefault(step, {"step": step}).update(self._ours({**(values or {}), **more}))
         merged = [*self._rows.values()]
         row = merged[-1] if self.updates == 1 else rollouts(merged, self.updates)[-1]
-        append_metrics(self.folder, self._attempt, row)
+        run_writer.append_metrics(self.folder, self._attempt, row)
 
     def evaluate(self, benchmark: str, step: int, samples: Iterable[Mapping[str, Any]]) -> Path:
         """Store the graded samples of a checkpoint: rows with `problem`, `response` and `correct`, and what there is of the
@@ -257,12 +249,12 @@ class Recording:
             return
         self._manifest |= {**read_json_object(self.folder.manifest_path), **changed}
         del self._manifest["format"]
-        write_manifest(self.folder, self._manifest)
+        run_writer.write_manifest(self.folder, self._manifest)
 
     def _beat(self) -> None:
         while not self._over.wait(BEAT_SECONDS):
             with contextlib.suppress(Exception):  # a full disk: what is logged says so
-                renew_lease(self.folder)
+                run_writer.renew_lease(self.folder)
 
 
 record = Recording

@@ -62,12 +62,8 @@ def advantage(
 ) -> tuple[Tensor, Tensor]:
     """verl's contract of an advantage estimator: (advantages, returns), (B, T); `index` names each row's prompt."""
     numbers = {name: number for number, name in enumerate(dict.fromkeys(index))}
-    result = advantages_of(
-        algorithm,
-        rewards=token_level_rewards.sum(-1),
-        group=torch.tensor([numbers[name] for name in index]),
-        response_mask=response_mask,
-    )
+    rewards, group = token_level_rewards.sum(-1), torch.tensor([numbers[name] for name in index])
+    result = advantages_of(algorithm, rewards=rewards, group=group, response_mask=response_mask)
     return result, result
 
 

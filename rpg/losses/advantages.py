@@ -133,9 +133,8 @@ def _reward_kl(algo: Algorithm, mask: Tensor, old: Tensor | None, ref: Tensor | 
     if not isinstance(algo.kl, RewardKL) or not algo.beta or ref is None:
         return None
     if old is None:
-        raise ValueError(
-            f"old_log_prob: {algo.name} has its KL in the reward and needs it beside ref_log_prob"
-        )
+        why = f"{algo.name} has its KL in the reward and needs it beside ref_log_prob"
+        raise ValueError(f"old_log_prob: {why}")
     d = torch.where(mask, old.double() - ref.double(), 0)
     return algo.beta * estimator(algo.kl.estimator, d)[0]
 
@@ -163,9 +162,8 @@ def _per_response(kind: Advantage, reward: Tensor, group: Tensor, lengths: Tenso
     differs = (highest > lowest)[index]
     if kind.type == "best_of_group":
         best = reward == highest[index]
-        others = zeros.scatter_reduce(
-            0, index, torch.where(best, lowest[index], reward), "amax", include_self=False
-        )
+        others = torch.where(best, lowest[index], reward)
+        others = zeros.scatter_reduce(0, index, others, "amax", include_self=False)
         alone = zeros.index_add(0, index, best.to(reward))[index] == 1
         centred = torch.where(best & alone, highest[index] - others[index], 0)
     if kind.type == "leave_one_out":

@@ -75,12 +75,8 @@ def policy_loss(
     and `ess`, the effective sample size (sum w)^2 / (n sum w^2); `clip_fraction` of tokens without a
     gradient from the advantage, and its parts `_upper`, `_lower` and `_dual`.
     """
-    named = {
-        "log_prob": log_prob,
-        "old_log_prob": old_log_prob,
-        "advantages": advantages,
-        "ref_log_prob": ref_log_prob,
-    }
+    named: dict[str, Tensor | None] = {"log_prob": log_prob, "old_log_prob": old_log_prob}
+    named |= {"advantages": advantages, "ref_log_prob": ref_log_prob}
     others = {"rollout_weights": rollout_weights, "token_kl": token_kl}
     require_types(algo, {**named, "response_mask": response_mask, **others})
     whole = algo.kl.type == "distribution" and algo.beta > 0
@@ -92,9 +88,8 @@ def policy_loss(
     if algo.kl.type not in ("reward", "distribution"):  # read by `advantages`, and in `token_kl`
         require_reference(algo, ref_log_prob)
     inputs = {name: value for name, value in named.items() if value is not None}
-    _check_shapes(
-        inputs | ({} if token_kl is None else {"token_kl": token_kl}), response_mask, rollout_weights
-    )
+    given = inputs if token_kl is None else inputs | {"token_kl": token_kl}
+    _check_shapes(given, response_mask, rollout_weights)
     dtype = torch.promote_types(log_prob.dtype, torch.float32)
     with torch.no_grad():
         mask = response_mask != 0
@@ -254,9 +249,8 @@ def _explain_not_finite(loss: float, inputs: dict[str, Tensor], mask: Tensor) ->
             row, token = bad[0].tolist()
             entry = f"{name}[{row}, {token}] is {value[row, token].item()}"
             return FloatingPointError(f"{entry}; {len(bad)} unmasked entries of it are NaN or infinite")
-    return FloatingPointError(
-        f"the loss is {loss}: advantages or rollout_weights are too large or not finite"
-    )
+    why = "advantages or rollout_weights are too large or not finite"
+    return FloatingPointError(f"the loss is {loss}: {why}")
 
 
 def _warn_of_positive(inputs: dict[str, Tensor], mask: Tensor) -> None:

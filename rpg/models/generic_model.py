@@ -26,16 +26,10 @@ class CacheEngine:
         ids, seen = padded_left(prompts, max(map(len, prompts)))
         attend = seen.long().to(self.device)
         self.cache = DynamicCache(config=self.model.config)
-        out = self.model(
-            ids.to(self.device),
-            attention_mask=attend,
-            position_ids=(attend.cumsum(-1) - 1).clamp(min=0),
-            past_key_values=self.cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
+        given = {"attention_mask": attend, "position_ids": (attend.cumsum(-1) - 1).clamp(min=0)}
+        how = {"past_key_values": self.cache, "use_cache": True, "logits_to_keep": 1}
+        logits: Tensor = self.model(ids.to(self.device), **given, **how).logits
         self.attend = attend
-        logits: Tensor = out.logits
         return logits[:, -1]
 
     def step(self, tokens: Tensor) -> Tensor:
@@ -45,13 +39,9 @@ class CacheEngine:
         """Append tokens (R, T) to the rows; logits (R, T, V) of the token after each."""
         filled = self.attend.sum(-1, keepdim=True)
         self.attend = torch.cat([self.attend, self.attend.new_ones(tokens.shape)], 1)
-        logits: Tensor = self.model(
-            tokens,
-            attention_mask=self.attend,
-            position_ids=filled + torch.arange(tokens.shape[1], device=self.device),
-            past_key_values=self.cache,
-            use_cache=True,
-        ).logits
+        places = filled + torch.arange(tokens.shape[1], device=self.device)
+        given = {"attention_mask": self.attend, "position_ids": places}
+        logits: Tensor = self.model(tokens, **given, past_key_values=self.cache, use_cache=True).logits
         return logits
 
     def select(self, index: Tensor) -> None:

@@ -42,12 +42,8 @@ def adapt(model: PreTrainedModel, lora: Lora, seed: int) -> None:
             f"model.lora.targets: {unknown[0]!r} is not a linear layer of {type(model).__name__}; accepted: all-linear, "
             f"or some of {', '.join(sorted(linear))}"
         )
-    config = LoraConfig(
-        r=lora.rank,
-        lora_alpha=lora.alpha,
-        target_modules=targets,
-        fan_in_fan_out=any(isinstance(module, Conv1D) for module in model.modules()),
-    )
+    transposed = any(isinstance(module, Conv1D) for module in model.modules())
+    config = LoraConfig(r=lora.rank, lora_alpha=lora.alpha, target_modules=targets, fan_in_fan_out=transposed)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         inject_adapter_in_model(config, model)

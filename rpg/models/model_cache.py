@@ -57,9 +57,8 @@ def keep(
         if gguf.suffix == ".gguf" or not is_model_name(source):
             raise ModelError(f"{source}: no such file; expected a GGUF file, a hub id, or one of: {names}")
         if "/" not in source:
-            raise ModelError(
-                f"{source}: not a known model, not a file and not a hub id (which has a '/'); known: {names}"
-            )
+            why = "not a known model, not a file and not a hub id (which has a '/')"
+            raise ModelError(f"{source}: {why}; known: {names}")
     name = name or (gguf.stem.lower() if entry is None and gguf.is_file() else source)
     if not is_model_name(name):
         raise ModelError(f"--name {name!r}: expected letters, digits, '.', '-' and '_'")
@@ -94,9 +93,8 @@ def _same_source(folder: Path, name: str, entry: KnownModel | None, gguf: Path) 
     if entry is not None or not gguf.is_file() or not (folder / RECORD).is_file():
         return
     if json.loads((folder / RECORD).read_text("utf-8")).get("sha256") != _sha256(gguf):
-        raise ModelError(
-            f"{gguf}: the name {name!r} is taken by another model ({folder}); choose another one with --name"
-        )
+        taken = f"the name {name!r} is taken by another model ({folder})"
+        raise ModelError(f"{gguf}: {taken}; choose another one with --name")
 
 
 def _download(entry: KnownModel, folder: Path, say: Callable[[str], None]) -> Path:

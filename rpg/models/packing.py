@@ -95,9 +95,8 @@ class Packing:
             prompt = paths.prompt[rows]
             width = int(prompt_sizes[prompt].max())
             path = paths.nodes[rows, : int(paths.size[rows].max())]
-            blocks += _tiles(
-                prompt_nodes[prompt, :width], prompt_sizes[prompt], path, paths.shared[rows], paths.size[rows]
-            )
+            nodes, sizes = prompt_nodes[prompt, :width], prompt_sizes[prompt]
+            blocks += _tiles(nodes, sizes, path, paths.shared[rows], paths.size[rows])
         packed_ids = torch.cat([prompt_ids, paths.tokens[paths.new]])
         behind = prompt_sizes[paths.prompt][:, None] + torch.arange(paths.new.shape[1], device=device)
         positions = torch.cat([column.expand(packed.shape)[packed], behind[paths.new]])

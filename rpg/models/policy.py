@@ -116,9 +116,8 @@ class Policy:
         """
         with self.arithmetic():
             if self._lean(int(batch.total_lengths().max())):
-                return lean.scored(
-                    self.model, batch, temperature, entropy=entropy, states=states, recompute=self.recompute
-                )
+                how = {"entropy": entropy, "states": states, "recompute": self.recompute}
+                return lean.scored(self.model, batch, temperature, **how)
             if self.recompute:
                 raise ModelError(
                     "backend.gradient_checkpointing: only layers of Llama, Mistral (within its window), Qwen2 and Qwen3 can "

@@ -114,6 +114,5 @@ def in_terminal(results: Sequence[Finding]) -> RenderableType:
     """One line per finding."""
     if not results:
         return Text("no findings")
-    return Group(
-        *(Text(f"{f.table}, {f.row}, {f.benchmark} {f.column}: {f.rule}: {f.message}") for f in results)
-    )
+    lines = (f"{f.table}, {f.row}, {f.benchmark} {f.column}: {f.rule}: {f.message}" for f in results)
+    return Group(*map(Text, lines))

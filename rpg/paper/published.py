@@ -82,11 +82,8 @@ def tables(entries: Sequence[Entry] | None = None) -> RenderableType:
             table.add_row(row, *(f"{cells[name].last:.4f} / {cells[name].best:.4f}" for name in benchmarks))
         parts.append(table)
     error = sampling_error(1 / 3, 30, 32)
-    parts.append(
-        Text(
-            f"One seed each. Sampling alone moves a Mean@32 of 1/3 over 30 problems by about ±{error:.3f} "
-            "(one standard error); other problems and seeds move it further.",
-            style="dim",
-        )
+    note = (
+        f"One seed each. Sampling alone moves a Mean@32 of 1/3 over 30 problems by about ±{error:.3f} "
+        "(one standard error); other problems and seeds move it further."
     )
-    return Group(*parts)
+    return Group(*parts, Text(note, style="dim"))

@@ -71,11 +71,7 @@ def slurm_script(job: Job) -> str:
         "cpus-per-task": place.cpus or job.cpus,
         "gpus-per-node": f"{place.gpu_type}:{job.gpus}" if place.gpu_type and job.gpus else job.gpus or None,
         "mem": f"{round(place.memory_gib * 1024)}M" if place.memory_gib else None,
-        "time": place.time,
-        "partition": place.partition,
-        "account": place.account,
-        "qos": place.qos,
-        "constraint": place.constraint,
+        **{name: getattr(place, name) for name in ("time", "partition", "account", "qos", "constraint")},
         "output": f"rpg-{job.name}-%j.txt",
         "open-mode": "append",
     }
@@ -109,19 +105,13 @@ def kuberay(job: Job, ray_version: str | None) -> list[dict[str, Any]]:
     gpus = {"nvidia.com/gpu": job.gpus} if job.gpus else {}
     head = _pod(job, name, "head", {"cpu": 4, "memory": "16Gi"})
     worker = _pod(job, name, "worker", {"cpu": job.cpus, "memory": f"{job.memory_gib}Gi", **gpus})
+    fewest = 0 if elastic else job.workers
+    counts = {"replicas": fewest, "minReplicas": fewest, "maxReplicas": job.workers}
+    workers = {"groupName": "workers", **counts, "rayStartParams": {}, "template": worker}
     cluster: dict[str, Any] = {
         "enableInTreeAutoscaling": elastic,
         "headGroupSpec": {"rayStartParams": {"num-cpus": "0" if elastic else "4"}, "template": head},
-        "workerGroupSpecs": [
-            {
-                "groupName": "workers",
-                "replicas": 0 if elastic else job.workers,
-                "minReplicas": 0 if elastic else job.workers,
-                "maxReplicas": job.workers,
-                "rayStartParams": {},
-                "template": worker,
-            }
-        ],
+        "workerGroupSpecs": [workers],
     }
     if ray_version:
         cluster["rayVersion"] = ray_version

@@ -175,9 +175,8 @@ def caption(summary: Summary) -> list[str]:
         if summary.rules:
             lines.append(f"Answers were graded by the rules {' and '.join(summary.rules)} (docs/grading.md).")
         if len(summary.rules) > 1:
-            lines.append(
-                "Numbers by different rules cannot be compared: rpg evaluate --regrade grades samples again."
-            )
+            again = "rpg evaluate --regrade grades samples again"
+            lines.append(f"Numbers by different rules cannot be compared: {again}.")
         if seeds == 1:
             lines.append("With one seed, an interval covers the choice of problems, not that of seeds.")
         elif summary.table["verdict"].eq(TOO_FEW).any():

@@ -197,9 +197,8 @@ def load_benchmark(benchmark: Benchmark, folder: str | Path | None = None) -> Lo
         # The same problems, under the same names, as a run of the chain task is evaluated on.
         held_out = make(benchmark.source.chain).benchmarks
         if (generated := held_out.get(benchmark.name)) is None:
-            raise DataError(
-                f"{benchmark.name}: source.chain makes {', '.join(held_out)}; one of these has to be its name"
-            )
+            made = f"source.chain makes {', '.join(held_out)}"
+            raise DataError(f"{benchmark.name}: {made}; one of these has to be its name")
         return LoadedBenchmark(benchmark, generated, digest(generated), "made by code", len(generated))
     source, rows = read_pairs(benchmark, folder)
     problems: dict[str, Problem] = {}

@@ -187,13 +187,8 @@ class Trainer:
         if reference is None and spec.algorithm.needs_reference:
             reference = current  # just renewed: the reference is the policy itself
         algorithm, values, targets = spec.algorithm, None, None
-        inputs: dict[str, Any] = {
-            "rewards": graded.rewards,
-            "group": batch.prompt_of,
-            "response_mask": mask,
-            "old_log_prob": old,
-            "ref_log_prob": reference,
-        }
+        inputs: dict[str, Any] = {"rewards": graded.rewards, "group": batch.prompt_of}
+        inputs |= {"response_mask": mask, "old_log_prob": old, "ref_log_prob": reference}
         if self.critic is not None:
             values = self.critic.score(batch, limits)
             targets = value_targets(algorithm, values=values, **inputs)

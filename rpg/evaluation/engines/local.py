@@ -53,13 +53,8 @@ class LocalEngine:
         talking, longest = self.conversations, self.sampling.max_prompt_tokens
         prompts = [group[0].prompt for group in groups]
         drawn = torch.cat([seeds.uniforms(1, limit, *r.key) for r in requests]) if temperature else None
-        how: dict[str, Any] = {
-            "group_size": len(groups[0]),
-            "max_new_tokens": limit,
-            "uniforms": drawn,
-            "temperature": temperature or 1.0,
-            "restriction": self.sampling.restriction,
-        }
+        how: dict[str, Any] = {"group_size": len(groups[0]), "max_new_tokens": limit, "uniforms": drawn}
+        how |= {"temperature": temperature or 1.0, "restriction": self.sampling.restriction}
         talks: list[Talk] = []
         if talking is None:
             samples = policy.sample(encode_prompts(policy.tokenizer, prompts, longest), **how)

@@ -105,9 +105,8 @@ class RayEngine:
                     raise EngineError(why) from error
             if not ready:
                 waited += _SAY_SECONDS
-                self.say(
-                    f"{len(waiting)} workers are waiting for the Ray cluster at {self.place.address}: {waited:.0f} s"
-                )
+                where = f"the Ray cluster at {self.place.address}"
+                self.say(f"{len(waiting)} workers are waiting for {where}: {waited:.0f} s")
 
     def _get(self, reference: Any) -> Any:
         """A worker's answer; raises its errors here."""
