@@ -34,9 +34,8 @@ def show_annotations(view: View, name: str) -> None:
         seen = f"{name} {record['label']} {record['tags']}"
         with st.form(f"annotate {name}", border=False):
             st.text_input("Label", record["label"], max_chars=notes.LABEL, key=f"label {seen}")
-            st.text_input(
-                f"Tags ({notes.HIDDEN}: left out of lists)", " ".join(record["tags"]), key=f"tags {seen}"
-            )
+            heading = f"Tags ({notes.HIDDEN}: left out of lists)"
+            st.text_input(heading, " ".join(record["tags"]), key=f"tags {seen}")
             st.text_area("New note", max_chars=notes.NOTE, key=f"note {name}")
             # Called before the page runs again, with what its writer saw.
             st.form_submit_button("Save", on_click=_save, args=(view.layout, folder, record, name, seen))

@@ -21,9 +21,8 @@ def page(view: View) -> None:
         sweeps = choose_many("Sweeps", all_sweeps, "sweeps", all_sweeps[:1])
         names = series_labels(view, sweeps)
         runs = pandas.concat([view.ask("runs", sweep) for sweep in sweeps] or [pandas.DataFrame()])
-        listed = {
-            (row.sweep, row.variant) for row in runs.itertuples() if not view.hidden(f"{row.sweep}/{row.run}")
-        }
+        seen = [row for row in runs.itertuples() if not view.hidden(f"{row.sweep}/{row.run}")]
+        listed = {(row.sweep, row.variant) for row in seen}
         first = [label for key, label in names.items() if key in listed]
         chosen = choose_many("Variants", list(names.values()), "variants", first)
         benchmarks = sweep_report.score_names(view.ask("benchmarks", tuple(sweeps)))

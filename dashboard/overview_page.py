@@ -92,9 +92,8 @@ def _pictures(view: View, summary: Summary) -> None:
             return
         first = view.ask("runs", sweep).drop_duplicates("variant").set_index("variant")["run"]
         runs = [address("run", sweep=sweep, run=first.get(variant, "")) for variant in data["variant"]]
-        chart = curves.panel(
-            data.assign(link=runs), labels, name=name, x=x, points=True, legend=False, height=300
-        )
+        data = data.assign(link=runs)
+        chart = curves.panel(data, labels, name=name, x=x, points=True, legend=False, height=300)
         chart.title = alt.Undefined
         show_chart(chart.properties(usermeta=SVG), "accuracy")
         show_legend(labels, [label for label in labels if label in set(data["label"])])

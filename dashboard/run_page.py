@@ -134,13 +134,12 @@ def _samples(folder: RunFolder) -> None:
 
 def matching(samples: pandas.DataFrame, kind: str, words: str) -> pandas.DataFrame:
     """Samples of a kind that contain `words` in one of their texts, ignoring case."""
+    verdicts = zip(samples["correct"], samples["reason"], strict=True)
     keep = {
         "all": samples["correct"] | True,
         "right": samples["correct"],
         "wrong": ~samples["correct"],
-        "unread": [
-            unread_form(*each) is not None for each in zip(samples["correct"], samples["reason"], strict=True)
-        ],
+        "unread": [unread_form(*each) is not None for each in verdicts],
         "truncated": samples["truncated"],
     }[kind]
     if words:

@@ -60,9 +60,8 @@ class View(NamedTuple):
     def summary(
         self, sweep: str, baseline: str | None = None, benchmarks: Sequence[str] | None = None
     ) -> summary.Summary:
-        made: summary.Summary = self.compute(
-            summary.summarise, sweep, baseline, benchmarks, summary.history(self.layout, sweep)
-        )
+        past = summary.history(self.layout, sweep)
+        made: summary.Summary = self.compute(summary.summarise, sweep, baseline, benchmarks, past)
         return made
 
     def shared_page(self, *chosen: Any) -> str:

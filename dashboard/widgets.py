@@ -29,9 +29,8 @@ MOST = 20_000
 """Characters of a text that are shown; the file has the rest."""
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
-_ELEMENTS = jinja2.Environment(
-    loader=jinja2.FileSystemLoader(Path(__file__).with_name("elements")), autoescape=True
-)
+_LOADER = jinja2.FileSystemLoader(Path(__file__).with_name("elements"))
+_ELEMENTS = jinja2.Environment(loader=_LOADER, autoescape=True)
 
 
 def show_element(name: str, **values: Any) -> None:

@@ -40,9 +40,8 @@ def night_of(
     root = Path(__file__).resolve().parents[1]
     if folder.resolve().is_relative_to(root):
         folder = tree / folder.resolve().relative_to(root)
-    ours = {
-        name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "RPG_FLOW_RUN"))
-    }
+    theirs = ("PREFECT_", "RPG_FLOW_RUN")
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(theirs)}
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="rpg-night-") as home:
         (Path(home) / "cache").symlink_to(cache)

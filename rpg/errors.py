@@ -70,9 +70,7 @@ def is_no_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or any(words in str(error).lower() for words in _NO_MEMORY)
 
 
-_CONTROLS = {
-    code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"
-}
+_CONTROLS = {ord(c): repr(c)[1:-1] for c in map(chr, (*range(32), *range(127, 160))) if c not in "\n\t"}
 
 
 def visible(text: str) -> str:

@@ -100,13 +100,11 @@ def git_revision() -> str | None:
         return None
     try:
         git = ["git", "-C", str(ROOT)]
-        commit = subprocess.run(
-            [*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True, timeout=10
-        )
+        commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, check=True, timeout=10)
         dirty = subprocess.run([*git, "diff", "--quiet", "HEAD"], capture_output=True, timeout=30).returncode
     except (OSError, subprocess.SubprocessError):
         return None
-    return commit.stdout.strip() + ("+" if dirty else "")
+    return commit.stdout.decode().strip() + ("+" if dirty else "")
 
 
 @cache

@@ -124,9 +124,8 @@ def _modules(text: str, known: Known) -> Iterator[str]:
 def _resolved(text: str, known: Known) -> Iterator[str]:
     """The modules that a dotted text means: itself, the module that the named thing is in, or all that fit a template."""
     if "{}" in text or text.endswith("."):
-        pattern = re.escape(text).replace(re.escape("{}"), r"\w+(\.\w+)*") + (
-            r"\w+" if text.endswith(".") else ""
-        )
+        end = r"\w+" if text.endswith(".") else ""
+        pattern = re.escape(text).replace(re.escape("{}"), r"\w+(\.\w+)*") + end
         yield from (name for name in known if re.fullmatch(pattern, name))
         return
     parts = text.split(".")

@@ -46,6 +46,5 @@ def rpg(root, *args, **how):
 def start(root, *args, home, **how):
     """Let it run; its output goes into a log named like its data folder."""
     with (root / f"{home.name}.log").open("wb") as log:
-        return subprocess.Popen(
-            **command(root, *args, home=home, **how), stdout=log, stderr=log, start_new_session=True
-        )
+        started = command(root, *args, home=home, **how)
+        return subprocess.Popen(**started, stdout=log, stderr=log, start_new_session=True)

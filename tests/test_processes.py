@@ -16,9 +16,8 @@ from tests.waiting import HANG, until
 
 
 def gone(pid):
-    return until(
-        lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE, "its end"
-    )
+    dead = psutil.STATUS_ZOMBIE
+    return until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == dead, "its end")
 
 
 @pytest.fixture

@@ -237,9 +237,7 @@ SAME_IN_TWO_ROOMS = {
 
 
 def test_no_two_files_have_one_name():
-    tracked = subprocess.run(
-        ["git", "ls-files", "*.py"], capture_output=True, text=True, check=True, cwd=ROOT
-    )
-    names = [Path(path).name for path in tracked.stdout.split() if not path.startswith(NAMED_AFTER)]
+    tracked = subprocess.check_output(["git", "ls-files", "*.py"], text=True, cwd=ROOT)
+    names = [Path(path).name for path in tracked.split() if not path.startswith(NAMED_AFTER)]
     names = [name for name in names if name not in NAMES_OF_OTHERS]
     assert sorted({name for name in names if names.count(name) > 1}) == sorted(SAME_IN_TWO_ROOMS)

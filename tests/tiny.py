@@ -122,9 +122,8 @@ def whole_and_resumed(home, name, spec, *stops):
     last = spec.training.steps
     assert parts.attempts() == [*range(1, len(stops) + 2)]
     assert numbers(parts) == numbers(whole) and len(numbers(whole)) == last
-    files = [
-        path.relative_to(whole.checkpoint(last)) for path in whole.checkpoint(last).rglob("*.safetensors")
-    ]
+    end = whole.checkpoint(last)
+    files = [path.relative_to(end) for path in end.rglob("*.safetensors")]
     assert len(files) > 1
     for file in files:
         mine, same = (load_file(folder.checkpoint(last) / file) for folder in (whole, parts))

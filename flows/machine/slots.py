@@ -175,9 +175,8 @@ def _share(folder: Path) -> None:
         if os.lstat(folder).st_uid == os.getuid() and folder.stat().st_mode & 0o7777 != 0o1777:
             folder.chmod(0o1777)  # sticky: everyone may add files, nobody may remove another's
     except OSError as error:
-        raise StoreError(
-            f"cannot use {folder} for the slots of this machine: {error.strerror}; set {FOLDER}"
-        ) from None
+        why = f"cannot use {folder} for the slots of this machine: {error.strerror}; set {FOLDER}"
+        raise StoreError(why) from None
 
 
 @cache

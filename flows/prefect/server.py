@@ -127,11 +127,8 @@ async def _create(interface: Any) -> None:
 def _copy(source: Path, target: Path) -> None:
     """A whole database or none; a source that is no database is removed, and raises sqlite3.Error."""
     try:
-        with (
-            atomic_path(target) as part,
-            closing(sqlite3.connect(source)) as old,
-            closing(sqlite3.connect(part)) as new,
-        ):
+        connect = sqlite3.connect
+        with atomic_path(target) as part, closing(connect(source)) as old, closing(connect(part)) as new:
             old.backup(new)
     except sqlite3.Error:
         source.unlink()

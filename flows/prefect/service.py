@@ -109,9 +109,8 @@ def start_in_turn(
                 break
             for service in ended:
                 if len(service.starts) >= tries:
-                    raise ServerError(
-                        f"the {service.name} ended with code {service.ended()}; {last_error(service.log)}"
-                    )
+                    why = f"the {service.name} ended with code {service.ended()}; {last_error(service.log)}"
+                    raise ServerError(why)
                 service.start()
             if newest.still_seconds(prefect_home) > STILL_SECONDS:
                 raise ServerError(
@@ -144,8 +143,7 @@ def last_error(log: Path) -> str:
     """The last line of a log that names an error, else its last line, and where the log is."""
     lines = []
     with suppress(OSError):
-        lines = [
-            text for line in log.read_text(errors="replace")[-20_000:].splitlines() if (text := line.strip())
-        ]
+        end = log.read_text(errors="replace")[-20_000:]
+        lines = list(filter(None, map(str.strip, end.splitlines())))
     named = [line for line in lines if "error" in line.lower()] or lines
     return f"{named[-1][:300]} (log: {log})" if named else f"its log: {log}"

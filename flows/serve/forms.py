@@ -201,9 +201,8 @@ def _check_reach(assignments: Mapping[str, Any], where: Roots) -> None:
                 )
             if capability in (CODE, None):
                 why = "is code" if capability else "is not known to be a number, a choice, a name or a path"
-                raise ConfigError(
-                    f"{field}: {given!r} {why}, and only comes from a file in ${OWN}, never from a form"
-                )
+                message = f"{field}: {given!r} {why}, and only comes from a file in ${OWN}, never from a form"
+                raise ConfigError(message)
 
 
 def _check_code(planned: Sweep, where: Roots) -> None:

@@ -158,9 +158,8 @@ def _kept(path: Path) -> str:
             file.write(f"rpg:{secrets.token_urlsafe(18)}\n")
     with readable("read", path):
         if path.stat().st_mode & 0o077:
-            raise StoreError(
-                f"{path}: other users can read this password; remove the file, or: chmod 600 {path}"
-            )
+            why = f"{path}: other users can read this password; remove the file, or: chmod 600 {path}"
+            raise StoreError(why)
         text = path.read_text(encoding="utf-8").strip()
     if ":" not in text:
         raise StoreError(f"{path}: expected user:password in one line; remove the file to get a new one")

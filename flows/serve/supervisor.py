@@ -9,7 +9,6 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -95,9 +94,8 @@ def _check(plan: Plan) -> None:
     for option, port in (("--port", plan.port), ("--dashboard-port", plan.dashboard_port)):
         with socket.socket() as probe:
             if probe.connect_ex((HOST, port)) == 0:
-                raise ConfigError(
-                    f"{option} {port}: in use on {HOST}; choose another, e.g. {option} {port + 11}"
-                )
+                why = f"{option} {port}: in use on {HOST}; choose another, e.g. {option} {port + 11}"
+                raise ConfigError(why)
     if plan.port == plan.dashboard_port:
         raise ConfigError(f"--port and --dashboard-port are both {plan.port}; choose two different ports")
     if plan.public and not re.fullmatch(r"https://[A-Za-z0-9.-]+(:\d+)?(/[A-Za-z0-9._~-]+)*", plan.public):
@@ -160,9 +158,7 @@ def _examine(layout: Layout, plan: Plan, say: Say, up_for: float, told: list[str
     return problems
 
 
-def schedule_problems(
-    deployments: Sequence[Any], runs: Sequence[Any], now: datetime, up_for: float
-) -> list[str]:
+def schedule_problems(deployments: list[Any], runs: list[Any], now: datetime, up_for: float) -> list[str]:
     """Schedules without runs, and runs that nobody starts. `runs` are those in a scheduled state."""
     scheduled = {run.deployment_id for run in runs}
     problems = [

@@ -11,9 +11,9 @@ itself evaluate meanwhile.
 
 import contextlib
 import subprocess
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from threading import Event
 
 from pydantic import ValidationError
 
@@ -37,7 +37,7 @@ Evaluation = tuple[str, str, int]
 """(run, benchmark, step)."""
 
 
-def evaluate_checkpoints(context: Context, trainings_over: threading.Event) -> None:
+def evaluate_checkpoints(context: Context, trainings_over: Event) -> None:
     """Evaluate all checkpoints of a sweep as they appear, until `trainings_over` is set and none is left; StageFailed
     when the evaluator has failed several times, Stopped when the sweep is being stopped.
     """
@@ -84,9 +84,7 @@ def _trained(folder: RunFolder) -> bool:
     return folder.checkpoint(folder.read_manifest()["steps"]).exists()
 
 
-def run_beside(
-    folder: Path, children: Children, trainings_over: threading.Event, note: Callable[[str], None]
-) -> None:
+def run_beside(folder: Path, children: Children, trainings_over: Event, note: Callable[[str], None]) -> None:
     """One evaluator for all runs of a sweep's folder; closing its input tells it that no more checkpoints will come.
     `note` gets the last line of its log now and then.
     """
@@ -118,7 +116,7 @@ def evaluator_gpus(layout: Layout, sweep: str) -> int:
     return max(gpus)
 
 
-def alternate(context: Context, trainings_over: threading.Event, gpus: int) -> None:
+def alternate(context: Context, trainings_over: Event, gpus: int) -> None:
     """Evaluate what is pending whenever `gpus` GPUs are free, until no more checkpoints will come."""
     tried: set[Evaluation] = set()
     failures = 0

@@ -56,9 +56,8 @@ def propose(source: Source, folder: Path, model: str | None) -> tuple[str, list[
         lines = (json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
         (folder / f"{name}.jsonl").write_text("".join(lines), "utf-8", newline="\n")
     if source.code:
-        (folder / "adopted_rewards.py").write_text(
-            f'"""Copied by `rpg adopt`."""\n\n{source.code}\n', "utf-8"
-        )
+        code = f'"""Copied by `rpg adopt`."""\n\n{source.code}\n'
+        (folder / "adopted_rewards.py").write_text(code, "utf-8")
     _write_yaml(source, folder, run, measured)
     chosen = ", ".join(f"{name} is {column}" for name, column in columns.items())
     return f"{chosen}\nverifier: {measured}", [str(error) for error in bad]

@@ -14,9 +14,8 @@ DATA = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 HUB = re.compile(r"([\w.-]+/[\w.-]+)(?::([\w.-]*))?(?::(.+))?")
 """An id on the hub, with a configuration and a split where they are given: `openai/gsm8k:main:test`."""
 _HELD_OUT = re.compile(r"test|valid|dev|eval|held", re.IGNORECASE)
-_KNOWN: dict[str, dict[str, str]] = tomllib.loads(
-    Path(__file__).with_name("settings.toml").read_text("utf-8")
-)
+_TABLES = Path(__file__).with_name("settings.toml")
+_KNOWN: dict[str, dict[str, str]] = tomllib.loads(_TABLES.read_text("utf-8"))
 """What is taken over, by trainer, and the advantages and losses that have a counterpart."""
 
 
@@ -55,10 +54,9 @@ def read_source(given: str) -> Source:
         kinds = f"{', '.join(DATA)}, a folder of these, a hub id, .py, .sh"
         raise UserError(f"{given}: is not there, or of no kind that is read: {kinds}")
     if not source.train:
-        why = "".join(f"\n  {line}" for line in source.remarks)
-        raise UserError(
-            f"{given}: names no data; expected files that end in {', '.join(DATA)}, or a hub id{why}"
-        )
+        remarks = "".join(f"\n  {line}" for line in source.remarks)
+        expected = f"expected files that end in {', '.join(DATA)}, or a hub id"
+        raise UserError(f"{given}: names no data; {expected}{remarks}")
     return source
 
 
@@ -74,9 +72,8 @@ def _taken(foreign: ForeignSettings, name: str, table: dict[str, str], read: str
 def _verl(path: Path) -> Source:
     foreign = read_settings(path)
     if foreign.trainer != "verl":
-        raise UserError(
-            f"{path}: starts {foreign.trainer}; accepted are commands of verl (overrides a.b=value)"
-        )
+        why = f"{path}: starts {foreign.trainer}; accepted are commands of verl (overrides a.b=value)"
+        raise UserError(why)
     kl, estimator = "actor_rollout_ref.actor.use_kl_loss", "algorithm.adv_estimator"
     source = _taken(foreign, path.stem, _KNOWN["verl"], f"data.train_files data.val_files {estimator} {kl}")
     for key, files in (("train", source.train), ("val", source.held_out)):
@@ -129,9 +126,8 @@ class _Script:
         source = _taken(self.given, self.path.stem, _KNOWN["trl"], others)
         loss = str(values.get("loss_type", "dapo"))  # TRL 1.16's default, as that of beta
         if loss not in _KNOWN["losses"]:
-            source.remarks.append(
-                f"loss_type {loss!r} is not taken over: GRPO with averages over all tokens is taken"
-            )
+            remark = f"loss_type {loss!r} is not taken over: GRPO with averages over all tokens is taken"
+            source.remarks.append(remark)
         sizes = ("num_generations", "per_device_train_batch_size")
         group, rows = (int(values.get(name, 8)) for name in sizes)
         prompts = max(1, rows * int(values.get("gradient_accumulation_steps", 1)) // group)
@@ -147,9 +143,8 @@ class _Script:
         sets = [name for call in self.calls("load_dataset") for name in self._data(call)]
         source.train, source.held_out = sets[:1], sets[1:]
         methods = ("map", "filter", "select", "train_test_split")  # of a data set; map is also a function
-        for call in [
-            call for name in methods for call in self.calls(name) if isinstance(call.func, ast.Attribute)
-        ]:
+        calls = [call for name in methods for call in self.calls(name)]
+        for call in (call for call in calls if isinstance(call.func, ast.Attribute)):
             shown = " ".join(ast.unparse(call).split())
             source.remarks.append(f"line {call.end_lineno}: not executed: ...{shown[-60:]}")
         self._trainer(source, values.get("reward_weights") or [])
@@ -204,14 +199,12 @@ class _Script:
                 if isinstance(part, ast.Name) and part.id in self.top:
                     source.rewards[part.id] = float(weights[number]) if number < len(weights) else 1.0
                 else:
-                    source.remarks.append(
-                        f"the reward {ast.unparse(part)} is no function of the script: not taken over"
-                    )
+                    remark = f"the reward {ast.unparse(part)} is no function of the script: not taken over"
+                    source.remarks.append(remark)
             read = {"model", "reward_funcs", "args", "train_dataset", "eval_dataset", "processing_class"}
             if others := sorted(arguments.keys() - read):
-                source.remarks.append(
-                    f"arguments of the trainer that are not taken over: {', '.join(others)}"
-                )
+                remark = f"arguments of the trainer that are not taken over: {', '.join(others)}"
+                source.remarks.append(remark)
         source.code = self._needed(list(source.rewards))
 
     def _needed(self, names: list[str]) -> str:

@@ -88,11 +88,8 @@ class DistributionKL(Frozen):
         return self
 
 
-KL = Annotated[
-    NoKL | ObjectiveKL | LossKL | RewardKL | DistributionKL,
-    Field(discriminator="type"),
-    BeforeValidator(named),
-]
+_BY_TYPE, _NAMED = Field(discriminator="type"), BeforeValidator(named)
+KL = Annotated[NoKL | ObjectiveKL | LossKL | RewardKL | DistributionKL, _BY_TYPE, _NAMED]
 
 # --- clipping ------------------------------------------------------------------------------------------
 
@@ -133,7 +130,7 @@ class GammaGate(Frozen):
     negative: tuple[float, float] = (3.0, 2.0)
 
 
-Gate = Annotated[SigmoidGate | GammaGate, Field(discriminator="type"), BeforeValidator(named)]
+Gate = Annotated[SigmoidGate | GammaGate, _BY_TYPE, _NAMED]
 
 
 class Mask(Frozen):
@@ -202,9 +199,7 @@ class ModelReference(Frozen):
 
 
 Reference = Annotated[
-    OldReference | EveryK | KLAbove | EMAReference | FixedReference | ModelReference,
-    Field(discriminator="type"),
-    BeforeValidator(named),
+    OldReference | EveryK | KLAbove | EMAReference | FixedReference | ModelReference, _BY_TYPE, _NAMED
 ]
 
 
@@ -278,8 +273,8 @@ class RawReward(Frozen):
 
 Advantage = Annotated[
     GroupAdvantage | BestOfGroup | LeaveOneOut | BatchAdvantage | GroupThenBatch | GAE | RawReward,
-    Field(discriminator="type"),
-    BeforeValidator(named),
+    _BY_TYPE,
+    _NAMED,
 ]
 
 
@@ -339,9 +334,7 @@ class RejectedSamples(Frozen):
 
 
 RolloutCorrection = Annotated[
-    ExactRatio | IgnoreSampler | TruncatedWeights | MaskedWeights | RejectedSamples,
-    Field(discriminator="type"),
-    BeforeValidator(named),
+    ExactRatio | IgnoreSampler | TruncatedWeights | MaskedWeights | RejectedSamples, _BY_TYPE, _NAMED
 ]
 
 

@@ -111,9 +111,8 @@ def override(base: Algorithm, **overrides: Any) -> Algorithm:
         if data["kl"] == {"type": "none"}:
             data["beta"] = 0.0
         elif base.kl.type == "none":
-            raise AlgorithmError(
-                "beta", 0.0, "a number above 0", f"beta: the KL given to {base.name} needs one"
-            )
+            why = f"beta: the KL given to {base.name} needs one"
+            raise AlgorithmError("beta", 0.0, "a number above 0", why)
     try:
         return Algorithm.model_validate(data)
     except ValidationError as error:

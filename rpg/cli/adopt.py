@@ -70,10 +70,8 @@ def adopt(
     say(f"{folder}: {len(splits.train):,} problems to train on, {held_out:,} held out\n{chosen}")
     dropped = [f"{d.reason}: {d.problem}, {d.detail}: {d.text[-60:]!r}" for d in splits.dropped]
     (folder / "left-out.txt").write_text("".join(f"{line}\n" for line in unusable + dropped), "utf-8")
-    for what, lines in (
-        ("cannot be used", unusable),
-        (f"left out (lines of the files in {folder})", dropped),
-    ):
+    left_out = f"left out (lines of the files in {folder})"
+    for what, lines in (("cannot be used", unusable), (left_out, dropped)):
         count = f"{len(lines):,} row{'s' * (len(lines) != 1)}"
         say(f"{count} {what}" + (":" if lines else ""), "yellow" if lines else None)
         for line in lines[:_SHOWN]:

@@ -60,7 +60,7 @@ def complain(text: str, style: str | None = None) -> None:
     error_console.print(visible(text), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
-def _print_version(requested: bool) -> None:
+def _version(requested: bool) -> None:
     if requested:
         from rpg.cli.missing_packages import version
 
@@ -68,13 +68,11 @@ def _print_version(requested: bool) -> None:
         raise typer.Exit
 
 
+_VERSION = typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+
+
 @app.callback()
-def _options(
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
-    ] = False,
-) -> None: ...
+def _options(version: Annotated[bool, _VERSION] = False) -> None: ...
 
 
 def _find(file: Path | None) -> Path | None:
@@ -86,18 +84,13 @@ def _find(file: Path | None) -> Path | None:
 _A_FILE = typer.Argument(help="Run or sweep file (YAML), or the name of a shipped one.", callback=_find)
 File = Annotated[Path, _A_FILE]
 OptionalFile = Annotated[Path | None, _A_FILE]
-Home = Annotated[
-    Path | None,
-    typer.Option("--home", help="Data folder. Default: $RPG_HOME, or ./rpg-data.", show_default=False),
-]
-Set = Annotated[
-    list[str],
-    typer.Option("--set", "-s", help="Override a field or an axis, e.g. training.steps=20. Repeatable."),
-]
+_HOME = typer.Option("--home", help="Data folder. Default: $RPG_HOME, or ./rpg-data.", show_default=False)
+Home = Annotated[Path | None, _HOME]
+_SET = typer.Option("--set", "-s", help="Override a field or an axis, e.g. training.steps=20. Repeatable.")
+Set = Annotated[list[str], _SET]
 Json = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
-Preset = Annotated[
-    str, typer.Option("--preset", help="Settings of the paper or of its released code: paper, released.")
-]
+_PRESET = typer.Option("--preset", help="Settings of the paper or of its released code: paper, released.")
+Preset = Annotated[str, _PRESET]
 
 
 def layout_at(home: Path | None) -> Layout:

@@ -14,17 +14,12 @@ from rpg.cli.app import File, Home, Json, Set, app, columns, console, error_cons
 if TYPE_CHECKING:
     from rpg.config.run_spec import RunSpec
 
+Look = Annotated[bool, typer.Option("--look")]
 _SHOWN = 8  # left-out problems of a reason that are printed; all are in dropped.jsonl
 
 
 @app.command()
-def data(
-    file: File,
-    set_: Set = [],
-    home: Home = None,
-    as_json: Json = False,
-    look: Annotated[bool, typer.Option("--look")] = False,
-) -> None:
+def data(file: File, set_: Set = [], home: Home = None, as_json: Json = False, look: Look = False) -> None:
     """Prepare the problems of a run or sweep, and report what was left out and why: repeats, leaks into benchmarks.
 
     Args:
@@ -66,11 +61,8 @@ def _look(spec: RunSpec, home: Path) -> None:
         console.rule(f"{problem.id}: {tokens} tokens", align="left", characters="-")
         say(text)
         console.print("|- the response begins here", style="dim", markup=False)
-        say(
-            f"gold {problem.answer!r}"
-            if problem.answer
-            else "no gold answer: the reward decides what is correct"
-        )
+        none = "no gold answer: the reward decides what is correct"
+        say(f"gold {problem.answer!r}" if problem.answer else none)
         if problem.columns:
             say(f"columns for reward functions: {', '.join(problem.columns)}", "dim")
     console.rule(align="left", characters="-")

@@ -43,13 +43,12 @@ def doctor(
         findings += [(False, text) for text in _of_file(file, overrides, layout)]
     wrong = {text for good, text in findings if good is False}
     findings = [(good, text) for good, text in findings if good is False or text not in wrong]
-    bad = bool(wrong)
-    if file is not None and not bad:
+    if file is not None and not wrong:
         findings.append((True, f"{file}: no problems found"))
     for good, text in findings:
         word, style = {True: ("ok ", None), None: ("-- ", "yellow"), False: ("NO ", "bold red")}[good]
         say(f"{word} {text}", style)
-    return 1 if bad else 0
+    return 1 if wrong else 0
 
 
 Finding = tuple[bool | None, str]
@@ -92,10 +91,8 @@ def _of_gpus() -> Iterator[Finding]:
         yield None, problem
     for number, gpu in enumerate(here.gpus):
         sizes = f"{gpu.total / 2**30:.0f} GiB, compute capability {gpu.capability}"
-        yield (
-            True,
-            f"GPU {number}: {gpu.name}, {sizes}; driver {here.driver}, which runs CUDA {here.driver_cuda}",
-        )
+        driver = f"driver {here.driver}, which runs CUDA {here.driver_cuda}"
+        yield True, f"GPU {number}: {gpu.name}, {sizes}; {driver}"
 
 
 def _of_verl(file: Path | None, overrides: dict[str, Any]) -> list[Finding]:

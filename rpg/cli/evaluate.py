@@ -161,12 +161,9 @@ def _join(
     """Evaluate a checkpoint like a sweep's own runs; its samples join an imported run."""
     if run is None or step is None:
         refuse("--join and --step belong together, e.g. --join quickstart/trl-grpo-s0-1a2b3c4d --step 300")
-    others = [
-        f"--{name.replace('_', '-')}"
-        for name in context.params
-        if name not in OWN_OF_JOIN
-        and getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
-    ]
+    source = context.get_parameter_source
+    given = [name for name in context.params if getattr(source(name), "name", "") == "COMMANDLINE"]
+    others = [f"--{name.replace('_', '-')}" for name in given if name not in OWN_OF_JOIN]
     if others:
         refuse(
             f"{', '.join(others)}: --join evaluates like the sweep's own runs; omit "

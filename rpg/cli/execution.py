@@ -21,18 +21,10 @@ if TYPE_CHECKING:
 
 MOST_AT_ONCE = 60
 """Trainings that one conductor follows (flows.sweep.flow has as many threads, and some for the other stages)."""
-Workers = Annotated[
-    int | None,
-    typer.Option(
-        "--workers",
-        "-w",
-        min=1,
-        help="Trainings at the same time. Default: one per core (one on verl; all on a Ray cluster).",
-    ),
-]
-Name = Annotated[
-    str | None, typer.Option("--name", help="Store the results under this name instead of the file's own.")
-]
+_AT_ONCE = "Trainings at the same time. Default: one per core (one on verl; all on a Ray cluster)."
+Workers = Annotated[int | None, typer.Option("--workers", "-w", min=1, help=_AT_ONCE)]
+_NAME = typer.Option("--name", help="Store the results under this name instead of the file's own.")
+Name = Annotated[str | None, _NAME]
 
 
 @app.command()

@@ -6,19 +6,14 @@ import typer
 
 from rpg.cli.app import Home, app, console, error_console, layout_at, say
 
-Port = Annotated[
-    int, typer.Option(min=1, max=65535, help="Port of the Prefect UI and API, or of the tunnel to them.")
-]
+_PORT = typer.Option(min=1, max=65535, help="Port of the Prefect UI and API, or of the tunnel to them.")
+Port = Annotated[int, _PORT]
 DashboardPort = Annotated[int, typer.Option(min=1, max=65535, help="Port of the dashboard.")]
-Auth = Annotated[
-    bool | None,
-    typer.Option(
-        "--auth/--no-auth",
-        help="Ask for a password, also in the dashboard: user:password from $RPG_AUTH, otherwise a new one, stored in "
-        "serve/auth of the data folder, where a worker finds it. Default: if RPG_AUTH is set.",
-        show_default=False,
-    ),
-]
+_PASSWORD = (
+    "Ask for a password, also in the dashboard: user:password from $RPG_AUTH, otherwise a new one, stored in "
+    "serve/auth of the data folder, where a worker finds it. Default: if RPG_AUTH is set."
+)
+Auth = Annotated[bool | None, typer.Option("--auth/--no-auth", help=_PASSWORD, show_default=False)]
 
 
 @app.command()
@@ -44,9 +39,8 @@ def dashboard(port: DashboardPort = 8501, address: str = "127.0.0.1", home: Home
     build(layout)
     with socket.socket() as probe:
         if probe.connect_ex((address, port)) == 0:
-            another = next_steps.command(
-                "dashboard", "--port", str(port + 1), "--address", address, layout=layout
-            )
+            free = str(port + 1)
+            another = next_steps.command("dashboard", "--port", free, "--address", address, layout=layout)
             error_console.print(f"error: port {port} on {address} is in use; choose another: {another}")
             return 2
     say(f"dashboard of {layout.home}: http://{address}:{port}  (Ctrl-C stops it)")

@@ -61,15 +61,11 @@ def show(
     for line in unchecked(specs):
         complain(f"{file}: {line}", "yellow")
     if as_json:
-        runs = [
-            {
-                "run": _folder(r, digest.is_known(r.spec)),
-                "run_id": r.run_id if digest.is_known(r.spec) else None,
-                "variant": r.variant,
-                "spec": r.spec.model_dump(mode="json"),
-            }
-            for r in sweep.runs
-        ]
+        runs = []
+        for r in sweep.runs:
+            known = digest.is_known(r.spec)
+            record = {"run": _folder(r, known), "run_id": r.run_id if known else None}
+            runs.append(record | {"variant": r.variant, "spec": r.spec.model_dump(mode="json")})
         print(json.dumps({"name": sweep.spec.name, "baseline": sweep.baseline, "runs": runs}, indent=1))
         return
     first = sweep.runs[0].spec

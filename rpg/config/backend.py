@@ -297,9 +297,8 @@ class VerlBackend(BackendSection):
     @model_validator(mode="after")
     def _possible(self) -> Self:
         if self.nodes > 1 and isinstance(self.ray, LocalRay):
-            raise ValueError(
-                f"nodes {self.nodes} need a Ray cluster; say which: ray: {{type: address, address: ...}}"
-            )
+            why = f"nodes {self.nodes} need a Ray cluster; say which: ray: {{type: address, address: ...}}"
+            raise ValueError(why)
         if self.device == "cuda" and isinstance(self.rollout, HuggingFaceRollout):
             raise ValueError("rollout.type huggingface is for device cpu; on a GPU use {type: vllm}")
         workers = self.nodes * self.gpus_per_node

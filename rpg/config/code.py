@@ -126,9 +126,8 @@ def _required(module: str, beside: Path, where: str) -> Path:
     path = _file(module, beside) or _installed(module)
     if path is None:
         modules = sorted(path.stem for path in beside.glob("*.py"))
-        shown = (
-            f"In {beside} there are: {', '.join(modules)}" if modules else f"{beside} contains no Python file"
-        )
+        there = f"In {beside} there are: {', '.join(modules)}"
+        shown = there if modules else f"{beside} contains no Python file"
         raise ConfigError(
             f"{where}: no module {module!r}{nearest(module, modules)} {shown}. "
             "Accepted: a file beside the YAML file, or an installed module, as module:function"

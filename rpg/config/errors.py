@@ -19,9 +19,8 @@ def other_kind(path: Path, kind: str, expected: str) -> ConfigError:
     """A run, sweep or study file stands where a file of another kind is expected."""
     command = f"rpg {'train' if kind == 'run' else kind} {shlex.quote(str(path))}"
     field = {"sweep": "axes: ", "study": "tune: "}.get(kind, "")
-    return ConfigError(
-        f"{path}: {field}this is a {kind} file, and a {expected} is expected here; try: {command}"
-    )
+    why = f"{path}: {field}this is a {kind} file, and a {expected} is expected here; try: {command}"
+    return ConfigError(why)
 
 
 def nearest(word: str, candidates: Iterable[str]) -> str:

@@ -136,9 +136,8 @@ def assign(data: dict[str, Any], dotted: str, value: Any, where: str) -> None:
             raise ConfigError(f"{where}: {dotted}: {'.'.join(parents[: i + 1])} is {child!r}, not a section")
         node = child
     if not last or "" in parents:
-        raise ConfigError(
-            f"{where}: {dotted!r} is not a field path; write section.field, e.g. training.steps"
-        )
+        why = f"{where}: {dotted!r} is not a field path; write section.field, e.g. training.steps"
+        raise ConfigError(why)
     # Changing a union's type drops the other type's fields; its own come from the defaults.
     if last == "type" and node.get("type") not in (None, value):
         node.clear()

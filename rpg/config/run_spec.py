@@ -32,9 +32,8 @@ def _algorithm(value: Any) -> Any:
     return value
 
 
-AlgorithmField = Annotated[
-    Algorithm, BeforeValidator(_algorithm), PlainSerializer(lambda a: {"name": a.name, **a.settings()})
-]
+_serialised = PlainSerializer(lambda algo: {"name": algo.name, **algo.settings()})
+AlgorithmField = Annotated[Algorithm, BeforeValidator(_algorithm), _serialised]
 
 
 class RunSpec(Section):
@@ -153,9 +152,8 @@ class RunSpec(Section):
                 raise ValueError(f"reward {{type: environment}}: a task of type {kind} has no environment")
             return
         if self.evaluation.engine.type != "local" or not isinstance(self.evaluation.place, ThisMachine):
-            raise ValueError(
-                "task.type environment: accepted: evaluation.engine local, evaluation.place this machine"
-            )
+            why = "task.type environment: accepted: evaluation.engine local, evaluation.place this machine"
+            raise ValueError(why)
         if restricted := self._restricted():
             raise ValueError(
                 f"rollout.{restricted[0]}: with task.type environment all tokens can be sampled at any place"

@@ -22,13 +22,7 @@ _NUMBER_ELSE = re.compile(r",(true|false|\d+)\}$", re.IGNORECASE)
 """The end of a default that is another setting's value, or else a number."""
 _CODE_SWITCHES = {"trust_remote_code"}
 """Booleans of verl by which the Python files beside a model's weights are executed."""
-_KINDS: dict[type, tuple[type, ...]] = {
-    bool: (bool,),
-    int: (int,),
-    float: (float, int),
-    str: (str,),
-    list: (list, tuple),
-}
+_WIDER: dict[type, tuple[type, ...]] = {float: (float, int), list: (list, tuple)}
 
 
 @cache
@@ -113,10 +107,10 @@ def _is_open(key: str, schema: dict[str, Any]) -> bool:
 def _fits(value: Any, default: Any) -> bool:
     if isinstance(default, str) and default.startswith("${"):
         return True  # derived from another setting
-    kinds = next((kinds for kind, kinds in _KINDS.items() if isinstance(default, kind)), None)
-    if kinds is None:
+    kind = type(default)
+    if kind not in (bool, int, float, str, list):
         return True
-    return isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
+    return isinstance(value, _WIDER.get(kind, kind)) and (kind is bool or not isinstance(value, bool))
 
 
 @cache

@@ -62,10 +62,8 @@ def place(file: Path, field: Sequence[str], value: object) -> Place | None:
             return None
         sections = {key.value: node for key, node in root.value}
         starts = [root, *(sections[name] for name in ("run", "set") if name in sections)]
-        for line, node in [
-            *(entry for start in starts for entry in _under(start, list(field))),
-            *_axes(sections.get("axes"), list(field)),
-        ]:
+        entries = [entry for start in starts for entry in _under(start, list(field))]
+        for line, node in (*entries, *_axes(sections.get("axes"), list(field))):
             with contextlib.suppress(yaml.YAMLError):
                 if StrictLoader("").construct_document(node) == value:
                     return file, line + 1

@@ -21,9 +21,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m rpg.evaluation", description=__doc__)
     parser.add_argument("sweep", type=Path, help="the sweep's folder, with a folder per run")
     parser.add_argument("--drain", action="store_true", help="evaluate the existing checkpoints, then end")
-    parser.add_argument(
-        "--share", type=_share, default=(1, 1), metavar="I/N", help="only the I-th of N parts"
-    )
+    share = "only the I-th of N parts"
+    parser.add_argument("--share", type=_share, default=(1, 1), metavar="I/N", help=share)
     options = parser.parse_args(arguments)
     die_with_parent()
 

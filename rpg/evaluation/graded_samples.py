@@ -153,19 +153,13 @@ def stored_as(request: Request) -> Key:
 
 
 def _grade(samples: Sequence[tuple[Problem, int, Draw]], scorer: Scorer) -> list[dict[str, Any]]:
-    scores = scorer.score(
-        [
-            Answered(
-                *draw[:3],
-                problem.answer,
-                problem.asked(),
-                problem.columns,
-                draw.turns[-1] if draw.turns else None,
-                draw.earned,
-            )
-            for problem, _, draw in samples
-        ]
-    )
+    answered = []
+    for problem, _, draw in samples:
+        last = draw.turns[-1] if draw.turns else None
+        answered.append(
+            Answered(*draw[:3], problem.answer, problem.asked(), problem.columns, last, draw.earned)
+        )
+    scores = scorer.score(answered)
     unread = {
         index: (samples[index][0].answer, scored.grade.extracted or "")
         for index, scored in enumerate(scores)

@@ -65,9 +65,8 @@ def join(
             "joining"
         )
     if isinstance(spec.task, EnvironmentTask):
-        raise JoinError(
-            f"{name}: the sweep's task has an environment, with which only the sweep's own runs take turns"
-        )
+        why = f"{name}: the sweep's task has an environment, with which only the sweep's own runs take turns"
+        raise JoinError(why)
     configure_device(spec.backend.device)
     prepared = prepare_data(spec, layout.home)
     if not Path(checkpoint).expanduser().is_dir():
@@ -75,10 +74,8 @@ def join(
     drawing = Drawing.of(spec)
     draws = drawing.draws(layout.home, checkpoint, revision)
     rules, written = rules_name(verifier_of(spec.task)), {}
-    with (
-        drawing.when_needed(checkpoint, revision, say) as engine,
-        scorer_of(spec, model_run.read_manifest().get("rewards") or {}) as scorer,
-    ):
+    rewards = model_run.read_manifest().get("rewards") or {}
+    with drawing.when_needed(checkpoint, revision, say) as engine, scorer_of(spec, rewards) as scorer:
         for benchmark in spec.benchmarks():
             rows = evaluate_problems(
                 engine,
@@ -118,6 +115,5 @@ def _trained_here(layout: Layout, sweep: str) -> RunFolder:
     for folder in current_runs(layout, sweep):
         if folder.manifest_path.exists() and not is_imported(folder):
             return folder
-    raise JoinError(
-        f"--join: {sweep} has no run that was trained here, and so no evaluation to copy; omit --join"
-    )
+    why = f"--join: {sweep} has no run that was trained here, and so no evaluation to copy; omit --join"
+    raise JoinError(why)

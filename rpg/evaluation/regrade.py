@@ -57,9 +57,8 @@ def regrade(
     """
     stored = list(_stored(folder))
     if not stored:
-        raise ConfigError(
-            f"{folder}: no graded samples; expected the folder of an evaluation, a run or a sweep"
-        )
+        why = f"{folder}: no graded samples; expected the folder of an evaluation, a run or a sweep"
+        raise ConfigError(why)
     return [_regrade_file(*each, rules, workers, say) for each in stored]
 
 
@@ -67,9 +66,8 @@ def _regrade_file(
     what: str, samples: Path, graded_by: Verifier, rules: str | None, workers: int, say: Callable[[str], None]
 ) -> Regraded:
     if not isinstance(graded_by, MathVerifier):
-        raise ConfigError(
-            f"{samples}: these answers follow a marker; only answers of type math have two sets of rules"
-        )
+        why = f"{samples}: these answers follow a marker; only answers of type math have two sets of rules"
+        raise ConfigError(why)
     other = "default" if graded_by.rules == "recipe" else "recipe"
     verifier = MathVerifier.model_validate({**graded_by.model_dump(), "rules": rules or other})
     name, path = rules_name(verifier), grades_path(samples, rules_name(verifier))

@@ -63,8 +63,6 @@ def _data_bytes() -> int | None:
 def explained(error: Exception, limits: ThisMachine | None) -> str:
     """The error in one line, which says if the memory limit caused it."""
     line = next((text.strip() for text in str(error).splitlines() if text.strip()), type(error).__name__)
-    if limits is None or limits.memory_gib is None:
-        return line
-    if is_no_memory(error):
+    if limits is not None and limits.memory_gib is not None and is_no_memory(error):
         return f"{_FIELD}: {limits.memory_gib:g} is not enough for this model and these lengths ({line})"
     return line

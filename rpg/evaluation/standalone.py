@@ -300,11 +300,8 @@ def _benchmark_identity(loaded: LoadedBenchmark) -> dict[str, Any]:
     verifier = loaded.benchmark.verifier.model_dump(mode="json")
     if verifier.get("rules") == "default":  # as in records that are older than this field
         del verifier["rules"]
-    return {
-        "problems": loaded.digest,
-        "prompt": loaded.benchmark.prompt.model_dump(mode="json"),
-        "verifier": verifier,
-    }
+    prompt = loaded.benchmark.prompt.model_dump(mode="json")
+    return {"problems": loaded.digest, "prompt": prompt, "verifier": verifier}
 
 
 def _identity(checkpoint: str | Path, revision: str | None) -> str:

@@ -74,9 +74,8 @@ class Recording:
         home: str | Path | None = None,
     ):
         if not variant.strip() or not is_step(seed):
-            raise LogError(
-                f"rpg.record: variant {variant!r}, seed {seed!r}; expected a name and a whole number from 0"
-            )
+            why = f"rpg.record: variant {variant!r}, seed {seed!r}; expected a name and a whole number from 0"
+            raise LogError(why)
         if not is_step(updates) or updates < 1:
             raise LogError(f"rpg.record: updates {updates!r}; expected a whole number from 1")
         self._layout = Layout.at(home)
@@ -151,9 +150,8 @@ class Recording:
         if self._idle:
             return
         if not self._attempt or self._over.is_set():
-            raise LogError(
-                "run.log: nothing is being recorded; call it within `with rpg.record(...) as run:`"
-            )
+            why = "run.log: nothing is being recorded; call it within `with rpg.record(...) as run:`"
+            raise LogError(why)
         rollout = math.ceil(step / self.updates)
         self._rows = {old: row for old, row in self._rows.items() if math.ceil(old / self.updates) == rollout}
         self._rows.setdefault(step, {"step": step}).update(self._ours({**(values or {}), **more}))
@@ -173,9 +171,8 @@ class Recording:
             missing = sorted({"problem", "response", "correct"} - sample.keys())
             if missing or (unknown := sorted(sample.keys() - EVAL_COLUMNS.keys())):
                 what = f"lacks {', '.join(missing)}" if missing else f"has unknown {', '.join(unknown)}"
-                raise LogError(
-                    f"run.evaluate: {benchmark}: row {number} {what}; accepted: {', '.join(EVAL_COLUMNS)}"
-                )
+                why = f"run.evaluate: {benchmark}: row {number} {what}; accepted: {', '.join(EVAL_COLUMNS)}"
+                raise LogError(why)
             text = str(sample["problem"])
             name = ids.setdefault(text, hashlib.sha256(text.encode()).hexdigest()[:12])
             name = str(sample.get("problem_id", name))
@@ -184,9 +181,8 @@ class Recording:
             counts[name] += 1
         if len(set(counts.values())) != 1:
             sizes = " or ".join(map(str, sorted(set(counts.values())))) or "no"
-            raise LogError(
-                f"run.evaluate: {benchmark}: {sizes} samples per problem; expected as many of each"
-            )
+            why = f"run.evaluate: {benchmark}: {sizes} samples per problem; expected as many of each"
+            raise LogError(why)
         if not self._idle:
             write_eval(self.folder, benchmark, step, rows)
             self._evaluated(benchmark)

@@ -60,15 +60,11 @@ def _as_log(name: str, path: Path) -> log.EvalLog:
     metric = log.EvalMetric(name="accuracy", value=accuracy)
     samples = []
     for row in rows:
-        output = model.ModelOutput.from_content(
-            of, row["response"], stop_reason="max_tokens" if row["truncated"] else "stop"
-        )
+        reason = "max_tokens" if row["truncated"] else "stop"
+        output = model.ModelOutput.from_content(of, row["response"], stop_reason=reason)
         output.usage = model.ModelUsage(output_tokens=row["tokens"])
-        verdict = scorer.Score(
-            value=scorer.CORRECT if row["correct"] else scorer.INCORRECT,
-            answer=row["extracted"],
-            explanation=row["reason"],
-        )
+        value = scorer.CORRECT if row["correct"] else scorer.INCORRECT
+        verdict = scorer.Score(value=value, answer=row["extracted"], explanation=row["reason"])
         asked = model.ChatMessageUser(content=row["problem"])
         samples.append(
             log.EvalSample(
@@ -113,9 +109,8 @@ def import_log(layout: Layout, file: Path) -> Path:
     try:
         whole = log.read_eval_log(str(file))
     except Exception as error:  # noqa: BLE001 - whatever its readers raise, the file is not a log that they know
-        raise ConfigError(
-            f"{file}: not a log of Inspect AI: {(str(error) or type(error).__name__).splitlines()[0][:200]}"
-        ) from None
+        why = f"{file}: not a log of Inspect AI: {(str(error) or type(error).__name__).splitlines()[0][:200]}"
+        raise ConfigError(why) from None
     samples = whole.samples or []
     rows = [_row(sample, file) for sample in samples]
     counts = Counter(row["problem_id"] for row in rows)
@@ -130,9 +125,8 @@ def import_log(layout: Layout, file: Path) -> Path:
     with in_turn(folder / ".lock"):
         record = read_json_object(folder / RECORD) if (folder / RECORD).exists() else {}
         if benchmark in record and record[benchmark].get("draws") != digest:
-            raise ConfigError(
-                f"{path}: another evaluation of {whole.eval.model} on {benchmark} is there; move it away"
-            )
+            why = f"{path}: another evaluation of {whole.eval.model} on {benchmark} is there; move it away"
+            raise ConfigError(why)
         about = {"model": whole.eval.model, "engine": ENGINE, "draws": digest}
         write_samples(path, rows, f"{ENGINE}-{judge}", about)
         verifier = MathVerifier(fallback="boxed").model_dump(mode="json")

@@ -87,10 +87,7 @@ class BlockEngine:
             of, mlp = layer.self_attn, layer.mlp
             weights, biases = zip(*map(weight_and_bias, (of.q_proj, of.k_proj, of.v_proj)), strict=True)
             gate_up, gate_up_bias = concatenated((mlp.gate_proj, mlp.up_proj))
-            (output, output_bias), (down, down_bias) = (
-                weight_and_bias(of.o_proj),
-                weight_and_bias(mlp.down_proj),
-            )
+            (output, output_bias), (down, down_bias) = map(weight_and_bias, (of.o_proj, mlp.down_proj))
             layers.append(
                 _Layer(
                     layer.input_layernorm.weight, self._grouped(weights).t(),
@@ -123,16 +120,14 @@ class BlockEngine:
         width = -(-longest // _ALIGNED) * _ALIGNED
         ids, seen = padded_left(prompts, width)
         # Padding sees itself: a row without any slot has no softmax.
-        mask = (seen[:, None, :] & torch.ones(width, width, dtype=torch.bool).tril()) | torch.eye(
-            width
-        ).bool()
+        causal = torch.ones(width, width, dtype=torch.bool).tril()
+        mask = (seen[:, None, :] & causal) | torch.eye(width).bool()
         dtype = self.embedding.dtype
         shut = torch.finfo(dtype).min / 2
         bias = torch.zeros(mask.shape, dtype=dtype).masked_fill_(~mask, shut)[:, None].to(self.device)
         self._last = -(-(width + max_new_tokens) // _ALIGNED) * _ALIGNED
-        self._table = torch.stack(rotary(self.model, self._last)).to(dtype)[
-            :, :, None, None
-        ]  # (2, slots, 1, 1, D)
+        self._table = torch.stack(rotary(self.model, self._last)).to(dtype)[:, :, None, None]
+        """(2, slots, 1, 1, D)."""
         self._caches = []
         self._shut, self._filled = shut, width
         self._live: Tensor | None = None

@@ -135,9 +135,8 @@ class _ChosenLogProb(torch.autograd.Function):
         rows = max(1, _PART // len(weight))
         order = position.argsort(stable=True)
         starts = list(range(0, len(hidden), rows))
-        cuts = torch.searchsorted(
-            position[order], torch.tensor([*starts, len(hidden)], device=position.device)
-        )
+        bounds = torch.tensor([*starts, len(hidden)], device=position.device)
+        cuts = torch.searchsorted(position[order], bounds)
         chosen = torch.empty(len(token), device=hidden.device)
         spread = torch.empty(len(hidden) if entropy else 0, device=hidden.device)
         ctx.parts = []

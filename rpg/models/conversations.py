@@ -190,25 +190,21 @@ def reply_tokens(
         text = "".join(task.reply.replace("{reply}", text) for text in texts)
     else:
         function = {"type": "function", "function": {"name": "tool", "arguments": {}}}
-        called = [
-            {"role": "user", "content": ""},
-            {"role": "assistant", "content": "", "tool_calls": [function]},
-        ]
+        call = {"role": "assistant", "content": "", "tool_calls": [function]}
+        called = [{"role": "user", "content": ""}, call]
         results = [{"role": "tool", "name": "tool", "content": text} for text in texts]
         try:
             until: str = tokenizer.apply_chat_template(called, tokenize=False)
-            whole: str = tokenizer.apply_chat_template(
-                called + results, tokenize=False, add_generation_prompt=True
-            )
+            said = called + results
+            whole: str = tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
         except (TemplateError, ValueError, TypeError) as error:
             raise DataError(f"task.reply: the chat template cannot write a tool's reply: {error}") from None
         end = str(tokenizer.eos_token)  # the policy's turn ended with it
         until = until[: until.rindex(end) + len(end)] if end in until else until
         is_whole = whole.startswith(until) and all(text in whole for text in texts)
         if not tokenizer.chat_template or not is_whole:
-            raise DataError(
-                'task.reply: the chat template has no tools; give a text, e.g. reply: "={reply}\\n"'
-            )
+            why = 'task.reply: the chat template has no tools; give a text, e.g. reply: "={reply}\\n"'
+            raise DataError(why)
         text = whole[len(until) :]
     ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
     return ids

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import accumulate
 from typing import NotRequired, Protocol, TypedDict
 
@@ -113,9 +112,8 @@ def generate(
     """
     rows = len(prompts) * group_size
     if not rows or max_new_tokens < 1:
-        raise ValueError(
-            f"nothing to generate: {len(prompts)} prompts x {group_size}, {max_new_tokens} tokens"
-        )
+        why = f"nothing to generate: {len(prompts)} prompts x {group_size}, {max_new_tokens} tokens"
+        raise ValueError(why)
     if uniforms is not None and tuple(uniforms.shape) != (rows, max_new_tokens):
         raise ValueError(f"uniforms: shape {tuple(uniforms.shape)}, accepted: {(rows, max_new_tokens)}")
     parts, at_once = list[Samples](), rows_at_once or rows
@@ -123,27 +121,14 @@ def generate(
         row = range(begin, min(begin + at_once, rows))
         first, last = row[0] // group_size, row[-1] // group_size
         prompt_of = torch.arange(row.start, row.stop, device=engine.device) // group_size - first
-        part = _Part(
-            engine,
-            prompts[first : last + 1],
-            prompt_of,
-            max_new_tokens,
-            stop,
-            temperature,
-            restriction,
-            stopper,
-        )
+        asked = prompts[first : last + 1]
+        part = _Part(engine, asked, prompt_of, max_new_tokens, stop, temperature, restriction, stopper)
         drawn = None if uniforms is None else uniforms[begin : row.stop]
-        parts.append(part.draw(drawn, partial(_further, tell, begin)))
+        parts.append(part.draw(drawn, tell, begin))
     samples = joined(parts)
     prompt_of = torch.arange(rows, device=engine.device) // group_size
-    return replace(
-        samples, batch=replace(samples.batch, prompts=[list(p) for p in prompts], prompt_of=prompt_of)
-    )
-
-
-def _further(tell: Callable[[int, int], None], before: int, finished: int, position: int) -> None:
-    tell(before + finished, position)
+    batch = replace(samples.batch, prompts=[list(p) for p in prompts], prompt_of=prompt_of)
+    return replace(samples, batch=batch)
 
 
 @dataclass(frozen=True)
@@ -160,7 +145,8 @@ class _Part:
     restriction: Restriction
     stopper: Stopper | None
 
-    def draw(self, uniforms: Tensor | None, tell: Callable[[int, int], None]) -> Samples:
+    def draw(self, uniforms: Tensor | None, tell: Callable[[int, int], None], before: int) -> Samples:
+        """`before` responses were drawn in earlier parts."""
         engine, limit, device = self.engine, self.max_new_tokens, self.engine.device
         rows, shared = len(self.prompt_of), engine.block == 1
         # Created outside of inference mode, so that autograd can use them later.
@@ -199,7 +185,7 @@ class _Part:
                 lengths[active] = torch.where(over, begin + held.sum(1), limit)
                 truncated[active] = ~over
                 left = (~over).nonzero()[:, 0]  # here the host waits
-                tell(rows - len(left), end)
+                tell(before + rows - len(left), end)
                 if not len(left) or end == limit:
                     break
                 whole = len(left) == len(active)
@@ -242,13 +228,10 @@ class _Part:
     def _stopped(self, recent: Tensor, before: int, begin: int, stopper: Stopper) -> Tensor:
         """(rows, positions from `begin` on) bool: the token completes a stop string; `recent` has `before` tokens more."""
         rows, least = recent.tolist(), self.restriction.min_tokens
-        completed = [
-            stopper([ids[: before + i + 1] for ids in rows])
-            if begin + i + 1 >= least
-            else [False] * len(rows)
-            for i in range(recent.shape[1] - before)
-        ]
-        return torch.tensor(completed, device=recent.device).T
+        completed = torch.zeros(len(rows), recent.shape[1] - before, dtype=torch.bool)
+        for i in range(max(0, least - begin - 1), completed.shape[1]):
+            completed[:, i] = torch.tensor(stopper([ids[: before + i + 1] for ids in rows]))
+        return completed.to(recent.device)
 
 
 def _step(

@@ -43,17 +43,14 @@ def load(
     names = {name: _name(name) for name in tensors}
     if family not in _FAMILIES or None in names.values():
         return None
-    tokens = fields["tokenizer.ggml.tokens"]
     values = {
         ours: value
         for theirs, ours in GGUF_CONFIG_MAPPING[family].items()
         if ours and (value := fields.get(f"{family}.{theirs}")) is not None
     }
-    values |= {
-        "name_or_path": fields.get("general.name", ""),
-        "tie_word_embeddings": "output.weight" not in tensors,
-        "vocab_size": len(tokens),
-    }
+    tied = "output.weight" not in tensors
+    values |= {"name_or_path": fields.get("general.name", ""), "tie_word_embeddings": tied}
+    values["vocab_size"] = len(fields["tokenizer.ggml.tokens"])
     config = AutoConfig.for_model(family, **values)
     with no_init_weights():
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)

@@ -114,10 +114,8 @@ def scored(
             early[pack.predictor_of[support.early(mask)]] = True
             closed = Closed(early, torch.tensor(support.ends, device=hidden.device))
         of = pack.predictor_of
-        chosen, of_position = chosen_log_prob(
-            hidden, weight, of, tokens, temperature, closed, entropy=entropy
-        )
-        spread = None if of_position is None else of_position[of]
+        chosen, spread = chosen_log_prob(hidden, weight, of, tokens, temperature, closed, entropy=entropy)
+        spread = None if spread is None else spread[of]
 
     spread = None if spread is None else batch.placed(spread)
     if not states:

@@ -95,12 +95,9 @@ class Shared(_Cache):
         self.rows, self._prompt_of = len(prompt_of), prompt_of
         self._place = torch.empty_like(prompt_of)
         """(R,) each row's place in (P, C)."""
-        self._place[by_prompt] = (
-            prompt_of[by_prompt] * most + torch.arange(self.rows, device=prompt_of.device) - first
-        )
-        self._row = prompt_of.new_zeros(self._shape[0] * most).index_copy_(
-            0, self._place, torch.arange(self.rows, device=prompt_of.device)
-        )
+        rows = torch.arange(self.rows, device=prompt_of.device)
+        self._place[by_prompt] = prompt_of[by_prompt] * most + rows - first
+        self._row = prompt_of.new_zeros(self._shape[0] * most).index_copy_(0, self._place, rows)
         """(P * C,) the row at each place; 0 if there is none."""
 
     def add(self, k: Tensor, v: Tensor) -> None:

@@ -51,9 +51,8 @@ class _Linear(NamedTuple):
             return out.view(*x.shape[:-1], -1)
         if self.packed is None:
             return F.linear(x, self.weight, self.bias)
-        product: Tensor = torch.ops.mkldnn._linear_pointwise(
-            x.to(self.packed.dtype), self.packed, self.bias, "none", [], ""
-        )
+        x = x.to(self.packed.dtype)
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
         return product
 
 
@@ -74,13 +73,8 @@ class _Layer:
     def reordered(self, rows: int) -> Self:
         """The same with its weights in the layout that is fastest for this number of rows."""
         order = _cut if rows >= _MANY_ROWS and _dtype(self.output.weight) == torch.float32 else _packed
-        return replace(
-            self,
-            qkv=[order(self.qkv)],
-            output=order([self.output]),
-            gate_up=[order(self.gate_up)],
-            down=order([self.down]),
-        )
+        qkv, gate_up = [order(self.qkv)], [order(self.gate_up)]
+        return replace(self, qkv=qkv, output=order([self.output]), gate_up=gate_up, down=order([self.down]))
 
 
 class LeanEngine:
@@ -151,8 +145,7 @@ class LeanEngine:
         mask = torch.where(mask, 0.0, _MASKED)[:, None].to(self.device)
         x = self.embedding[ids.to(self.device)]
         self.live = None
-        cache = Whole if self.sizes.small else Shared
-        self.cache: Whole | Shared = cache(seen.to(self.device), max_new_tokens)
+        self.cache = (Whole if self.sizes.small else Shared)(seen.to(self.device), max_new_tokens)
         for layer in self.layers:
             q, k, v = self._project(x, layer, slice(0, width))
             q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
@@ -181,9 +174,7 @@ class LeanEngine:
     def select(self, index: Tensor) -> None:
         """A large model's cache keeps a few finished rows: computing them is faster than copying all others."""
         rows = self.cache.rows
-        if self.live is not None:
-            index = self.live[index]
-        self.live = None
+        index, self.live = index if self.live is None else self.live[index], None
         distinct = bool((index[1:] > index[:-1]).all())
         if distinct and not self.sizes.small and rows - len(index) <= rows // _FINISHED:
             self.live = index
@@ -230,9 +221,9 @@ def _packs(weight: Tensor) -> bool:
     if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
         return False
     dtype = _dtype(weight)
-    return dtype == torch.float32 or (
-        dtype == torch.bfloat16 and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    )
+    if dtype == torch.bfloat16:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return dtype == torch.float32
 
 
 def _dtype(weight: Tensor) -> torch.dtype:

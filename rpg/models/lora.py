@@ -28,9 +28,8 @@ def adapt(model: PreTrainedModel, lora: Lora, seed: int) -> None:
     try:
         from peft import LoraConfig, inject_adapter_in_model  # noqa: PLC0415 (optional)
     except ImportError as error:
-        raise ModelError(
-            f"model.lora needs the package peft; install it with: {install_command('lora')}"
-        ) from error
+        why = f"model.lora needs the package peft; install it with: {install_command('lora')}"
+        raise ModelError(why) from error
     head = model.get_output_embeddings()
     linear = {
         name.rpartition(".")[2]

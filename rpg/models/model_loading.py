@@ -63,18 +63,16 @@ def load_pretrained(
     if local.exists() and not (local / "config.json").is_file():
         raise ModelError(f"{field}: {source} is not a Hugging Face model: config.json is missing")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source, revision=revision, trust_remote_code=False)
-        model = AutoModelForCausalLM.from_pretrained(
-            source, revision=revision, dtype=torch.float32, trust_remote_code=False
-        )
+        how = {"revision": revision, "trust_remote_code": False}
+        tokenizer = AutoTokenizer.from_pretrained(source, **how)
+        model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, **how)
     except Exception as error:  # the hub's client and the loaders raise many kinds
         problem = "cannot be loaded" if local.exists() else "is neither a local folder nor a model on the hub"
         raise ModelError(f"{field}: {source!r} {problem} ({first_line(error)})") from error
     # Without any file of a tokenizer, transformers invents one of special tokens only.
     if len(tokenizer) <= len(set(tokenizer.all_special_ids)):
-        raise ModelError(
-            f"{field}: {source!r} has no tokenizer; save one there: tokenizer.save_pretrained(...)"
-        )
+        why = f"{field}: {source!r} has no tokenizer; save one there: tokenizer.save_pretrained(...)"
+        raise ModelError(why)
     if tokenizer.eos_token_id is None:
         raise ModelError(f"{field}: {source!r} has a tokenizer without an end-of-sequence token")
     return model.eval(), tokenizer
@@ -89,13 +87,11 @@ def load_tokenizer(
     try:
         local = Path(path).expanduser()
         source = str(local) if local.exists() else str(path)
-        return AutoTokenizer.from_pretrained(
-            source, revision=revision, local_files_only=offline, trust_remote_code=False
-        )
+        how = {"revision": revision, "local_files_only": offline, "trust_remote_code": False}
+        return AutoTokenizer.from_pretrained(source, **how)
     except Exception as error:
-        raise ModelError(
-            f"model.path: the tokenizer of {str(path)!r} cannot be loaded ({first_line(error)})"
-        ) from error
+        why = f"model.path: the tokenizer of {str(path)!r} cannot be loaded ({first_line(error)})"
+        raise ModelError(why) from error
 
 
 def load_gguf(file: Path, pad_token: str | None = None) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
@@ -106,9 +102,8 @@ def load_gguf(file: Path, pad_token: str | None = None) -> tuple[PreTrainedModel
     transformers cannot read, or the package `gguf` is missing.
     """
     if importlib.util.find_spec("gguf") is None:
-        raise ModelError(
-            f"reading a GGUF file needs the package gguf; install it with: {install_command('models')}"
-        )
+        why = f"reading a GGUF file needs the package gguf; install it with: {install_command('models')}"
+        raise ModelError(why)
     try:
         fields, tensors = gguf_files.read(file)
         model, tokenizer = gguf_files.load(fields, tensors) or _by_transformers(file)
@@ -135,11 +130,9 @@ def load_gguf(file: Path, pad_token: str | None = None) -> tuple[PreTrainedModel
 
 
 def _by_transformers(file: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, trust_remote_code=False)
-    model = AutoModelForCausalLM.from_pretrained(
-        file.parent, gguf_file=file.name, dtype=torch.float32, trust_remote_code=False
-    )
-    return model, tokenizer
+    how = {"gguf_file": file.name, "trust_remote_code": False}
+    model = AutoModelForCausalLM.from_pretrained(file.parent, dtype=torch.float32, **how)
+    return model, AutoTokenizer.from_pretrained(file.parent, **how)
 
 
 def shape_of(path: str | Path) -> tuple[bytes, ...] | None:

@@ -35,10 +35,9 @@ def judge(part: ModelReward, device: str = "cpu") -> Judge:
     ModelError: it cannot be loaded, or is not a sequence classifier with one output.
     """
     try:
-        tokenizer = AutoTokenizer.from_pretrained(part.path, revision=part.revision, trust_remote_code=False)
-        model = AutoModelForSequenceClassification.from_pretrained(
-            part.path, revision=part.revision, dtype=torch.float32, trust_remote_code=False
-        )
+        how = {"revision": part.revision, "trust_remote_code": False}
+        tokenizer = AutoTokenizer.from_pretrained(part.path, **how)
+        model = AutoModelForSequenceClassification.from_pretrained(part.path, dtype=torch.float32, **how)
     except (OSError, ValueError, KeyError) as error:
         first = str(error).strip().partition("\n")[0]
         raise ModelError(f"reward.path: {part.path} cannot be loaded as a reward model: {first}") from error
@@ -59,9 +58,8 @@ def judge(part: ModelReward, device: str = "cpu") -> Judge:
         for start in range(0, len(answered), rows):
             texts = [_conversation(tokenizer, answer) for answer in answered[start : start + rows]]
             special = not tokenizer.chat_template  # a template writes its special tokens itself
-            inputs = tokenizer(
-                texts, return_tensors="pt", padding=pads, truncation=True, add_special_tokens=special
-            )
+            layout = {"padding": pads, "truncation": True, "add_special_tokens": special}
+            inputs = tokenizer(texts, return_tensors="pt", **layout)
             with torch.inference_mode():
                 logits = model(**{name: value.to(device) for name, value in inputs.items()}).logits
             rewards += logits[:, 0].float().tolist()

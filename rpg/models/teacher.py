@@ -56,9 +56,8 @@ def _check_tokens(
     chat templates.
     """
     theirs_of, ours_of = theirs.get_vocab(), ours.get_vocab()
-    names = (
-        f"{FIELD}: {path!r} and the tokenizer of the model that is trained ({ours.name_or_path or 'tiny'!r})"
-    )
+    student = repr(ours.name_or_path or "tiny")
+    names = f"{FIELD}: {path!r} and the tokenizer of the model that is trained ({student})"
     if theirs_of != ours_of:
         differ = sorted({token for token, _ in theirs_of.items() ^ ours_of.items()})
         raise ModelError(

@@ -94,9 +94,8 @@ def rendered(tokenizer: PreTrainedTokenizerBase, prompt: Given, tools: Sequence[
         )
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
     try:
-        text = tokenizer.apply_chat_template(
-            messages, tools=list(tools) or None, tokenize=False, add_generation_prompt=True
-        )
+        how = {"tools": list(tools) or None, "tokenize": False, "add_generation_prompt": True}
+        text = tokenizer.apply_chat_template(messages, **how)
     except (TemplateError, ValueError, TypeError) as error:
         first = str(error).partition("\n")[0]
         raise DataError(f"task.chat: the chat template cannot format this conversation: {first}") from error
@@ -113,9 +112,8 @@ def set_chat_template(tokenizer: PreTrainedTokenizerBase, chat: Chat) -> None:
         return
     template = chat.template or tokenizer.chat_template
     if not template:
-        raise DataError(
-            "task.chat: the model's tokenizer has no chat template; name one: task.chat.template: my.jinja"
-        )
+        why = "task.chat: the model's tokenizer has no chat template; name one: task.chat.template: my.jinja"
+        raise DataError(why)
     options = "".join(f"{{%- set {name} = {json.dumps(value)} -%}}" for name, value in chat.options.items())
     prefix = f"{{%- if add_generation_prompt %}}{{{{ {json.dumps(chat.prefix)} }}}}{{% endif -%}}"
     tokenizer.chat_template = options + template + (prefix if chat.prefix else "")

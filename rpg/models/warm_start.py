@@ -29,12 +29,11 @@ the seed, learning takes off after 300 to 700 steps: no schedule in steps fits, 
 converge."""
 
 
+Say = Callable[[str], None]
+
+
 def warm_start(
-    policy: Policy,
-    task: TaskSection,
-    demos: Demonstrations,
-    warm: WarmStart,
-    say: Callable[[str], None] = print,
+    policy: Policy, task: TaskSection, demos: Demonstrations, warm: WarmStart, say: Say = print
 ) -> None:
     """Train `policy` in place and report progress to `say`. Raises ModelError: the target accuracy was not reached within
     warm.max_steps; DataError: a demonstration is longer than the model allows.
@@ -50,9 +49,7 @@ def warm_start(
     say(f"warm start: behaviour learnt, greedy accuracy now {_accuracy(policy, task, demos):.2f}")
 
 
-def supervised_start(
-    policy: Policy, demos: Demonstrations, start: SupervisedStart, say: Callable[[str], None] = print
-) -> None:
+def supervised_start(policy: Policy, demos: Demonstrations, start: SupervisedStart, say: Say = print) -> None:
     """Fine-tune `policy` in place on demonstrations and report progress to `say`. Raises DataError: a demonstration is
     longer than the model allows.
     """
@@ -73,12 +70,7 @@ def supervised_start(
 
 
 def _ability(
-    policy: Policy,
-    task: TaskSection,
-    demos: Demonstrations,
-    warm: WarmStart,
-    rng: random.Random,
-    say: Callable[[str], None],
+    policy: Policy, task: TaskSection, demos: Demonstrations, warm: WarmStart, rng: random.Random, say: Say
 ) -> torch.optim.Optimizer:
     """Stage 1, up to the target accuracy."""
     optimizer = _optimizer(policy, warm.learning_rate)
@@ -163,10 +155,9 @@ def demonstration_batch(policy: Policy, pairs: list[tuple[Given, str | Sequence[
     room = policy.model.config.max_position_embeddings
     prompts = encode_prompts(policy.tokenizer, [prompt for prompt, _ in pairs], room)
     turns = [[response] if isinstance(response, str) else list(response) for _, response in pairs]
-    ids = iter(
-        policy.tokenizer([text for texts in turns for text in texts], add_special_tokens=False)["input_ids"]
-    )
-    parts = [[next(ids) for _ in texts] for texts in turns]
+    texts = [text for of_turns in turns for text in of_turns]
+    ids = iter(policy.tokenizer(texts, add_special_tokens=False)["input_ids"])
+    parts = [[next(ids) for _ in of_turns] for of_turns in turns]
     lengths = torch.tensor([sum(map(len, of_turns)) + 1 for of_turns in parts])
     tokens = torch.zeros(len(pairs), int(lengths.max()), dtype=torch.long)
     heard = torch.zeros(tokens.shape, dtype=torch.bool)

@@ -25,10 +25,8 @@ def differences(summary: Summary, links: Mapping[str, str] = {}) -> alt.LayerCha
     data = summary.judged.sort_values("difference", ascending=False)
     if data.empty:
         return None
-    data = data.assign(
-        real=data["verdict"].isin(REAL),
-        words=[f"{row.label}: {_points(row.difference)}, {row.verdict}" for row in data.itertuples()],
-    )
+    words = [f"{row.label}: {_points(row.difference)}, {row.verdict}" for row in data.itertuples()]
+    data = data.assign(real=data["verdict"].isin(REAL), words=words)
     if links:
         data["link"] = data["label"].map(links)
     styles = line_styles(list(summary.series.values()))
@@ -179,9 +177,8 @@ def audit(rows: pandas.DataFrame, labels: Sequence[str]) -> list[alt.LayerChart]
     """
     data = rows.assign(clip=np.where(rows["clipped"], "with its clip", "without clip"))
     dash = alt.Scale(domain=["without clip", "with its clip"], range=[[1, 0], [4, 3]])
-    legend = alt.Legend(
-        title=None, orient="bottom", symbolType="stroke", symbolSize=400, symbolStrokeColor="#333333"
-    )
+    symbol = {"symbolType": "stroke", "symbolSize": 400, "symbolStrokeColor": "#333333"}
+    legend = alt.Legend(title=None, orient="bottom", **symbol)
     numbers = [alt.Tooltip(f"{name}:Q", format=".3g") for name in ("bias", "noise")]
     few = alt.Axis(tickCount=6, labelSeparation=5)
     base = alt.Chart(data).encode(
@@ -221,21 +218,14 @@ def field_figure(rows: str) -> alt.HConcatChart:
     lines = base.transform_filter(trainer).transform_filter(chosen)
     faint = alt.condition(trainer, alt.value(0.9), alt.value(0.08))
     scatter = base.mark_point(filled=True, size=70).encode(x=off, y=alt.Y("noise:Q"), opacity=faint)
-    scatter = scatter.add_params(trainer, chosen)
+    scatter = scatter.add_params(trainer, chosen).properties(width=330, height=330, title="Off and noisy")
     dots = lines.mark_point(filled=True, size=70).encode(x=off, y=names)
     hollow = lines.mark_point(size=45).encode(x=alt.X("bare:Q"), y=names)
     filled = "Filled: as shipped; hollow: without clip or mask"
-    return alt.hconcat(
-        scatter.properties(width=330, height=330, title="Off and noisy"),
-        alt.layer(dots, hollow).properties(width=330, title=filled),
-    )
+    return alt.hconcat(scatter, alt.layer(dots, hollow).properties(width=330, title=filled))
 
 
-AGAINST = {
-    "response": "whole responses",
-    "token": "tokens, prefixes of μ",
-    "started": "tokens, prefixes of π₀",
-}
+AGAINST = {"response": "whole responses", "token": "tokens, prefixes of μ", "started": "tokens of π₀"}
 
 
 def corrections_figure(rows: Sequence[Mapping[str, Any]]) -> alt.HConcatChart:
@@ -249,9 +239,8 @@ def corrections_figure(rows: Sequence[Mapping[str, Any]]) -> alt.HConcatChart:
     filled = data["setting"].str.startswith("default").astype(int)
     data = data.assign(filled=filled, beside=beside)
     trainer = alt.selection_point(fields=["trainer"], bind="legend")
-    choices = alt.binding_radio(
-        options=list(AGAINST), labels=list(AGAINST.values()), name="Off the gradient of: "
-    )
+    labels = list(AGAINST.values())
+    choices = alt.binding_radio(options=list(AGAINST), labels=labels, name="Off the gradient of: ")
     against = alt.param("against", value="response", bind=choices)
     colours = alt.Scale(domain=list(dict.fromkeys(data["trainer"])), range=[*COLOURS, "#7A4B1E"])
     colour = {"scale": colours, "legend": alt.Legend(orient="bottom", columns=3, title=None)}
@@ -267,10 +256,9 @@ def corrections_figure(rows: Sequence[Mapping[str, Any]]) -> alt.HConcatChart:
         opacity=alt.condition(trainer, alt.value(1), alt.value(0.1)),
         tooltip=[*words, *(alt.Tooltip(f"{name}:Q", format=form) for name, form in figures)],
     )
-    panels = [
-        points.transform_filter(f"datum.mismatch == {apart}").properties(
-            width=265, height=300, title=f"Sampler {apart:g} standard deviations away"
-        )
-        for apart in data["mismatch"].unique()
-    ]
+    panels = []
+    for apart in data["mismatch"].unique():
+        panel = points.transform_filter(f"datum.mismatch == {apart}")
+        title = f"Sampler {apart:g} standard deviations away"
+        panels.append(panel.properties(width=265, height=300, title=title))
     return alt.hconcat(panels[0].add_params(trainer, against), *panels[1:])

@@ -138,11 +138,8 @@ def _starved(rows: Rows) -> Iterator[Finding]:
 def _exploding(rows: Rows) -> Iterator[Finding]:
     """At most one finding of each rule."""
     smaller = "a smaller learning rate, fewer updates on a rollout, "
-    kl = (
-        "KL exploding",
-        "KL(policy || {}) was above {:g} nats per token",
-        f"{smaller}clipping, or a larger beta",
-    )
+    high = "KL(policy || {}) was above {:g} nats per token"
+    kl = "KL exploding", high, f"{smaller}clipping, or a larger beta"
     ratio = "ratio exploding", "{} was above {:g}", f"{smaller}or clipping"
     findings: dict[str, Finding] = {}
     for name, what, limit, (rule, words, advice) in (

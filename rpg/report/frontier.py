@@ -66,9 +66,8 @@ def paths(rows: pandas.DataFrame, labels: Mapping[str, str], along: Along | None
     else:
         last = points.groupby("run")["step"].transform("max")
         points = points[points["step"] == last].assign(place=points["variant"].map(dict(along.values)))
-    points = points[points["place"].notna()].assign(
-        label=points["variant"].map(dict(labels)), x=points["per_response"]
-    )
+    points = points[points["place"].notna()].assign(x=points["per_response"])
+    points["label"] = points["variant"].map(dict(labels))
     each = points.groupby(["label", "place", "direction"], sort=False)
     ends = {"lowest": ("accuracy", "min"), "highest": ("accuracy", "max")}
     means = {"x": ("x", "mean"), "accuracy": ("accuracy", "mean")}

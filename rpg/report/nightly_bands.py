@@ -92,11 +92,10 @@ def measure(runs: Mapping[str, Sequence[RunFolder]]) -> tuple[dict[str, float], 
     return {name: statistics.fmean(values) for name, values in by_seed.items()}, errors
 
 
-def compare(
-    tonight: Mapping[str, float],
-    before: Sequence[Mapping[str, float]],
-    spreads: Sequence[Mapping[str, float]] = (),
-) -> list[Number]:
+Values = Mapping[str, float]
+
+
+def compare(tonight: Values, before: Sequence[Values], spreads: Sequence[Values] = ()) -> list[Number]:
     """Tonight's numbers against those of the newest NIGHTS earlier nights, the worst first.
 
     `spreads`: the standard errors over seeds of the same earlier nights.
@@ -165,12 +164,7 @@ def read_nights(folder: Path, but: str) -> list[dict[str, Any]]:
 
 
 def markdown(
-    night: str,
-    numbers: Sequence[Number],
-    failed: Mapping[str, str],
-    nights: int,
-    said: str = "",
-    bits: bool = False,
+    night: str, numbers: list[Number], failed: dict[str, str], nights: int, said: str = "", bits: bool = False
 ) -> str:
     red = sum(number.red for number in numbers) + len(failed)
     parts = [*([said.partition(" since ")[0]] if bits else []), *([f"{red} out of band"] if red else [])]

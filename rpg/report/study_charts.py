@@ -44,13 +44,9 @@ def search(data: pandas.DataFrame, fields: Mapping[str, bool]) -> list[alt.Layer
     panels = []
     for variant, part in data.groupby("variant", sort=False):
         names = {field: f"at{place}" for place, field in enumerate(fields) if part[field].notna().any()}
+        scales = {field: _scale(data[field], fields[field]) for field in names}
         spans = [
-            {
-                "shorthand": f"{name}:Q",
-                "title": short(field),
-                "scale": _scale(data[field], fields[field]),
-                "axis": apart,
-            }
+            {"shorthand": f"{name}:Q", "title": short(field), "scale": scales[field], "axis": apart}
             for field, name in names.items()
         ]
         if not spans:

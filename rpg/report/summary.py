@@ -16,7 +16,7 @@ from rpg import stats
 from rpg.report import diagnostics, verdicts
 from rpg.report.labels import labels
 from rpg.report.spending import SPENT, Equal, add_spending, at_equal_spending, short_of, unequal
-from rpg.report.verdicts import Checkpoints
+from rpg.report.verdicts import Checkpoints, Pairs, ProblemScores
 from rpg.store import Layout, StoreError, queries
 from rpg.store.current import how_it_came, require_comparable
 from rpg.store.queries import Database
@@ -31,6 +31,9 @@ class History(NamedTuple):
     looks: tuple[stats.Look, ...] = ()
     matters: float = stats.MATTERS
     budget: float | None = None
+
+
+UNSEEN = History()
 
 
 class Summary(NamedTuple):
@@ -115,7 +118,7 @@ def summarise(
     sweep: str,
     baseline: str | None = None,
     names: Sequence[str] | None = None,
-    past: History = History(),  # noqa: B008 - a tuple
+    past: History = UNSEEN,
 ) -> Summary:
     """Judge the variants of a sweep. `baseline` replaces the sweep's own; `names` picks benchmarks (default all);
     `past`: looks taken at it before.
@@ -124,9 +127,8 @@ def summarise(
     """
     sweeps = queries.sweeps(db).set_index("sweep")
     if sweep not in sweeps.index:
-        raise StoreError(
-            f"no sweep {sweep!r} in the results database; it holds {', '.join(sweeps.index) or 'none'}"
-        )
+        why = f"no sweep {sweep!r} in the results database; it holds {', '.join(sweeps.index) or 'none'}"
+        raise StoreError(why)
     require_comparable(queries.manifests(db, sweep))
     runs = queries.runs(db, sweep)
     benchmarks = [name for name in queries.benchmarks(db, [sweep]) if names is None or name in names]
@@ -164,7 +166,7 @@ def summarise(
     notes += queries.differences(db, sweep)
     pairs = verdicts.at_last(chosen, baseline)
     evaluated = {(run, step) for step, seeds in chosen.values() for run in seeds.values()}
-    problems = verdicts.ProblemScores(db, sweep, evaluated | verdicts.checkpoints(pairs))
+    problems = ProblemScores(db, sweep, evaluated | verdicts.checkpoints(pairs))
     table = pandas.DataFrame(_rows(runs, scores, chosen, benchmarks, judged, problems), columns=list(COLUMNS))
     table["label"] = table["variant"].map(names_of)
     spent = queries.spending(db, sweep).set_index(["run", "step"])
@@ -274,7 +276,7 @@ def _rows(
     chosen: Checkpoints,
     benchmarks: list[str],
     judged: list[str],
-    problems: verdicts.ProblemScores,
+    problems: ProblemScores,
 ) -> list[dict[str, Any]]:
     steps = runs.groupby("variant")["steps"].max()
     rows = []
@@ -329,8 +331,8 @@ def history(layout: Layout, sweep: str) -> History:
 
 def _judge(
     table: pandas.DataFrame,
-    problems: verdicts.ProblemScores,
-    pairs: verdicts.Pairs,
+    problems: ProblemScores,
+    pairs: Pairs,
     parts: Mapping[str, Sequence[str]],
     runs: pandas.DataFrame,
     looks: Sequence[stats.Look],
@@ -362,10 +364,7 @@ def _judge(
 
 
 def _leads(
-    table: pandas.DataFrame,
-    problems: verdicts.ProblemScores,
-    chosen: Checkpoints,
-    parts: Mapping[str, Sequence[str]],
+    table: pandas.DataFrame, problems: ProblemScores, chosen: Checkpoints, parts: Mapping[str, Sequence[str]]
 ) -> list[bool]:
     """Whether a row is the best of its benchmark and better than every other by the paired test."""
     leads = pandas.Series(False, index=table.index)
@@ -378,7 +377,7 @@ def _leads(
 
 
 def _design(
-    problems: verdicts.ProblemScores, pairs: verdicts.Pairs, judged: Sequence[str]
+    problems: ProblemScores, pairs: Pairs, judged: Sequence[str]
 ) -> tuple[stats.Design, stats.Spreads] | None:
     """Of the variants that are compared at the same place with the same seeds; None if there are none, or if all answers
     are alike, which says nothing about how much they differ elsewhere."""

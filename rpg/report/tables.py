@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from pylatexenc.latexencode import RULE_DICT, UnicodeToLatexConversionRule, UnicodeToLatexEncoder
-from rich import box
+from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -213,9 +213,7 @@ def _joined(grid: Grid) -> tuple[str, list[str], list[list[list[Cell]]]]:
 def _rich(grid: Grid, sweep: str) -> Table:
     title, header, rows = _joined(grid)
     heading = Text(f"{sweep} · {title}", style="bold")
-    table = Table(
-        title=heading, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True
-    )
+    table = Table(title=heading, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for place, name in enumerate(header):
         justify: Literal["left", "right"] = "left" if place == 0 or name == "Verdict" else "right"
         least = 12 if place == 0 else None
@@ -292,9 +290,8 @@ def latex_table(
     widths = [max(map(_digits, column)) for column in zip(header, *plain, strict=True)]
     star, blocks = _fitting(widths, columns)
     title = f"{tex(name)}: {tex(title[:1].lower() + title[1:])}"
-    lines = [
-        rf"\begin{{table{star}}}\caption{{{title}. {words}}}\label{{{latex_label(name, grid)}}}\smallskip"
-    ]
+    anchor = latex_label(name, grid)
+    lines = [rf"\begin{{table{star}}}\caption{{{title}. {words}}}\label{{{anchor}}}\smallskip"]
     lines += [r"\fontsize{8}{9.6}\selectfont\setlength{\tabcolsep}{3pt}"]
     for block in blocks:
         kinds = r"@{}>{\raggedright\arraybackslash}X" + "r" * len(block)
@@ -355,15 +352,10 @@ def _md(text: str) -> str:
     return re.sub(r"([\\`*_{}\[\]<>()#|!~$&])", r"\\\1", text.replace("\n", " "))
 
 
+# An opening bracket after the end of a row would start an option.
+_SPECIAL = {ord("["): "{[}", ord("]"): "{]}", ord("|"): r"\textbar{}", ord("\n"): " ", ord("\t"): " "}
 _ENCODER = UnicodeToLatexEncoder(
-    conversion_rules=[
-        # An opening bracket after the end of a row would start an option.
-        UnicodeToLatexConversionRule(
-            RULE_DICT,
-            {ord("["): "{[}", ord("]"): "{]}", ord("|"): r"\textbar{}", ord("\n"): " ", ord("\t"): " "},
-        ),
-        "defaults",
-    ],
+    conversion_rules=[UnicodeToLatexConversionRule(RULE_DICT, _SPECIAL), "defaults"],
     replacement_latex_protection="braces-after-macro",
     unknown_char_policy=lambda character: f"{{[}}U+{ord(character):04X}{{]}}",
     unknown_char_warning=False,

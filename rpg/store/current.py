@@ -110,9 +110,8 @@ def require_comparable(runs: Mapping[str, Manifest]) -> None:
     for (variant, seed), count in counts.items():
         if count > 1:
             names = [n for n, m in runs.items() if (m["variant"], m["seed"]) == (variant, seed)]
-            raise NotComparable(
-                f"{' and '.join(names)} are both {variant} with seed {seed}: one of them would count twice"
-            )
+            why = f"{' and '.join(names)} are both {variant} with seed {seed}: one of them would count twice"
+            raise NotComparable(why)
     (first, reference), *others = [*runs.items()] or [("", {})]
     follows = {START} if all(flat(run["spec"]).get(START) == run["seed"] for run in runs.values()) else set()
     for name, manifest in others:

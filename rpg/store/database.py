@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import duckdb
 
@@ -26,10 +26,7 @@ from rpg.store.schema import CREATE_TABLES, VERSION
 KEEP = 3  # versions that stay on disk: a reader may just have read an older CURRENT
 NO_RUN = ("", "")  # stands for the files that belong to no run: sweep files and audits
 _NAME = re.compile(r"results-(\d+)\.duckdb")
-_OFFLINE: dict[str, str | bool | int | float | list[str]] = {
-    "autoinstall_known_extensions": "false",
-    "autoload_known_extensions": "false",
-}
+_OFFLINE: dict[str, Any] = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
 
 
 class Build(NamedTuple):
@@ -73,9 +70,8 @@ def connect(layout: Layout, external: bool = False) -> duckdb.DuckDBPyConnection
     """
     path = usable(layout)
     if path is None:
-        raise StoreError(
-            f"no results database in {layout.analytics}: run a sweep, or `rpg report SWEEP`, first"
-        )
+        why = f"no results database in {layout.analytics}: run a sweep, or `rpg report SWEEP`, first"
+        raise StoreError(why)
     return open_file(path, external)
 
 

@@ -193,9 +193,8 @@ def _mark_superseded(db: duckdb.DuckDBPyConnection, layout: Layout) -> None:
         names = [run for (run,) in db.execute("SELECT run FROM runs WHERE sweep = ?", [sweep]).fetchall()]
         if current.issuperset(names):
             continue
-        rows = db.execute(
-            "SELECT run, variant, seed, spec, identity, outdated FROM runs WHERE sweep = ?", [sweep]
-        )
+        query = "SELECT run, variant, seed, spec, identity, outdated FROM runs WHERE sweep = ?"
+        rows = db.execute(query, [sweep])
         parts = ("spec", "identity", OUTDATED)
         manifests = {
             run: {"variant": variant, "seed": seed}

@@ -29,9 +29,8 @@ def home(path: str | os.PathLike[str] | None = None) -> Path:
     folder = Path(path or os.environ.get("RPG_HOME") or "rpg-data").expanduser().absolute()
     advice = "choose another data folder with --home or RPG_HOME"
     if "?" in str(folder):
-        raise StoreError(
-            f"{folder}: a path with '?' cannot be used (DuckDB would read the rest as options); {advice}"
-        )
+        why = f"{folder}: a path with '?' cannot be used (DuckDB would read the rest as options); {advice}"
+        raise StoreError(why)
     existing = next(part for part in (folder, *folder.parents) if part.exists())
     if not existing.is_dir():
         raise StoreError(f"{folder}: {existing} is a file, not a folder; {advice}")
@@ -49,12 +48,9 @@ class Layout:
 
     home: Path
 
-    runs, samples, evaluations = (
-        Inside("runs", "home"),
-        Inside("samples", "home"),
-        Inside("evaluations", "home"),
-    )
-    analytics, audits, cache = Inside("analytics", "home"), Inside("audits", "home"), Inside("cache", "home")
+    runs, samples = Inside("runs", "home"), Inside("samples", "home")
+    evaluations, analytics = Inside("evaluations", "home"), Inside("analytics", "home")
+    audits, cache = Inside("audits", "home"), Inside("cache", "home")
 
     @classmethod
     def at(cls, path: str | os.PathLike[str] | None = None) -> "Layout":
@@ -109,10 +105,8 @@ class Layout:
 
     def add_look(self, sweep: str, look: Mapping[str, Any]) -> None:
         """Append a look at the sweep's differences (rpg.stats.Look); nothing where the folder cannot be written."""
-        with (
-            contextlib.suppress(OSError),
-            open(self.sweep_folder(sweep) / "looks.jsonl", "a", encoding="utf-8") as file,
-        ):
+        path = self.sweep_folder(sweep) / "looks.jsonl"
+        with contextlib.suppress(OSError), open(path, "a", encoding="utf-8") as file:
             file.write(json.dumps(look) + "\n")
 
     def read_looks(self, sweep: str) -> list[dict[str, Any]]:

@@ -27,9 +27,8 @@ _METRICS = re.compile(r"metrics-(\d+)\.jsonl")
 def folder_name(value: str, what: str) -> str:
     """The name, checked to be a single path component, so that it cannot lead out of the data folder."""
     if not value or value.startswith(".") or "/" in value or "\0" in value:
-        raise StoreError(
-            f"{what} name {value!r}: expected a folder name without '/' and without a leading '.'"
-        )
+        why = f"{what} name {value!r}: expected a folder name without '/' and without a leading '.'"
+        raise StoreError(why)
     return value
 
 
@@ -219,9 +218,8 @@ def parse_row(line: bytes) -> dict[str, Any] | None:
 def read_checked(path: Path, fields: Iterable[str]) -> dict[str, Any]:
     value = read_json_object(path)
     if value.get("format", FORMAT) != FORMAT:
-        raise StoreError(
-            f"cannot read {path}: format {value['format']!r}, this version reads format {FORMAT}"
-        )
+        why = f"cannot read {path}: format {value['format']!r}, this version reads format {FORMAT}"
+        raise StoreError(why)
     missing = [field for field in fields if field not in value]
     if missing:
         raise StoreError(f"cannot read {path}: missing {', '.join(missing)}")

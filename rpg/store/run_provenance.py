@@ -103,9 +103,8 @@ def differences(runs: Mapping[str, Sequence[Record]]) -> list[str]:
         return []
     lines = []
     if unrecorded := [run for run in runs if runs[run] and not all(runs[run])]:
-        lines.append(
-            f"no record of the code that trained {_some(unrecorded, 'runs')} (by an earlier version)"
-        )
+        line = f"no record of the code that trained {_some(unrecorded, 'runs')} (by an earlier version)"
+        lines.append(line)
     files = _differing([record["sources"] for attempts in recorded.values() for record in attempts])
     if files:
         groups = _groups(

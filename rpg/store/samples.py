@@ -12,6 +12,8 @@ import pyarrow.parquet
 from rpg.store.atomic_files import StoreError, atomic_path, readable
 from rpg.store.run_folder import RunFolder
 
+Rows = Iterable[Mapping[str, Any]]
+
 EVAL_COLUMNS = {
     "problem_id": "string",
     "sample": "int32",
@@ -50,9 +52,7 @@ def unread_form(correct: bool, reason: str | None) -> str | None:
     return match and match[1]
 
 
-def write_samples(
-    path: Path, rows: Iterable[Mapping[str, Any]], rules: str | None = None, about: Mapping[str, str] = {}
-) -> None:
+def write_samples(path: Path, rows: Rows, rules: str | None = None, about: Mapping[str, str] = {}) -> None:
     """Write graded samples, atomically; every row has the keys of EVAL_COLUMNS, or also of REWARD_COLUMNS or SECOND.
 
     `rules` names the rules by which they were graded (rpg.rewards.graders), `about` where they come from: the `model`, its
@@ -63,15 +63,12 @@ def write_samples(
     for index, row in enumerate(rows):
         if set(row) != set(columns):
             missing, extra = set(columns) - set(row), set(row) - set(columns)
-            raise StoreError(
-                f"cannot write {path}: row {index} lacks {sorted(missing)}, has unknown {sorted(extra)}"
-            )
+            why = f"cannot write {path}: row {index} lacks {sorted(missing)}, has unknown {sorted(extra)}"
+            raise StoreError(why)
     _write(path, rows, columns, {**about, **({} if rules is None else {"rules": rules})})
 
 
-def _write(
-    path: Path, rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str], about: Mapping[str, str]
-) -> None:
+def _write(path: Path, rows: Rows, columns: Mapping[str, str], about: Mapping[str, str]) -> None:
     schema = pyarrow.schema([(name, pyarrow.type_for_alias(kind)) for name, kind in columns.items()])
     try:
         table = pyarrow.Table.from_pylist([{name: row[name] for name in columns} for row in rows], schema)
@@ -93,7 +90,7 @@ def write_eval(
     folder: RunFolder,
     benchmark: str,
     step: int,
-    rows: Iterable[Mapping[str, Any]],
+    rows: Rows,
     rules: str | None = None,
     about: Mapping[str, str] = {},
 ) -> Path:
@@ -124,7 +121,7 @@ def gradings(samples: Path) -> dict[str, Path]:
     return {path.name.removeprefix(samples.stem + MARK).removesuffix(".parquet"): path for path in paths}
 
 
-def write_grades(path: Path, rows: Iterable[Mapping[str, Any]], rules: str, samples: str) -> None:
+def write_grades(path: Path, rows: Rows, rules: str, samples: str) -> None:
     """Write grades, atomically; `samples` is the digest of the file of samples to which they belong."""
     _write(path, rows, GRADE_COLUMNS, {"rules": rules, "samples": samples})
 

@@ -15,9 +15,7 @@ _COLUMN = re.compile(r"^    (\w+) (\S+?),?  -- (.*)$", re.MULTILINE)
 
 TABLES: dict[str, dict[str, tuple[str, str]]] = {
     table: {name: (kind, meaning) for name, kind, meaning in _COLUMN.findall(columns)}
-    for table, columns in re.findall(
-        r"^CREATE TABLE (\w+) \(\n(.*?)^\);", CREATE_TABLES, re.MULTILINE | re.DOTALL
-    )
+    for table, columns in re.findall(r"(?ms)^CREATE TABLE (\w+) \(\n(.*?)^\);", CREATE_TABLES)
 }
 """Table -> column -> (type, meaning), from schema.sql."""
 

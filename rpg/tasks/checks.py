@@ -152,9 +152,8 @@ def leaks(
                 if i not in reported and share >= (threshold if share == jaccard else CONTAINED):
                     reported.add(i)
                     pairs.append(Leak(held_out[i][0], held_out[i][1].id, problem.id, share, tier))
-    return sorted(
-        pairs, key=lambda leak: (TIERS.index(leak.tier), -leak.similarity, leak.problem, leak.training)
-    )
+    pairs.sort(key=lambda leak: (TIERS.index(leak.tier), -leak.similarity, leak.problem, leak.training))
+    return pairs
 
 
 def near_duplicates(problems: Sequence[Problem]) -> list[tuple[str, str, float]]:

@@ -3,12 +3,13 @@
 import json
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from rpg.config.code import FACTORY, kept_source
 from rpg.config.model import SupervisedStart, WarmStart
 from rpg.config.task import EnvironmentTask
 from rpg.tasks import file_problems
-from rpg.tasks.problems import DataError, Given, ProblemDemonstrations, Splits, TaskKind
+from rpg.tasks.problems import DataError, Given, ProblemDemonstrations, Splits
 
 
 def sources_of(
@@ -44,9 +45,4 @@ class _Demonstrations(ProblemDemonstrations):
         return [reply.replace("{reply}", turn) if at % 2 else turn for at, turn in enumerate(turns)]
 
 
-KIND = TaskKind(
-    problems=file_problems.read,
-    data=file_problems.KIND.data,
-    verifier=lambda task: task.verifier,
-    demonstrations=_Demonstrations,
-)
+KIND = replace(file_problems.KIND, demonstrations=_Demonstrations)

@@ -78,10 +78,8 @@ def make(task: OperatorsTask) -> Splits:
             f"{len(dealt)} problems of {task.operations} operations have {FEWEST} right answers"
         )
     [name] = task.benchmark_names()
-    return Splits(
-        [_problem(blank, f"train-{i:05d}") for i, blank in enumerate(train)],
-        {name: [_problem(blank, f"held-out-{i:05d}") for i, blank in enumerate(held_out)]},
-    )
+    tests = [_problem(blank, f"held-out-{i:05d}") for i, blank in enumerate(held_out)]
+    return Splits([_problem(blank, f"train-{i:05d}") for i, blank in enumerate(train)], {name: tests})
 
 
 def _all(length: int, rng: random.Random) -> Iterator[Blank]:

@@ -93,9 +93,8 @@ def once(folder: Path) -> Iterator[Path | None]:
     What was built is flushed and renamed into place; an exception or a kill leaves nothing behind that counts. Other
     processes that want the same folder wait for the one that builds it.
     """
-    waits = (
-        contextlib.nullcontext() if folder.is_dir() else locks.in_turn(folder.parent / f".{folder.name}.lock")
-    )
+    lock = folder.parent / f".{folder.name}.lock"
+    waits = contextlib.nullcontext() if folder.is_dir() else locks.in_turn(lock)
     with waits:
         if folder.is_dir():
             yield None

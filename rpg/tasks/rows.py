@@ -153,9 +153,8 @@ def hub_rows(
     try:
         import datasets
     except ImportError as error:
-        raise DataError(
-            f"{name}: reading {hub} from the hub needs the package datasets ({install_command('math')})"
-        ) from error
+        why = f"{name}: reading {hub} from the hub needs the package datasets ({install_command('math')})"
+        raise DataError(why) from error
     try:
         with hub_client() as answers:
             parts = [datasets.load_dataset(hub, config, split=split, revision=revision) for config in configs]
@@ -163,9 +162,8 @@ def hub_rows(
     except Exception as error:
         why = f"the hub cannot be reached{searched}, and {hub} is not in its cache here"
         if answers:
-            why = (
-                f"cannot read {hub}{searched}: {(str(error).strip() or type(error).__name__).splitlines()[0]}"
-            )
+            said = str(error).strip() or type(error).__name__
+            why = f"cannot read {hub}{searched}: {said.splitlines()[0]}"
         raise DataError(f"{name}: {why}. Check the network{otherwise}") from error
     # As Arrow, because row by row the library is several times slower.
     batches = (batch for part in parts for batch in part.with_format("arrow").iter(10_000))
@@ -278,9 +276,8 @@ def conversation(value: Any, column: str, where: str) -> list[dict[str, str]]:
         if not isinstance(message, Mapping) or not {"role", "content"} <= set(message):
             raise DataError(f"{at}: message {number}: expected role and content, got {reprlib.repr(message)}")
         if message["role"] not in ("system", "user", "assistant"):
-            raise DataError(
-                f"{at}: message {number}: role {message['role']!r}; accepted: system, user, assistant"
-            )
+            why = f"{at}: message {number}: role {message['role']!r}; accepted: system, user, assistant"
+            raise DataError(why)
         text = plain(message["content"], f"{column}, message {number}", where)
         messages.append({"role": str(message["role"]), "content": text})
     turns = messages[:-1] if messages[-1]["role"] == "assistant" else messages

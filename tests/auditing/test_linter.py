@@ -40,9 +40,8 @@ def hit(sentences, pattern):
 def test_a_variable_may_hold_several_overrides(tmp_path):
     text = "MORE='data.train_batch_size=128 trainer.nonsense=1'\n" + GRPO.replace("$@", "$MORE")
     sentences = said(tmp_path, text.replace("data.train_batch_size=$((256))", ""))
-    assert hit(sentences, r"There are 8 optimizer steps") and hit(
-        sentences, r"no such keys: .*trainer\.nonsense"
-    )
+    assert hit(sentences, r"There are 8 optimizer steps")
+    assert hit(sentences, r"no such keys: .*trainer\.nonsense")
 
 
 def test_what_a_script_does_not_say(tmp_path):
@@ -133,10 +132,8 @@ def test_script_and_command_of_trl_are_not_executed(tmp_path):
     sentences = said(tmp_path, script, "train.py")
     assert hit(sentences, "epsilon_high is not set: cispo takes epsilon, 0.2")
     assert hit(sentences, "does not enter the loss: output_dir") and not marker.exists()
-    command = (
-        f"X=$(touch {marker})\ntrl grpo --loss_type dr_grpo --beta 0.1 --epsilon=0.3 --use_vllm --model $X\n"
-    )
-    (tmp_path / "run.sh").write_text(command)
+    command = "trl grpo --loss_type dr_grpo --beta 0.1 --epsilon=0.3 --use_vllm --model $X"
+    (tmp_path / "run.sh").write_text(f"X=$(touch {marker})\n{command}\n")
     settings = read_settings(tmp_path / "run.sh")
     assert settings.values == {"loss_type": "dr_grpo", "beta": 0.1, "epsilon": 0.3, "use_vllm": True}
     assert list(settings.unresolved) == ["model"] and not marker.exists()

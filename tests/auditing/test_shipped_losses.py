@@ -33,10 +33,8 @@ def split(line):
 
 def same(left, right, within=0.11):
     """Equal words, and numbers that differ by at most one in the last place that is shown."""
-    numbers = [list(map(float, NUMBER.findall(text))) for text in (left, right)]
-    return NUMBER.sub("", left) == NUMBER.sub("", right) and numbers[0] == pytest.approx(
-        numbers[1], abs=within
-    )
+    ours, theirs = (list(map(float, NUMBER.findall(text))) for text in (left, right))
+    return NUMBER.sub("", left) == NUMBER.sub("", right) and ours == pytest.approx(theirs, abs=within)
 
 
 def test_page_has_what_is_measured(field):

@@ -14,9 +14,8 @@ def main() -> None:
     pinned = json.loads(PINNED.read_text()) if PINNED.exists() else {}
     for path in sorted(path for path in CONFIGS.rglob("*.yaml") if path.parent.name != "studies"):
         runs = load_file(path, {}, lambda spec: "d").runs
-        pinned.setdefault(
-            str(path.relative_to(CONFIGS)), [[run.run_id, former_identity(run.spec, "d")] for run in runs]
-        )
+        ids = [[run.run_id, former_identity(run.spec, "d")] for run in runs]
+        pinned.setdefault(str(path.relative_to(CONFIGS)), ids)
     PINNED.write_text(json.dumps(pinned, indent=0) + "\n")
 
 

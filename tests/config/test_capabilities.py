@@ -22,9 +22,8 @@ def fields(model, where=""):
     for name, field in model.model_fields.items():
         dotted = f"{where}.{name}" if where else name
         inner = models_in(field.annotation)
-        yield from (
-            [(dotted, field)] if not inner else (leaf for each in inner for leaf in fields(each, dotted))
-        )
+        leaves = (leaf for each in inner for leaf in fields(each, dotted))
+        yield from leaves if inner else [(dotted, field)]
 
 
 def reaches(field, value):

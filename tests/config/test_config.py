@@ -36,10 +36,8 @@ def test_shipped_sweeps_expand(path):
     assert sweep.spec.name == path.stem and sweep.spec.description
     assert sweep.baseline in {r.variant for r in sweep.runs}
     assert len({r.folder for r in sweep.runs}) == len(sweep.runs)
-    per_variant = {
-        v: [r.spec.seed for r in sweep.runs if r.variant == v] for v in {r.variant for r in sweep.runs}
-    }
-    assert len(set(map(tuple, per_variant.values()))) == 1, "seeds are paired across variants"
+    seeds = [[r.spec.seed for r in sweep.runs if r.variant == v] for v in {r.variant for r in sweep.runs}]
+    assert len(set(map(tuple, seeds))) == 1, "seeds are paired across variants"
 
 
 def test_resolved_form_resolves_to_itself():
@@ -217,9 +215,8 @@ axes:
     ids=["set", "an axis", "base", "not of the command line"],
 )
 def test_a_mistake_is_named_with_the_line_that_makes_it(tmp_path, changes, said):
-    (tmp_path / "b.yaml").write_text(
-        "training:\n  mini_batch_prompts: 4\n  optimizer:\n    learning_rate: -1.0e-3\n"
-    )
+    base = "training:\n  mini_batch_prompts: 4\n  optimizer:\n    learning_rate: -1.0e-3\n"
+    (tmp_path / "b.yaml").write_text(base)
     (tmp_path / "y.yaml").write_text(LINES)
     with pytest.raises(ConfigError) as error:
         load_sweep(tmp_path / "y.yaml", changes, lambda spec: "")

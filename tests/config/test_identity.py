@@ -90,9 +90,7 @@ def test_a_field_that_trains_makes_another_run_and_every_other_keeps_it(place):
         return  # another algorithm: test_the_shipped_configurations_keep_their_identities
     other = _with(spec, leaf.dotted, _changed(leaf))
     same = identity(spec, "d") == identity(other, "d")
-    assert same is (leaf.kind is not TRAINS), (
-        f"{place} {leaf.kind.name}: {leaf.value!r} -> {_changed(leaf)!r}"
-    )
+    assert same is (leaf.kind is not TRAINS), f"{place} {leaf.kind.name}: {leaf.value!r}, {_changed(leaf)!r}"
     evaluated_alike = evaluation_identity(spec) == evaluation_identity(other)
     assert evaluated_alike is (leaf.kind is not EVALUATES)
 
@@ -111,9 +109,8 @@ def test_the_fields_of_the_issue_are_of_the_kinds_it_says():
     adding = ("evaluation.every", "evaluation.samples_per_problem", "evaluation.benchmarks")
     assert {kinds[place] for place in adding} == {ADDS}
     assert kinds["evaluation.temperature"] is EVALUATES
-    assert (
-        kinds["training.optimizer.adamw.learning_rate"] is kinds["seed"] is kinds["algorithm.beta"] is TRAINS
-    )
+    training = ("training.optimizer.adamw.learning_rate", "seed", "algorithm.beta")
+    assert {kinds[place] for place in training} == {TRAINS}
     assert kinds["task.file.train"] is BY_CONTENT
 
 
@@ -135,9 +132,7 @@ def _schema(
 
 def test_every_field_of_the_schema_has_a_frozen_default_and_was_walked_above():
     missing = sorted({place for place, _ in _schema(RunSpec) if is_frozen_kind(place)} - FROZEN.keys())
-    assert missing == [], (
-        f"a new field: give it a line in `added` of rpg/config/frozen_defaults.json: {missing}"
-    )
+    assert missing == [], "a new field: give it a line in `added` of rpg/config/frozen_defaults.json"
     plain = {place for place, value in FROZEN.items() if not place.endswith(".type") and value != "section"}
     unwalked = plain - set(FIELDS)
     # sections that are null by default stand there as a place of their own
@@ -243,9 +238,8 @@ def test_a_run_of_defaults_has_the_defaults_of_the_schema():
 
 
 def test_a_field_without_a_default_always_counts():
-    assert all(
-        leaf.default is REQUIRED for _, leaf in FIELDS.values() if leaf.place == "model.pretrained.path"
-    )
+    fields = [leaf for _, leaf in FIELDS.values() if leaf.place == "model.pretrained.path"]
+    assert all(leaf.default is REQUIRED for leaf in fields)
     one, two = ({"model": {"type": "pretrained", "path": path}} for path in ("a", "b"))
     assert identity(resolve(one, "x"), "d") != identity(resolve(two, "x"), "d")
 
@@ -264,9 +258,8 @@ def test_a_kind_that_came_later_needs_no_frozen_default_and_all_its_fields_count
 
     late = RunSpec().model_copy(update={"task": Late()})
     settings = identity_record(late, "d")["settings"]
-    assert (
-        settings["task.type"] == "late" and settings["task.planted"] == 3 and settings["task.data_seed"] == 0
-    )
+    names = ("task.type", "task.planted", "task.data_seed")
+    assert [settings[name] for name in names] == ["late", 3, 0]
     assert settings["task.empty"] is None, "also a field that is null by default"
     assert "training.steps" not in settings
 

@@ -23,9 +23,8 @@ from rpg.store.run_writer import append_metrics
 from tests.dashboard.driver import show
 from tests.waiting import HANG
 
-playwright = pytest.importorskip(
-    "playwright.sync_api", reason="playwright is not installed (pip install playwright)"
-)
+MISSING = "playwright is not installed (pip install playwright)"
+playwright = pytest.importorskip("playwright.sync_api", reason=MISSING)
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here (Debian: apt-get install chromium)"),

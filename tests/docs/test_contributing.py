@@ -21,9 +21,8 @@ def names_of(path):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             names.add(node.name)
         if isinstance(node, ast.ClassDef):
-            names |= {
-                f"{node.name}.{member.name}" for member in node.body if isinstance(member, ast.FunctionDef)
-            }
+            methods = [member.name for member in node.body if isinstance(member, ast.FunctionDef)]
+            names |= {f"{node.name}.{method}" for method in methods}
         if isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             names |= {target.id for target in targets if isinstance(target, ast.Name)}

@@ -119,18 +119,15 @@ def _parse(words: list[str]) -> None:
 
 
 def test_commands_that_messages_print_can_be_typed():
-    texts = [
-        path.read_text() for room in ("rpg", "flows", "dashboard") for path in (ROOT / room).rglob("*.py")
-    ]
-    nodes = [node for text in texts for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
-    printed = [
-        n.args for n in nodes if ast.unparse(n.func).endswith("command") and "layout=" in ast.unparse(n)
-    ]
+    paths = [path for room in ("rpg", "flows", "dashboard") for path in (ROOT / room).rglob("*.py")]
+    trees = (ast.parse(path.read_text()) for path in paths)
+    calls = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    called = [call for call in calls if ast.unparse(call.func).endswith("command")]
+    printed = [call.args for call in called if "layout=" in ast.unparse(call)]
     assert len(printed) > 15
     for given in printed:
-        words = zip(
-            (w for w in given if not isinstance(w, ast.Starred)), ["", "quickstart", *"111"], strict=False
-        )
+        plain = (word for word in given if not isinstance(word, ast.Starred))
+        words = zip(plain, ["", "quickstart", *"111"], strict=False)
         _parse([word.value if isinstance(word, ast.Constant) else other for word, other in words])
 
 

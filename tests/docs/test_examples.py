@@ -42,9 +42,8 @@ def test_an_example_runs(page, tmp_path, monkeypatch, prefect):
                 runpy.run_path(words[1], run_name="__main__")
             else:
                 environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-                done = subprocess.run(
-                    [sys.executable, *words[1:]], env=environment, capture_output=True, text=True
-                )
+                words = [sys.executable, *words[1:]]
+                done = subprocess.run(words, env=environment, capture_output=True, text=True)
                 assert done.returncode == 0, f"{' '.join(words)}: {done.stdout}{done.stderr}"
 
 

@@ -166,9 +166,8 @@ def test_tools_and_their_schemas_are_those_of_trl(made):
         schemas = environments.schemas()
     functions = {schema["function"]["name"]: schema["function"] for schema in schemas}
     assert sorted(functions) == ["add", "dice", "fail", "later"]
-    assert functions["add"]["parameters"]["properties"] == {
-        "amount": {"type": "integer", "description": "How much."}
-    }
+    amount = {"type": "integer", "description": "How much."}
+    assert functions["add"]["parameters"]["properties"] == {"amount": amount}
 
     class Inherits:
         def reset(self):

@@ -28,9 +28,8 @@ def checkpoints(tmp_path_factory):
     folder.path.mkdir(parents=True)
     keeper = Checkpoints(folder, [0, 1])
     for step in (0, 1):
-        keeper.save(
-            step, Policy(model, tokenizer), {"optimizer_step": step}, {"moment": torch.zeros(1)}, None
-        )
+        tensors = {"moment": torch.zeros(1)}
+        keeper.save(step, Policy(model, tokenizer), {"optimizer_step": step}, tensors, None)
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.mul_(1.05)

@@ -28,6 +28,5 @@ def requests_for(problems, count):
     return [Request(p.prompt, (0, "evaluation", p.id, k)) for p in problems for k in range(count)]
 
 
-VLLM = pytest.param(
-    "vllm", marks=[pytest.mark.slow, pytest.mark.skipif(bool(WITHOUT_VLLM), reason=str(WITHOUT_VLLM))]
-)
+_NEEDS_VLLM = pytest.mark.skipif(bool(WITHOUT_VLLM), reason=str(WITHOUT_VLLM))
+VLLM = pytest.param("vllm", marks=[pytest.mark.slow, _NEEDS_VLLM])

@@ -30,9 +30,8 @@ def rows(correct, extracted=None, tokens=None, truncated=None):
 def test_by_hand():
     correct = [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 0, 0]]
     extracted = [["7", "8", "8", None], ["1/2", "0.5", "3", "4"], [None, None, None, None]]
-    found = summarise(
-        rows(correct, extracted, [[1, 2, 3, 6], [4, 4, 4, 4], [8, 8, 8, 8]], [[0, 0, 0, 1]] * 3)
-    )
+    tokens = [[1, 2, 3, 6], [4, 4, 4, 4], [8, 8, 8, 8]]
+    found = summarise(rows(correct, extracted, tokens, [[0, 0, 0, 1]] * 3))
     assert found.problems == 3 and found.k == 4
     assert found.mean_at_k.mean == pytest.approx(3 / 12)
     assert found.mean_at_k.standard_error == pytest.approx(np.std([0.25, 0.5, 0], ddof=1) / 3**0.5)

@@ -49,9 +49,8 @@ def test_numbers_and_where_the_samples_are(checkpoints, own_benchmark, tmp_path,
     ],
 )
 def test_a_mistake_is_a_line_and_exit_code_2(arguments, words, tmp_path, monkeypatch, capsys):
-    code, _, err = rpg(
-        monkeypatch, capsys, "evaluate", *arguments, *(["--home", tmp_path] if arguments else [])
-    )
+    home = ["--home", tmp_path] if arguments else []
+    code, _, err = rpg(monkeypatch, capsys, "evaluate", *arguments, *home)
     assert code == 2 and words in err and "Traceback" not in err
     assert not (tmp_path / "evaluations").exists()
 
@@ -65,9 +64,8 @@ def test_a_preset_sets_what_is_not_given_and_several_prompts_say_how_far_the_acc
     checkpoints, own_benchmark, tmp_path, monkeypatch, capsys
 ):
     call = ("evaluate", checkpoints[0], "-b", own_benchmark, "--max-prompt-tokens", 512, "--home", tmp_path)
-    code, out, err = rpg(
-        monkeypatch, capsys, *call, "--preset", "sober", "--max-response-tokens", 8, "--prompts", 3
-    )
+    call += ("--preset", "sober", "--max-response-tokens", 8, "--prompts", 3)
+    code, out, err = rpg(monkeypatch, capsys, *call)
     assert code == 0, err
     [record] = (tmp_path / "evaluations").rglob("evaluation.json")
     entries = json.loads(record.read_text())

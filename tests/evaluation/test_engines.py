@@ -158,9 +158,8 @@ def test_a_models_own_sampling_settings_are_not_taken_over(checkpoints, problems
     config = copy / "generation_config.json"
     settings = json.loads(config.read_text()) if config.exists() else {}
     config.unlink(missing_ok=True)
-    config.write_text(
-        json.dumps({**settings, "repetition_penalty": 1.5, "top_k": 1, "do_sample": True, "top_p": 0.1})
-    )
+    own = {"repetition_penalty": 1.5, "top_k": 1, "do_sample": True, "top_p": 0.1}
+    config.write_text(json.dumps({**settings, **own}))
     engine = start("local", 0.0)
     engine.load(checkpoints[0])
     expected = complete(engine, requests_for(problems, 1))

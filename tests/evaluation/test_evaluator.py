@@ -81,9 +81,8 @@ def test_by_hand_a_checkpoint_gives_the_samples_of_its_sweep(layout, checkpoints
     assert Evaluator(layout, "sweep", lambda line: None).pass_over() == 2
     monkeypatch.setattr(LocalEngine, "load", lambda *_: pytest.fail("the samples are there"))
     own = tmp_path / "chain-easy.yaml"
-    own.write_text(
-        "source: {chain: {tiers: {easy: 2}, train_problems: 2000}}\nverifier: {type: marker, marker: '#'}\n"
-    )
+    source = "source: {chain: {tiers: {easy: 2}, train_problems: 2000}}"
+    own.write_text(source + "\nverifier: {type: marker, marker: '#'}\n")
     how = {"samples_per_problem": 2, "max_prompt_tokens": 64, "max_response_tokens": 42}
     [result] = evaluate(folder.checkpoint(1), [own], home=layout.home, say=str, **how)
     assert read_samples(result.samples).to_pylist() == rows(folder, 1)

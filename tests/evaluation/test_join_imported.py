@@ -32,10 +32,8 @@ def summary(layout):
     build(layout)
     with connect(layout) as db:
         found = summarise(db, "sweep", baseline="grpo")
-        scores = db.execute(
-            "SELECT step, accuracy FROM scores WHERE variant = 'TRL' AND benchmark = 'chain-easy'"
-        )
-        return found, dict(scores.fetchall())
+        query = "SELECT step, accuracy FROM scores WHERE variant = 'TRL' AND benchmark = 'chain-easy'"
+        return found, dict(db.execute(query).fetchall())
 
 
 def test_a_joined_checkpoint_has_the_samples_of_our_own_and_is_paired_with_them(layout, checkpoints):
@@ -78,8 +76,7 @@ def test_what_cannot_be_joined_is_said(layout, checkpoints, tmp_path):
     assert "--k, --benchmarks: --join evaluates like the sweep's own runs; omit them" in str(said.exception)
     lonely = Layout.at(tmp_path / "other")
     log = read("trl", tmp_path / "trainer_state.json", {}, {})
-    take_over(
-        lonely, log, kind="trl", source=tmp_path / "trainer_state.json", sweep="s", variant="TRL", seed=0
-    )
+    source = tmp_path / "trainer_state.json"
+    take_over(lonely, log, kind="trl", source=source, sweep="s", variant="TRL", seed=0)
     with pytest.raises(JoinError, match="s has no run that was trained here"):
         join(lonely, "s/TRL", checkpoints[0], 0)

@@ -62,9 +62,8 @@ def test_an_evaluation_by_hand(by_hand):
     assert found.changes == CHANGES
     assert (by_hand / "mine.parquet").read_bytes() == before, "the first grades stay"
     assert metadata(found.grades)["rules"] == RECIPE and list(gradings(by_hand / "mine.parquet")) == [RECIPE]
-    assert [row["correct"] for row in read_grades(found.grades)] == [
-        r for _, _, some in RESPONSES for _, _, r in some
-    ]
+    right = [r for _, _, some in RESPONSES for _, _, r in some]
+    assert [row["correct"] for row in read_grades(found.grades)] == right
     record = json.loads((by_hand / "evaluation.json").read_text())["mine"]
     assert record["summary"] == {"k": 2} and record["rules"] == LINES
 

@@ -57,9 +57,8 @@ def test_of_several_runs_the_strictest_limits_hold():
 
 
 def test_a_failure_for_want_of_memory_names_the_field():
-    torchs = RuntimeError(
-        "[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory"
-    )
+    said = "[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory"
+    torchs = RuntimeError(said)
     tight = ThisMachine(memory_gib=2)
     for error in (torchs, MemoryError()):
         assert explained(error, tight).startswith("evaluation.place.memory_gib: 2 is not enough")
@@ -138,9 +137,8 @@ def test_the_sweep_starts_a_killed_evaluation_again(checkpoints, tmp_path):
     folder = register(layout, "one", checkpoints, **LONG)
     fork_server = ForkServer(tmp_path / "fork-server.log", {EVALUATOR: FORKED[EVALUATOR]}, owner_mark())
     over, children = threading.Event(), Children(fork_server)
-    task = threading.Thread(
-        target=run_beside, args=(layout.sweep_folder("sweep"), children, over, lambda _: None)
-    )
+    arguments = (layout.sweep_folder("sweep"), children, over, lambda _: None)
+    task = threading.Thread(target=run_beside, args=arguments)
     task.start()
     try:
         wait_for_samples(layout, 1)

@@ -92,9 +92,8 @@ def test_greedy_results_do_not_depend_on_the_engine(kind, checkpoints, own_bench
     found = []
     for name in ("local", kind):
         out = tmp_path / name
-        [result] = evaluate(
-            checkpoints[0], [own_benchmark], engine=name, temperature=0.0, out=out, say=str, **LIMITS
-        )
+        how = {"engine": name, "temperature": 0.0, "out": out, "say": str}
+        [result] = evaluate(checkpoints[0], [own_benchmark], **how, **LIMITS)
         found.append((samples(result), result.summary))
     assert found[0] == found[1] and found[0][1].k == 1
 

@@ -195,9 +195,8 @@ def test_one_run_has_one_recorder_and_one_way_to_come(tmp_path):
     log = tmp_path / "log.csv"
     log.write_text("step,reward\n1,0.5\n")
     about = {"kind": "csv", "source": log, "sweep": "s", "variant": "v", "seed": 0}
-    with pytest.raises(
-        UserError, match="was trained elsewhere, recorded live and has variant 'v' and seed 0"
-    ):
+    words = "was trained elsewhere, recorded live and has variant 'v' and seed 0"
+    with pytest.raises(UserError, match=words):
         take_over(Layout.at(tmp_path), read("csv", log, {"reward": "reward"}), **about)
 
 

@@ -195,9 +195,8 @@ def test_no_matrix_of_tokens_and_vocabulary_is_kept_for_the_backward_pass(monkey
     tokens, vocabulary, kl = 500, 300, rpg.algorithm("opd-jsd").kl
 
     def largest():
-        ours, theirs = (
-            Scored(torch.zeros(1), None, torch.randn(tokens, 8), torch.randn(vocabulary, 8)) for _ in "ab"
-        )
+        sides = [(torch.randn(tokens, 8), torch.randn(vocabulary, 8)) for _ in "ab"]
+        ours, theirs = (Scored(torch.zeros(1), None, *side) for side in sides)
         ours.states.requires_grad_()
         sizes = []
         with torch.autograd.graph.saved_tensors_hooks(lambda x: sizes.append(x.numel()) or x, lambda x: x):
@@ -261,9 +260,8 @@ def test_a_teacher_with_other_tokens_is_refused_by_both_names(home, student):
 
 
 def test_what_verl_cannot_do_with_a_teacher_is_refused_before_anything_starts(teacher):
-    with pytest.raises(
-        ValidationError, match=r"reference model: with model.lora, backend verl .* accepted: fixed"
-    ):
+    words = r"reference model: with model.lora, backend verl .* accepted: fixed"
+    with pytest.raises(ValidationError, match=words):
         distilled(teacher, backend={"type": "verl"}, model={"lora": {"rank": 2}})
     with pytest.raises(ValidationError, match=r"algorithm.kl distribution: backend verl .* not of the whole"):
         make_spec(algorithm={"name": "opd-rkl", "reference": "fixed"}, backend={"type": "verl"})
@@ -277,7 +275,6 @@ def test_the_teacher_counts_as_memory_where_it_is_read(home, student):
     folder = home / "qwen"
     student.model.save_pretrained(folder)
     without = memory(distilled(folder, algorithm={"reference": {"type": "old"}}))
-    assert (
-        memory(distilled(folder)).fixed - without.fixed == 4 * shape_and_source(str(folder))[0].parameters > 0
-    )
+    size = 4 * shape_and_source(str(folder))[0].parameters
+    assert memory(distilled(folder)).fixed - without.fixed == size > 0
     assert memory(distilled(folder, algorithm={"beta": 0.0})).fixed == without.fixed

@@ -10,9 +10,8 @@ MASK = torch.tensor([[1, 1, 1, 0], [1, 0, 0, 0], [0, 0, 0, 0]])
 
 def test_modes_by_hand():
     """Row sums 6 (three tokens) and 5 (one token); the third response is empty and does not count."""
-    assert [aggregate(LOSS, MASK, mode).item() for mode in MODES] == pytest.approx(
-        [11 / 4, 11 / 2, 7 / 2, 11 / 8]
-    )
+    losses = [aggregate(LOSS, MASK, mode).item() for mode in MODES]
+    assert losses == pytest.approx([11 / 4, 11 / 2, 7 / 2, 11 / 8])
 
 
 def test_horizon_replaces_the_width():

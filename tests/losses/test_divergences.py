@@ -93,17 +93,15 @@ def bare(monkeypatch):
 
 def test_without_a_prefix_slope_ratio_prefix_is_refused(bare):
     assert rpg.algorithm("rpg-reinforce-urkl", ratio="sequence").ratio == "sequence"
-    with pytest.raises(
-        AlgorithmError, match="which divergence urkl does not declare; accepted: token, sequence"
-    ):
+    words = "which divergence urkl does not declare; accepted: token, sequence"
+    with pytest.raises(AlgorithmError, match=words):
         rpg.algorithm("rpg-reinforce-urkl", ratio="prefix")
 
 
 def test_without_its_slope_the_clip_has_to_hold_the_advantage_constant(bare):
+    words = "regularised advantage, which divergence urkl does not declare"
     for gradient in ("exact", "through"):
-        with pytest.raises(
-            AlgorithmError, match="regularised advantage, which divergence urkl does not declare"
-        ):
+        with pytest.raises(AlgorithmError, match=words):
             rpg.algorithm("rpg-urkl", clip={"gradient": gradient})
     assert rpg.algorithm("rpg-urkl", clip={"gradient": "detached"}).clip
     assert rpg.algorithm("rpg-urkl", clip=None).kl.divergence == "urkl"

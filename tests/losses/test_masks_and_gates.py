@@ -119,9 +119,8 @@ def test_a_gamma_gate_is_vespos(data):
 @pytest.mark.parametrize("by", ["k1", "k2", "k3"])
 @pytest.mark.parametrize("level", ["token", "sum", "mean", "all"])
 def test_samples_of_a_sampler_that_was_too_far_are_rejected(level, by):
-    old, sampler = 0.6 * torch.randn(
-        2, 60, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64
-    )
+    generator = torch.Generator().manual_seed(0)
+    old, sampler = 0.6 * torch.randn(2, 60, 4, generator=generator, dtype=torch.float64)
     mask = torch.arange(4) < torch.arange(60)[:, None] % 4 + 1
     high = {"k1": 1.5, "k2": 0.2, "k3": 0.2}[by]
     setting = {"type": "reject", "level": level, "by": by, "low": 0.7, "high": high}

@@ -25,9 +25,8 @@ class Language:
         old, away, teacher = torch.randn(3, len(PREFIXES), V, generator=g, dtype=torch.float64)
         self.logits = (old + moved * away).requires_grad_()
         tables = {"pi": self.logits, "old": old, "ref": teacher}
-        self.tables = {
-            name: dict(zip(PREFIXES, x.log_softmax(-1), strict=True)) for name, x in tables.items()
-        }
+        log_probs = {name: logits.log_softmax(-1) for name, logits in tables.items()}
+        self.tables = {name: dict(zip(PREFIXES, rows, strict=True)) for name, rows in log_probs.items()}
 
     def tokens(self, name):
         """(responses, tokens) log-probabilities of the sampled tokens."""
@@ -108,9 +107,8 @@ def test_objectives(language, divergence, style, ratio):
 def test_estimators_in_the_loss(language, estimator, weighted):
     """The derivative of the expectation under old, of w k or of k; with a ratio k1 and k3 are the reverse KL, and without
     one, on-policy, k1 is nothing, k2 the reverse and k3 the forward KL."""
-    algo = entry(
-        "reinforce", kl={"type": "loss", "estimator": estimator, "weighted": weighted}, rewarded=False
-    )
+    kl = {"type": "loss", "estimator": estimator, "weighted": weighted}
+    algo = entry("reinforce", kl=kl, rewarded=False)
     found = language.gradient(language.loss(algo))
     meant = language.over_prefixes(lambda p, o, q: ((p if weighted else o).exp() * k(estimator, p - q)).sum())
     meant = 0.7 * language.gradient(meant)
@@ -172,9 +170,8 @@ def test_whole_distributions(language, divergence, mix, top_k):
         return plain(divergence, p, q, mix)
 
     meant = language.over_prefixes(term)
-    torch.testing.assert_close(
-        language.over_prefixes(lambda p, _o, q: rpg.distribution_kl(algo.kl, p, q)), meant
-    )
+    ours = language.over_prefixes(lambda p, _o, q: rpg.distribution_kl(algo.kl, p, q))
+    torch.testing.assert_close(ours, meant)
     whole = language.over_prefixes(lambda p, _o, q: plain(divergence, p.exp(), q.exp(), mix))
     assert (
         (meant < whole - 1e-4) if top_k == 1 else torch.isclose(meant, whole)

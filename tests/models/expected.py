@@ -28,9 +28,8 @@ def sampled(engine, prompts, group_size=4, limit=12, key="test", stop=(2,), temp
 def expected_log_probs(model, batch, temperature):
     """(N, T), zero after a row's last token; differentiable."""
     rows = []
-    for prompt, tokens, length in zip(
-        batch.prompt_of.tolist(), batch.tokens, batch.lengths.tolist(), strict=True
-    ):
+    lengths = batch.lengths.tolist()
+    for prompt, tokens, length in zip(batch.prompt_of.tolist(), batch.tokens, lengths, strict=True):
         start = torch.tensor(batch.prompts[prompt], device=tokens.device)
         logits = model(torch.cat([start, tokens[: length - 1]])[None], use_cache=False).logits[0].float()
         log_p = (logits[len(start) - 1 :] / temperature).log_softmax(-1)

@@ -111,9 +111,8 @@ def block_of(lm, device, row_of=None):
         logits = engine.prefill(PROMPTS, 10)
         engine.select(part.prompt_of)
         with Operations() as operations:
-            columns, kept = part._block(
-                logits[part.prompt_of], torch.rand(32, 10, device=device), 0, 10, ends, row_of
-            )
+            drawn = torch.rand(32, 10, device=device)
+            columns, kept = part._block(logits[part.prompt_of], drawn, 0, 10, ends, row_of)
     assert len(columns[0]) == len(kept) == 10 and columns[0][0].device.type == device
     return operations.counts
 

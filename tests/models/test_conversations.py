@@ -63,9 +63,8 @@ def conversations(folder, kind="qwen3", lean=True):
     """(policy, samples, talks) of two prompts with twelve responses each."""
     tokenizer = build_tokenizer("012<>[]:-+")
     more, limit = {"max_position_embeddings": 128}, LIMIT if kind != "gpt2" else 50
-    lm = (
-        gpt2() if kind == "gpt2" else model(family={"qwen3": Qwen3Config, "llama": LlamaConfig}[kind], **more)
-    )
+    families = {"qwen3": Qwen3Config, "llama": LlamaConfig}
+    lm = gpt2() if kind == "gpt2" else model(family=families[kind], **more)
     policy = Policy(lm, tokenizer, lean=lean)
     policy.stop = []  # random responses end too soon for two calls
     talking = Conversations(task_of(folder))
@@ -166,9 +165,8 @@ def slopes(algo, values, mask, rewards, leak=""):
     group = torch.arange(RESPONSES) // 4
     given = {"old_log_prob": values["old_log_prob"], "ref_log_prob": values["ref_log_prob"]}
     whole = {"token_kl": values["token_kl"]} if algo.kl.type == "distribution" else {}
-    masks = dict.fromkeys(("advantages", "weights", "loss", "counts"), mask) | (
-        {leak: values["within"]} if leak else {}
-    )
+    leaked = {leak: values["within"]} if leak else {}
+    masks = dict.fromkeys(("advantages", "weights", "loss", "counts"), mask) | leaked
     a = advantages(
         algo,
         rewards=rewards,

@@ -171,9 +171,8 @@ def test_caches_grow(small, monkeypatch):
 
 
 def test_scoring_in_parts_is_scoring(policy):
-    g = policy.sample(
-        [[1, 5, 6], [1, 7]], group_size=4, max_new_tokens=6, uniforms=uniforms(8, 6, "x"), temperature=1.0
-    )
+    how = {"group_size": 4, "max_new_tokens": 6, "uniforms": uniforms(8, 6, "x"), "temperature": 1.0}
+    g = policy.sample([[1, 5, 6], [1, 7]], **how)
     whole = score(policy, g.batch, 1.0, Limits(100, 1000, 1000))
     assert torch.allclose(whole, score(policy, g.batch, 1.0, Limits(3, 1000, 1000)), atol=1e-5)
     assert torch.allclose(whole, score(policy, g.batch, 1.0, Limits(100, 10, 10)), atol=1e-5)

@@ -76,7 +76,6 @@ def test_the_most_memory_of_forward_and_backward_pass_is_less():
 def test_a_model_without_layers_of_ours_is_refused():
     policy = policy_of(gpt2())
     policy.recompute = True
-    with pytest.raises(
-        ModelError, match=r"gradient_checkpointing: .* not those of GPT2LMHead.* backend.offload"
-    ):
+    words = r"gradient_checkpointing: .* not those of GPT2LMHead.* backend.offload"
+    with pytest.raises(ModelError, match=words):
         policy.log_probs(batch(), 1.0)

@@ -29,9 +29,8 @@ def classifier(folder, kind="qwen3", labels=1, template=TEMPLATE, pads=True):
         tokenizer.pad_token = None
     torch.manual_seed(0)
     if kind == "gpt2":  # its positions are absolute
-        model = GPT2ForSequenceClassification(
-            GPT2Config(n_embd=32, n_layer=2, n_head=2, n_positions=64, **size)
-        )
+        config = GPT2Config(n_embd=32, n_layer=2, n_head=2, n_positions=64, **size)
+        model = GPT2ForSequenceClassification(config)
     else:
         model = Qwen3ForSequenceClassification(
             Qwen3Config(

@@ -130,15 +130,13 @@ def test_each_option_leaves_what_transformers_leaves():
     ):
         assert ours.kept(logits).equal(theirs(None, logits) > -torch.inf)
     both = Restriction(top_k=7, top_p=0.8)
-    assert both.kept(logits).equal(
-        TopPLogitsWarper(0.8)(None, TopKLogitsWarper(7)(None, logits)) > -torch.inf
-    )
+    theirs = TopPLogitsWarper(0.8)(None, TopKLogitsWarper(7)(None, logits))
+    assert both.kept(logits).equal(theirs > -torch.inf)
 
 
 def test_an_evaluation_truncates_as_it_says_and_ends_as_the_rollout_does():
-    assert (
-        not Restriction().truncates and Restriction(min_p=0.1).truncates and Restriction(top_p=0.9).truncates
-    )
+    assert Restriction(min_p=0.1).truncates and Restriction(top_p=0.9).truncates
+    assert not Restriction().truncates
     spec = make_spec(rollout={"top_k": 5, "min_response_tokens": 2}, evaluation={"top_p": 0.9, "min_p": 0.1})
     assert restriction_of(spec.rollout) == Restriction(top_k=5, min_tokens=2)
     assert evaluation_restriction(spec) == Restriction(top_p=0.9, min_p=0.1, min_tokens=2)
@@ -187,9 +185,8 @@ def every_response(sampler, restriction, prompt, temperature=1.0):
 
 
 def gradient(value, lm):
-    return torch.cat(
-        [g.flatten() for g in torch.autograd.grad(value, list(lm.parameters()), retain_graph=True)]
-    )
+    parts = torch.autograd.grad(value, list(lm.parameters()), retain_graph=True)
+    return torch.cat([part.flatten() for part in parts])
 
 
 REWARD = torch.randn(19, 19, generator=torch.Generator().manual_seed(3))

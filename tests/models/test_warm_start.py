@@ -60,9 +60,8 @@ def test_the_cache_is_used_and_shared_by_what_does_not_matter(home):
     assert model_digest(make_spec(model={"hidden_size": 64})) != model_digest(spec)
     follows = model_digest(make_spec(seed=1))
     assert follows == model_digest(make_spec(model={"warm_start": {"seed": 1}})) != model_digest(spec)
-    assert model_digest(make_spec(seed=1, model={"warm_start": {"seed": 0}})) == model_digest(spec), (
-        "fixed on purpose"
-    )
+    fixed = make_spec(seed=1, model={"warm_start": {"seed": 0}})
+    assert model_digest(fixed) == model_digest(spec), "fixed on purpose"
 
 
 def test_a_damaged_cache_is_made_again(tmp_path):
@@ -84,9 +83,8 @@ def test_the_same_seed_warm_starts_to_the_same_bits(home, tmp_path):
 
 def test_a_target_out_of_reach_is_an_error_that_says_what_to_change(tmp_path):
     spec = make_spec(model={"warm_start": {"target_accuracy": 1.0, "max_steps": 30}})
-    with pytest.raises(
-        ModelError, match=r"accuracy 0\.\d+ after max_steps=30 steps, the target_accuracy is 1\.0"
-    ):
+    words = r"accuracy 0\.\d+ after max_steps=30 steps, the target_accuracy is 1\.0"
+    with pytest.raises(ModelError, match=words):
         prepare_model(spec, tmp_path, quiet)
     assert not any((tmp_path / "cache" / "warm").glob("[!.]*"))
 
@@ -100,9 +98,8 @@ def test_a_model_too_short_for_its_demonstrations_is_said(tmp_path):
 def own_task(tmp_path, rows=60):
     def line(i):
         answer = str(i * 7 % 100)
-        return json.dumps(
-            {"prompt": f"{i} x 7 =", "answer": answer, "demonstration": f"so\nAnswer: {answer}"}
-        )
+        shown = f"so\nAnswer: {answer}"
+        return json.dumps({"prompt": f"{i} x 7 =", "answer": answer, "demonstration": shown})
 
     train_file, held = tmp_path / "train.jsonl", tmp_path / "held.jsonl"
     train_file.write_text("\n".join(line(i) for i in range(10, 10 + rows)))

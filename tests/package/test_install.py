@@ -90,9 +90,8 @@ def test_what_pip_would_find_is_installed(shelf, python, tmp_path, package):
         "PIP_FIND_LINKS": str(shelf),
         "PATH": f"{programs}:/usr/bin:/bin",
     }
-    done = subprocess.run(
-        [python, INSTALL, package], env=kept | told, cwd=tmp_path, capture_output=True, text=True
-    )
+    command, env = [python, INSTALL, package], kept | told
+    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert ("without uv" in done.stderr) != with_uv
     assert subprocess.run([python, "-c", f"import {package}"]).returncode == 0

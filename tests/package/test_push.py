@@ -32,9 +32,8 @@ class Hub(BaseHTTPRequestHandler):
                 record = json.loads(line)
                 if record["key"] == "file":
                     self.server.files[record["value"]["path"]] = base64.b64decode(record["value"]["content"])
-            return self.answer(
-                {"commitUrl": f"{self.server.url}/me/model/commit/1", "commitOid": "1", "success": True}
-            )
+            url = f"{self.server.url}/me/model/commit/1"
+            return self.answer({"commitUrl": url, "commitOid": "1", "success": True})
         self.answer({"url": f"{self.server.url}/me/model", "warnings": [], "errors": []})
 
     def do_GET(self):

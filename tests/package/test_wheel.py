@@ -69,9 +69,8 @@ def unkind(folder):
     """Folders of a user's own that happen to be called like our packages."""
     for name in PACKAGES:
         (folder / name).mkdir(parents=True)
-        (folder / name / "__init__.py").write_text(
-            f"raise RuntimeError('the {name} of the current folder was taken')"
-        )
+        refuses = f"raise RuntimeError('the {name} of the current folder was taken')"
+        (folder / name / "__init__.py").write_text(refuses)
     return folder
 
 

@@ -89,14 +89,12 @@ def test_every_possible_value_passes():
 
 def test_rules_one_by_one():
     assert lint([entry()]) == []
-    assert rules(lint([entry(last=0.501, best=0.2656)])) == [
-        ("last above best", "Table 0", "A", "AIME24", "last, best")
-    ]
+    above = lint([entry(last=0.501, best=0.2656)])
+    assert rules(above) == [("last above best", "Table 0", "A", "AIME24", "last, best")]
     assert rules(lint([entry(), entry(row="B")])) == [("repeated", "Table 0", "A", "AIME24", "last, best")]
     assert lint([entry(), entry(row="B", best=0.751)]) == []
-    assert rules(lint([entry(problems=675)])) == [
-        ("unchecked", "Table 0", "all rows", "AIME24", "last, best")
-    ]
+    other_copy = lint([entry(problems=675)])
+    assert rules(other_copy) == [("unchecked", "Table 0", "all rows", "AIME24", "last, best")]
     [found] = lint([entry(last=0.2505)])
     assert "240/960 = 0.2500 and 241/960 = 0.2510" in found.message
 

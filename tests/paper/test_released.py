@@ -32,9 +32,8 @@ class Rendered:
     """One of our runs as verl would see it: what we set over verl's own defaults."""
 
     def __init__(self, run, defaults):
-        paths = Paths(
-            run.spec.model.path, Path("/train"), (Path("/aime24"),), Path("/state"), Path("/metrics")
-        )
+        train, state, metrics = map(Path, ("/train", "/state", "/metrics"))
+        paths = Paths(run.spec.model.path, train, (Path("/aime24"),), state, metrics)
         self.run, self.spec, self.defaults = run, run.spec, defaults
         self.set = plan(run.spec, paths).overrides
         self.algorithm = json.loads(self.set["rpg.algorithm"])
@@ -181,10 +180,8 @@ def runs():
     folder = Path(importlib.util.find_spec("verl").submodule_search_locations[0])
     text = (folder / "trainer/config/_generated_ppo_trainer.yaml").read_text()
     defaults = parse_yaml(text, "verl's defaults")
-    planned = [
-        r for name in SWEEPS for r in load_sweep(ROOT / f"configs/paper/{name}.yaml", {}, lambda _: "").runs
-    ]
-    return [Rendered(run, defaults) for run in planned]
+    sweeps = [load_sweep(ROOT / f"configs/paper/{name}.yaml", {}, lambda _: "") for name in SWEEPS]
+    return [Rendered(run, defaults) for sweep in sweeps for run in sweep.runs]
 
 
 @cache

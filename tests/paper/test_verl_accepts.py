@@ -33,13 +33,9 @@ def check(spec, *more):
     paths = Paths(spec.model.path, Path("/train"), (Path("/aime24"),), Path("/state"), Path("/metrics"))
     config = compose([*plan(spec, paths).arguments(), *more])
     derive(config)
-    validate_config(
-        config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config)
-    )
-    parts = config.actor_rollout_ref
-    return need_reference_policy(config), [
-        omega_conf_to_dataclass(parts[name]) for name in ("actor", "rollout")
-    ]
+    reference, parts = need_reference_policy(config), config.actor_rollout_ref
+    validate_config(config, use_reference_policy=reference, use_critic=need_critic(config))
+    return reference, [omega_conf_to_dataclass(parts[name]) for name in ("actor", "rollout")]
 
 
 @needs_verl

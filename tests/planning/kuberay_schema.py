@@ -22,9 +22,8 @@ def pruned(schema, value):
     out = {name: schema[name] for name in KEPT if name in schema}
     if isinstance(value, dict) and "properties" in schema:
         fields = schema["properties"]
-        out["properties"] = {
-            name: pruned(fields[name], inner) for name, inner in value.items() if name in fields
-        }
+        known = {name: inner for name, inner in value.items() if name in fields}
+        out["properties"] = {name: pruned(fields[name], inner) for name, inner in known.items()}
         out["additionalProperties"] = False
     if isinstance(value, list) and value:
         merged = {name: inner for item in value if isinstance(item, dict) for name, inner in item.items()}
@@ -34,10 +33,8 @@ def pruned(schema, value):
 
 def both(one, other):
     """The union of two schemas."""
-    inner = {
-        k: both(one[k], v) for k, v in other.items() if isinstance(v, dict) and isinstance(one.get(k), dict)
-    }
-    return {**one, **other, **inner}
+    shared = [k for k, v in other.items() if isinstance(v, dict) and isinstance(one.get(k), dict)]
+    return {**one, **other, **{k: both(one[k], other[k]) for k in shared}}
 
 
 if __name__ == "__main__":

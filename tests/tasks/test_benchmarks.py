@@ -79,9 +79,8 @@ def test_the_real_files(name):
 def test_the_recipes_own_prompts_are_reproduced():
     import pyarrow.parquet
 
-    theirs = {
-        row[0]["content"] for row in pyarrow.parquet.read_table(DATA / "aime25.parquet")["prompt"].to_pylist()
-    }
+    rows = pyarrow.parquet.read_table(DATA / "aime25.parquet")["prompt"].to_pylist()
+    theirs = {row[0]["content"] for row in rows}
     assert {p.prompt for p in load_benchmark(benchmark("aime25"), folder=DATA).problems} == theirs
 
 

@@ -125,10 +125,9 @@ def test_a_mistake_names_the_field_and_what_is_accepted(dataset, words):
 
 
 def test_a_data_set_is_named_once():
+    twice = [{"name": "chain_sum"}, {"name": "chain_sum", "weight": 2}]
     with pytest.raises(ConfigError, match="each data set can be named once"):
-        resolve(
-            {"task": {**MIXED, "datasets": [{"name": "chain_sum"}, {"name": "chain_sum", "weight": 2}]}}, "x"
-        )
+        resolve({"task": {**MIXED, "datasets": twice}}, "x")
 
 
 @pytest.mark.slow
@@ -137,8 +136,7 @@ def test_the_second_level_of_every_curriculum_makes_problems():
     slow = {"knight_swap", "sokoban", "rush_hour", "futoshiki", "arc_agi", "rearc", "modulo_grid"}
     names = sorted(reasoning_gym.factory.CURRICULA.keys() - slow)
     datasets = [{"name": name, "levels": [1]} for name in names]
-    task = GymTask.model_validate(
-        {**MIXED, "datasets": datasets, "train_problems": len(names), "benchmark_problems": 1}
-    )
+    sizes = {"train_problems": len(names), "benchmark_problems": 1}
+    task = GymTask.model_validate({**MIXED, "datasets": datasets, **sizes})
     made = load_problems(task)
     assert len(made.benchmarks) == len(names) > 90 and all(map(len, (made.train, *made.benchmarks.values())))

@@ -199,9 +199,8 @@ def test_the_digest_is_of_what_is_there_not_of_where(tmp_path):
     digests = []
     for folder in (one, two):
         folder.mkdir()
-        text = json.dumps(
-            {"type": "file", "train": "t.jsonl", "benchmarks": {"held": {"path": "held.jsonl"}}}
-        )
+        benchmarks = {"held": {"path": "held.jsonl"}}
+        text = json.dumps({"type": "file", "train": "t.jsonl", "benchmarks": benchmarks})
         jsonl(folder / "t.jsonl", [{"prompt": "a", "answer": "1"}])
         jsonl(folder / "held.jsonl", HELD)
         (folder / "run.yaml").write_text(f"task: {text}\n")

@@ -153,9 +153,8 @@ def test_a_server_of_mlflow_has_the_same_numbers_also_those_it_missed(layout, tm
         client = MlflowClient(tracking_uri=uri)
         experiment = client.get_experiment_by_name("quickstart")
         ids = {run.info.run_name: run.info.run_id for run in client.search_runs([experiment.experiment_id])}
-        compare(
-            layout, lambda run, name: [(m.step, m.value) for m in client.get_metric_history(ids[run], name)]
-        )
+        history = client.get_metric_history
+        compare(layout, lambda run, name: [(m.step, m.value) for m in history(ids[run], name)])
     finally:
         server.terminate()
         server.wait()

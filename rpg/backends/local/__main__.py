@@ -32,9 +32,8 @@ def _train(folder: RunFolder, home: Path, say: Say) -> None:
     except (MemoryError, RuntimeError, OSError) as error:
         if not is_no_memory(error):
             raise
-        raise TrainingFailed(
-            "not enough memory outside of a step: for the model, the optimizer's moments or a checkpoint"
-        ) from error
+        why = "not enough memory outside of a step: for the model, the optimizer's moments or a checkpoint"
+        raise TrainingFailed(why) from error
 
 
 if __name__ == "__main__":

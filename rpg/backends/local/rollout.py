@@ -184,9 +184,8 @@ class Roller:
         else:
             keys = [f"{spec.seed} rollout {step} {round_} {row}" for row in range(rows)]
             columns = [p.columns for p in problems]
-            samples, talks = self.conversations.sample(
-                policy, given, columns, keys, max_prompt_tokens=rollout.max_prompt_tokens, **how
-            )
+            longest, sample = rollout.max_prompt_tokens, self.conversations.sample
+            samples, talks = sample(policy, given, columns, keys, max_prompt_tokens=longest, **how)
         sampled = time.perf_counter()
         progress.begin("reward", rows, "responses")
         graded = self._grade(policy, samples, problems, talks)

@@ -1,7 +1,8 @@
 """The trainer's own decoder as an engine."""
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
+from itertools import compress, groupby
+from operator import not_
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,8 @@ class LocalEngine:
 
     def load(self, model: str | Path, revision: str | None = None) -> None:
         before, policy, shape = self._shape, self.policy, shape_of(model)
-        self.observe = self._shape = self.policy = (
-            None  # frees the old weights; a load that fails leaves no model
-        )
+        # Frees the old weights; a load that fails leaves no model.
+        self.observe = self._shape = self.policy = None
         if policy is None or shape is None or shape != before or not put_weights(policy.model, model):
             policy = None
             weights, tokenizer = load_pretrained(model, revision)
@@ -69,9 +69,7 @@ class LocalEngine:
         if self.observe is not None:
             self.observe(requests, samples)
         if talks:
-            policy_tokens = [
-                [t for t, heard in zip(talk.tokens, talk.heard, strict=True) if not heard] for talk in talks
-            ]
+            policy_tokens = [list(compress(talk.tokens, map(not_, talk.heard))) for talk in talks]
             return [
                 Completion("".join(talk.turns), tuple(ids), talk.truncated, talk.turns, talk.earned)
                 for ids, talk in zip(policy_tokens, talks, strict=True)

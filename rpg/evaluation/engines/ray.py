@@ -81,11 +81,9 @@ class RayEngine:
 
     def _start(self) -> Any:
         place = self.place
-        worker = self._ray.remote(RayWorker).options(
-            num_cpus=place.cpus,
-            num_gpus=place.gpus,
-            memory=int(place.memory_gib * 2**30) if place.memory_gib else None,
-        )
+        memory = int(place.memory_gib * 2**30) if place.memory_gib else None
+        resources = {"num_cpus": place.cpus, "num_gpus": place.gpus, "memory": memory}
+        worker = self._ray.remote(RayWorker).options(**resources)
         return worker.remote(self.start, "cuda" if place.gpus else "cpu", max(1, int(place.cpus)))
 
     def load(self, model: str | Path, revision: str | None = None) -> None:
@@ -103,9 +101,8 @@ class RayEngine:
                 try:
                     self._get(reference)
                 except self._ray.exceptions.RayActorError as error:
-                    raise EngineError(
-                        f"a worker on the Ray cluster ended while loading the model: {last_line(error)}"
-                    ) from error
+                    why = f"a worker on the Ray cluster ended while loading the model: {last_line(error)}"
+                    raise EngineError(why) from error
             if not ready:
                 waited += _SAY_SECONDS
                 self.say(
