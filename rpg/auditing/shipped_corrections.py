@@ -10,7 +10,7 @@ from math import inf
 from typing import Any
 
 from rpg.auditing import peers, pinned
-from rpg.auditing.audit_report import markdown_table
+from rpg.auditing.audit_report import markdown_table, percent
 from rpg.auditing.measure import PEER_EXACT
 from rpg.auditing.moments import LossFunction
 from rpg.auditing.studies import APART, corrected, direct_loss, weighted_loss
@@ -42,15 +42,15 @@ class CorrectionRow:
     noise: float
 
 
-def corrections() -> tuple[list[CorrectionRow], str]:
-    """(every correction that is pinned, and verl's, under every mismatch; why verl's were left out)."""
+def corrections() -> tuple[list[CorrectionRow], dict[str, str]]:
+    """(verl's corrections and those that are pinned, under every mismatch; what was left out, and why)."""
     rows: list[CorrectionRow] = []
-    why = ""
+    absent: dict[str, str] = {}
     try:
         for setting, parts, loss in peers.verl_corrections():
             rows += _rows(loss, ("verl", version("verl"), setting, _words(parts), "called", "called"))
     except (ImportError, AttributeError, LookupError, TypeError, ValueError) as error:
-        why = f"{type(error).__name__}: {error}"
+        absent["verl's sampler corrections"] = f"{type(error).__name__}: {error}"
     for pins in pinned.trainers().values():
         for setting, correction in pins.corrections.items():
             loss = partial(weighted_loss, partial(pinned.weights, correction))
@@ -60,7 +60,7 @@ def corrections() -> tuple[list[CorrectionRow], str]:
             parts = {key: vars(correction)[key] for key in ("ratio", "weight", "bound", "by", "keep")}
             where = f"{pins.repository}/{correction.at}", correction.default
             rows += _rows(loss, (pins.name, pins.commit[:8], setting, _words(parts), *where))
-    return rows, why
+    return rows, absent
 
 
 def _rows(loss: LossFunction, described: tuple[str, str, str, str, str, str]) -> Iterator[CorrectionRow]:
@@ -89,14 +89,9 @@ def markdown(rows: Sequence[CorrectionRow]) -> str:
 def _cells(large: CorrectionRow, small: CorrectionRow) -> list[str]:
     both = (large, small)
     shares = zip(*((row.scale, row.token, row.started, row.response) for row in both), strict=True)
-    figures = [" / ".join(map(_share, pair)) for pair in shares]
+    figures = [" / ".join(percent(share, PEER_EXACT) or "–" for share in pair) for pair in shares]
     noise = " / ".join("–" if row.noise == inf else f"{row.noise:.1f}" for row in both)
     origin = (
         large.version if large.origin == "called" else f"{large.origin.split('/', 2)[-1]} @{large.version}"
     )
     return [large.trainer, large.setting, large.correction, *figures, noise, origin]
-
-
-def _share(number: float) -> str:
-    """`0`: at most 1e-7."""
-    return "–" if number == inf else "0" if number < PEER_EXACT else f"{number:.1%}"

@@ -194,13 +194,10 @@ def _on_other_losses(config: Path | None, turns: bool, output: Path | None, as_j
         else:
             measured = audit_field()
             data, text = measured.to_json(), measured.markdown()
-            absent = dict(measured.absent)
-            if not as_json:
-                samplers, absent["verl's sampler corrections"] = audit_corrections()
-                text += f"\n{shipped_corrections.markdown(samplers)}"
-            for peer, reason in absent.items():
-                if reason:
-                    complain(f"! left out: {peer} ({reason})", "yellow")
+            corrections, unmeasured = audit_corrections()
+            text += f"\n{shipped_corrections.markdown(corrections)}"
+            for peer, reason in (measured.absent | unmeasured).items():
+                complain(f"! left out: {peer} ({reason})", "yellow")
     if as_json:
         print(data)
     elif output is None:
@@ -211,7 +208,7 @@ def _on_other_losses(config: Path | None, turns: bool, output: Path | None, as_j
         else:
             from rpg.report.sweep_report import field_page
 
-            atomic_write_text(output, field_page(data, [asdict(row) for row in samplers]))
+            atomic_write_text(output, field_page(data, [asdict(row) for row in corrections]))
         complain(f"wrote {output}")
 
 
