@@ -18,22 +18,12 @@ from rpg.auditing.diagnosis import diagnose
 from rpg.auditing.measure import EXACT, Result, Settings, measure
 from rpg.auditing.moments import LossFunction
 from rpg.auditing.objectives import named
-from rpg.auditing.shipped_corrections import corrections
 from rpg.auditing.shipped_losses import field
 from rpg.auditing.studies import advantage_study, aggregation_study, correction_study
 from rpg.auditing.subjects import Subject, catalogue, from_algorithm, ratio_levels
 from rpg.catalogue import Algorithm
 
-__all__ = [
-    "EXACT",
-    "Report",
-    "Result",
-    "Settings",
-    "audit",
-    "audit_catalogue",
-    "audit_corrections",
-    "audit_field",
-]
+__all__ = ["EXACT", "Report", "Result", "Settings", "audit", "audit_catalogue", "audit_field"]
 
 
 @contextmanager
@@ -106,4 +96,3 @@ def audit_catalogue(*, peers: bool = True, settings: Settings | None = None) -> 
 
 
 audit_field = _one_thread()(field)
-audit_corrections = _one_thread()(corrections)

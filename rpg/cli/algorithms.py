@@ -176,7 +176,7 @@ def _on_other_losses(config: Path | None, turns: bool, output: Path | None, as_j
 
     from rich.markdown import Markdown
 
-    from rpg.auditing import audit_corrections, audit_field, shipped_corrections, turn_audit
+    from rpg.auditing import audit_field, shipped_corrections, turn_audit
     from rpg.auditing.linter import lint
     from rpg.store import atomic_write_text
 
@@ -194,9 +194,8 @@ def _on_other_losses(config: Path | None, turns: bool, output: Path | None, as_j
         else:
             measured = audit_field()
             data, text = measured.to_json(), measured.markdown()
-            corrections, unmeasured = audit_corrections()
-            text += f"\n{shipped_corrections.markdown(corrections)}"
-            for peer, reason in (measured.absent | unmeasured).items():
+            text += f"\n{shipped_corrections.markdown(measured.corrections)}"
+            for peer, reason in measured.absent.items():
                 complain(f"! left out: {peer} ({reason})", "yellow")
     if as_json:
         print(data)
@@ -208,7 +207,7 @@ def _on_other_losses(config: Path | None, turns: bool, output: Path | None, as_j
         else:
             from rpg.report.sweep_report import field_page
 
-            atomic_write_text(output, field_page(data, [asdict(row) for row in corrections]))
+            atomic_write_text(output, field_page(data, [asdict(row) for row in measured.corrections]))
         complain(f"wrote {output}")
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from rpg.auditing import audit_corrections, peers, pinned
-from rpg.auditing.shipped_corrections import WORDS, markdown
+from rpg.auditing import peers, pinned
+from rpg.auditing.shipped_corrections import WORDS, corrections, markdown
 from rpg.auditing.studies import CORRECTIONS, correction_study
 from rpg.catalogue import AlgorithmError, algorithm
 from rpg.losses.policy_loss import rollout_weights
@@ -74,7 +74,7 @@ DOCUMENTED = PAGE[PAGE.index(f"| {' | '.join(WORDS)}") :].split("\n\n")[0].split
 
 def differences():
     """Settings whose row is not that of the page, of what can be measured here."""
-    rows, absent = audit_corrections()
+    rows, absent = corrections()
     measured = markdown(rows).splitlines()
     shown = [line for line in DOCUMENTED if not (absent and line.startswith("| verl |"))]
     assert [line.split(" | ")[:2] for line in measured] == [line.split(" | ")[:2] for line in shown]

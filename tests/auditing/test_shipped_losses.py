@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rpg.auditing import audit_corrections, audit_field, peers, pinned
+from rpg.auditing import audit_field, peers, pinned
 from rpg.auditing.shipped_losses import HEADINGS, row_of
 
 pytest.importorskip("verl", reason="verl is not installed")
@@ -178,7 +178,7 @@ def test_every_formula_names_its_source():
 def test_page_is_self_contained(field):
     from rpg.report.sweep_report import field_page
 
-    page = field_page(field.to_json(), [asdict(row) for row in audit_corrections()[0]])
+    page = field_page(field.to_json(), [asdict(row) for row in field.corrections])
     assert "ref_kl (distillation)" in page and len(json.loads(field.to_json())) == len(field.rows)
     assert "is_correction_enable" in page and "Infinity" not in page
     assert not re.search(r"<(?:script|link)[^>]+(?:src|href)=", page)
