@@ -37,7 +37,7 @@ KEPT = DOCS / "results"
 FIGURES = KEPT / "figures.json"
 """{figure: {data, file}}: digests of what it shows and of the picture."""
 _PLACE = re.compile(r"(<!-- results: ([\w.-]+)(, whole)? -->\n)(.*?)(<!-- end of results -->)", re.DOTALL)
-_P_VALUE = re.compile(r"(?<=\| )\d\.\d{3}(?= \| (?:better|worse|within noise) \|)")
+P_VALUE = re.compile(r"(?<=\| )\d\.\d{3}(?= \| (?:better|worse|within noise) \|)")
 
 
 def below(p: float) -> str:
@@ -80,7 +80,7 @@ def written(layout: Layout, text: str) -> str:
                 lines = tables.markdown(summary).split("\n", 2)[2]
             else:
                 lines = "\n".join(tables.markdown_grid(tables.main_table(summary))) + "\n"
-            lines = _P_VALUE.sub(lambda p: below(float(p[0])).replace("<", r"\<"), lines)
+            lines = P_VALUE.sub(lambda p: below(float(p[0])).replace("<", r"\<"), lines)
             return f"{place[1]}{lines}{place[5]}"
 
         return _PLACE.sub(made, text)

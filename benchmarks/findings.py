@@ -1,10 +1,12 @@
 """The figures and tables of docs/findings.md, from stored results.
 
     rpg sweep weighting && rpg sweep staleness             # the sweeps that the page has, into one data folder
+    rpg study directions                                   # and its studies
     python -m benchmarks.findings [--home DIR]
 
-Draws docs/findings/<sweep>.png and writes the tables between the marks of docs/findings.md; sweeps that the data folder
-does not hold are left as they are. Prose is written by hand: read it again when a number changes.
+Draws docs/findings/<sweep or study>.png and writes the tables between the marks of docs/findings.md; of a study, record and
+trials are kept in docs/results/studies/. Sweeps and studies that the data folder does not hold are left as they are. Prose
+is written by hand: read it again when a number changes.
 """
 
 from __future__ import annotations
@@ -22,13 +24,15 @@ import numpy as np
 import pandas
 import vl_convert
 
-from benchmarks.documented import below
+from benchmarks.documented import P_VALUE, below
 from rpg import stats
-from rpg.report import charts, theme
+from rpg.report import charts, tables, theme
 from rpg.report import frontier as frontier_report
-from rpg.report.summary import MEAN, Summary, summarise
+from rpg.report.summary import MEAN, Summary, history, summarise
 from rpg.store import Layout, queries
 from rpg.store.database import build, connect
+from rpg.study import study_report
+from rpg.study.trials import studies
 
 ROOT = Path(__file__).parents[1]
 PAGE, PICTURES = ROOT / "docs" / "findings.md", ROOT / "docs" / "findings"
@@ -555,6 +559,28 @@ SWEEPS: dict[str, Callable[[duckdb.DuckDBPyConnection], Found]] = {
 }
 
 
+STUDIES = ("directions", "clip-bounds", "old-samples", "directions-operators")
+KEPT = ROOT / "docs" / "results" / "studies"
+
+
+def of_study(db: duckdb.DuckDBPyConnection, layout: Layout, study: str) -> str:
+    """What was compared, at the last step and at equal tokens, and the settings that won. Keeps record, trials and the
+    picture of the search."""
+    material, folder = study_report.material(layout, study), layout.study_folder(study)
+    plan = material.registered
+    assert plan is not None and not plan.deviations
+    summary = summarise(db, plan.sweep, past=history(layout, plan.sweep))
+    grids = [tables.main_table(summary)]
+    grids += [tables.equal_table(summary, equal) for equal in summary.equal if equal.axis == "tokens"]
+    grids += study_report.search(material).grids
+    text = "\n\n".join(f"{grid.title}:\n\n" + "\n".join(tables.markdown_grid(grid)) for grid in grids)
+    KEPT.mkdir(parents=True, exist_ok=True)
+    for source, name in (("registered.json", ".json"), ("report/trials.csv", ".csv")):
+        (KEPT / f"{study}{name}").write_bytes((folder / source).read_bytes())
+    (PICTURES / f"{study}.png").write_bytes((folder / "report" / "search-1.png").read_bytes())
+    return f"{P_VALUE.sub(lambda p: below(float(p[0])), text)}\n\nRegistered with digest {plan.digest}."
+
+
 def main(arguments: Iterable[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -577,6 +603,10 @@ def main(arguments: Iterable[str] | None = None) -> None:
             (PICTURES / f"{sweep}.png").write_bytes(drawing)
             page = insert(page, sweep, found.text + "\n" + spending(summarise(db, sweep)))
             print(f"{sweep}: written")
+        for study in sorted(set(STUDIES) & set(studies(layout))):
+            if mark(study) in page:
+                page = insert(page, study, of_study(db, layout, study))
+                print(f"{study}: written")
     PAGE.write_text(page, encoding="utf-8")
 
 

@@ -114,10 +114,12 @@ def one_night(home: Path, sets: Path) -> Record:
     from rpg.errors import UserError
     from rpg.evaluation.evaluator import Evaluator
     from rpg.store import Layout
+    from rpg.study.spec import Study
 
     layout = Layout.at(home)
 
-    def run(sweep: Sweep) -> None:
+    def run(sweep: Sweep | Study) -> None:
+        assert isinstance(sweep, Sweep)
         folders = register(sweep, layout)
         if due := unfinished(folders):
             for folder in due:

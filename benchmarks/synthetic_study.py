@@ -14,7 +14,7 @@ import numpy as np
 import yaml
 
 from benchmarks.synthetic import Shape, write_run
-from flows.study.steps import STEPS, Running, RunsFailed, run_steps
+from flows.study.steps import STEPS, Running, StudyError, run_steps
 from rpg.config.sweep_spec import Sweep
 from rpg.store import Layout, atomic_write_json
 from rpg.store.atomic_files import read_json_object
@@ -63,7 +63,7 @@ def write(
             folder = layout.run(sweep.spec.name, run.folder)
             if run.folder in wanted and not folder.done_path.exists():
                 if not left[0]:
-                    raise RunsFailed("as asked")
+                    raise StudyError("as asked")
                 left[0] -= 1
                 tuning = sweep.spec.name.endswith(".tuning")
                 own = replace(shape, steps=4, eval_every=4) if tuning else shape
@@ -75,7 +75,7 @@ def write(
 
     try:
         run_steps(STEPS, Running(load_study(path), layout, conduct, say=lambda line: None))
-    except RunsFailed:
+    except StudyError:
         return layout
     written = record_path(layout, "kl-forms")  # before the time that invented metrics have
     atomic_write_json(written, read_json_object(written) | {"registered_at": 1.6e9})

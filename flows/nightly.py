@@ -8,30 +8,31 @@ import shutil
 import time
 from collections.abc import Callable, Collection
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass
-from functools import cache
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from flows.other_code import NightOf, blame, planted
 from flows.prefect.server import prefect_api
 from flows.prefect.service import ServerError
-from rpg import next_steps
+from rpg import next_steps, provenance
 from rpg.config.errors import ConfigError
+from rpg.config.load import read_mapping
 from rpg.config.shipped import NIGHTLY
 from rpg.config.sweep_spec import Sweep, load_sweep
 from rpg.planning.preflight import missing_packages
-from rpg.provenance import git_revision, machine, versions
+from rpg.provenance import ROOT
 from rpg.report.nightly_bands import NIGHTS, Number, judge, markdown, measure, read_nights
 from rpg.report.run_digests import environment, ledger, reference, run_digest
 from rpg.report.statistics_digests import digest, statistics
-from rpg.store import Layout, atomic_write_json, atomic_write_text, locks
+from rpg.store import Layout, RunFolder, atomic_write_json, atomic_write_text, locks
 from rpg.store.atomic_files import read_json_object
+from rpg.store.current import current_runs
 from rpg.store.draws import SETTINGS
+from rpg.study.spec import Study, load_study, specs_of
 from rpg.tasks.preparation import data_digest
 
-ROOT = Path(__file__).resolve().parents[1]
-_SWEEP = re.compile(r"nightly-.+-(\d{4}-\d\d-\d\d-[0-9a-f]{8})")
+_SWEEP = re.compile(r"(nightly-.+-(\d{4}-\d\d-\d\d-[0-9a-f]{8}))(\.tuning|\.[0-9a-f]{8})?")
 _ASIDE = ".forgotten-"
 
 
@@ -74,8 +75,8 @@ def _set(folder: Path) -> str:
     return name or hashlib.sha256(folder.name.encode()).hexdigest()[:8]
 
 
-def plan(folder: Path, overrides: dict[str, Any]) -> tuple[str, dict[str, Sweep]]:
-    """(name of tonight, label -> sweep) for every sweep file of the folder.
+def plan(folder: Path, overrides: dict[str, Any]) -> tuple[str, dict[str, Sweep | Study]]:
+    """(name of tonight, label -> sweep or study) for every file of the folder.
 
     Date and code version are part of every run's identity, so that no night can reuse another one's results.
     """
@@ -83,23 +84,23 @@ def plan(folder: Path, overrides: dict[str, Any]) -> tuple[str, dict[str, Sweep]
     if not files:
         raise ConfigError(f"{folder}: no sweep files; expected a folder with *.yaml, such as configs/nightly")
     night = f"{time.strftime('%Y-%m-%d')}-{code_version()}"
-    sweeps = {}
+    sweeps: dict[str, Sweep | Study] = {}
     for file in files:
-        name = f"nightly-{f'{_set(folder)}-{file.stem}'.strip('-')[:36]}-{night}"
-        sweeps[file.stem] = load_sweep(
-            file, overrides, lambda spec: f"{data_digest(spec)} {night}", name=name
-        )
+        name = f"nightly-{f'{_set(folder)}-{file.stem}'.strip('-')[:27]}-{night}"
+        if "tune" in read_mapping(file):
+            study = load_study(file)
+            spec = study.spec.model_copy(update={"name": name, "set": {**study.spec.set, **overrides}})
+            sweeps[file.stem] = replace(study, spec=spec, night=night)
+        else:
+            sweeps[file.stem] = load_sweep(
+                file, overrides, lambda spec: f"{data_digest(spec)} {night}", name=name
+            )
     return night, sweeps
 
 
-@cache
 def code_version() -> str:
     """Digest of our own source: unlike a commit it also distinguishes edited and installed trees."""
-    digest = hashlib.sha256()
-    for room in ("rpg", "flows"):
-        for path in sorted((ROOT / room).rglob("*.py")):
-            digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes() + b"\0")
-    return digest.hexdigest()[:8]
+    return provenance.code(provenance.below("rpg", "flows"))
 
 
 def _audit() -> dict[str, dict[str, str]]:
@@ -118,11 +119,12 @@ def forget(layout: Layout, keep: int, tonight: str) -> list[str]:
 
     The numbers and tables of all nights, in nightly/, stay for ever.
     """
-    night_of = {name: match[1] for name in layout.sweeps() if (match := _SWEEP.fullmatch(name))}
-    kept = {tonight, *sorted(set(night_of.values()))[-keep:]}
-    old = [name for name, night in night_of.items() if night not in kept]
+    night_of = {name: match for name in layout.sweeps() if (match := _SWEEP.fullmatch(name))}
+    kept = {tonight, *sorted({match[2] for match in night_of.values()})[-keep:]}
+    old = [name for name, match in night_of.items() if match[2] not in kept]
     for name in old:
-        shutil.rmtree(layout.reports(name), ignore_errors=True)
+        for folder in (layout.reports(name), layout.study_folder(night_of[name][1])):
+            shutil.rmtree(folder, ignore_errors=True)
         # Renamed first: if we are killed, what is half removed is no sweep any more.
         layout.sweep_folder(name).rename(layout.runs / f"{_ASIDE}{name}")
     for path in layout.runs.glob(f"{_ASIDE}*"):
@@ -142,15 +144,15 @@ def run_night(
     layout: Layout,
     folder: Path,
     overrides: dict[str, Any],
-    run: Callable[[Sweep], object],
+    run: Callable[[Sweep | Study], object],
     keep: int = NIGHTS,
     only: Collection[str] = (),
     night_of: NightOf | None = None,
 ) -> Night | None:
-    """Run tonight's sweeps with `run`, keep their numbers and compare them; None while another night is running. A sweep
-    is left out if a package that it needs is not installed, which is red if the night before had it.
+    """Run tonight's sweeps and studies with `run`, keep their numbers and compare them; None while another night is running.
+    One is left out if a package that it needs is not installed, which is red if the night before had it.
 
-    `only`: of the sweeps with these labels; `night_of`: runs a night of other code, to find the commit that changed the
+    `only`: of those with these labels; `night_of`: runs a night of other code, to find the commit that changed the
     bits, and to try two planted faults where the set is the shipped one. Runs of the newest `keep` nights, including
     tonight, stay on disk. ConfigError names a file that cannot be used.
     """
@@ -162,8 +164,7 @@ def run_night(
         started = time.time()
         night, sweeps = plan(folder, overrides)
         sweeps = {label: sweep for label, sweep in sweeps.items() if not only or label in only}
-        specs = {label: [run.spec for run in sweep.runs] for label, sweep in sweeps.items()}
-        missing = {label: missing_packages(each) for label, each in specs.items()}
+        missing = {label: missing_packages(specs_of(sweep)) for label, sweep in sweeps.items()}
         sweeps = {label: sweep for label, sweep in sweeps.items() if not missing[label]}
         _draw_anew(layout, night)
         with ExitStack() as server:
@@ -173,36 +174,39 @@ def run_night(
                 server.enter_context(prefect_api(layout.home))
             for sweep in sweeps.values():
                 run(sweep)
-        folders = {
-            label: [layout.run(sweep.spec.name, planned.folder) for planned in sweep.runs]
+        # Of a study: <name>.<digest of what is reported>, and <name>.tuning.
+        names = {
+            label: [name for name in layout.sweeps() if f"{name}.".startswith(f"{sweep.spec.name}.")]
             for label, sweep in sweeps.items()
         }
+        runs = [(at, run) for at in names for name in names[at] for run in current_runs(layout, name)]
+        reported: dict[str, list[RunFolder]] = {label: [] for label in names}
         failed, digests = {}, {}
-        for label, member in ((label, member) for label, members in folders.items() for member in members):
+        for label, member in runs:
+            if not member.sweep.endswith(".tuning"):
+                reported[label].append(member)
             if member.done_path.exists():
                 manifest = member.read_manifest()
                 digests[f"{label} / {manifest['variant']} / seed {manifest['seed']}"] = run_digest(member)
             else:
                 failed[f"{label} / {member.name}"] = (member.read_failed() or {}).get("error", "not finished")
         before = read_nights(kept, night)
-        values, spread = measure(folders)
+        failed |= {label: "nothing was run" for label, members in reported.items() if not members}
+        values, spread = measure(reported)
         record: dict[str, Any] = {
             "night": night,
             "started": started,
-            "revision": git_revision(),
+            "revision": provenance.git_revision(),
             "code": code_version(),
-            "environment": environment(versions(), machine()),
+            "environment": environment(provenance.versions(), provenance.machine()),
             "values": values,
             "spread": spread,
             "digests": digests,
-            "statistics": statistics(layout, {label: sweep.spec.name for label, sweep in sweeps.items()})
-            | _audit(),
+            "statistics": statistics(layout, {label: of[0] for label, of in names.items() if of}) | _audit(),
             "failed": failed,
         }
         findings, said, bits = judge(record, before)
-        said += "".join(
-            f"; {label} left out: {', '.join(lines)}" for label, lines in missing.items() if lines
-        )
+        said += "".join(f"; {label} left out: {', '.join(why)}" for label, why in missing.items() if why)
         path = kept / f"{night}.json"
         earlier = read_json_object(path) if path.exists() else {}
         again = "digests" in earlier and ledger(record, earlier).is_equal
@@ -238,10 +242,9 @@ def accept(layout: Layout, folder: Path, why: str) -> str:
         run_one = next_steps.command("nightly", str(folder), layout=layout)
         raise ConfigError(f"{kept}: no night yet; run one with: {run_one}")
     newest = nights[-1]
-    if newest.get("failed"):
-        failed = f"{len(newest['failed'])} runs failed"
+    if failed := newest.get("failed"):
         raise ConfigError(
-            f"night {newest['night']}: {failed}; only a night whose runs are all done can be accepted"
+            f"night {newest['night']}: {len(failed)} runs failed; only a night whose runs are all done can be accepted"
         )
     user = str(os.getuid())
     with suppress(KeyError, OSError):  # an id without a name

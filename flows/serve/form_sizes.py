@@ -20,7 +20,7 @@ from rpg.errors import UserError
 from rpg.planning.cost import Measured, cost, finds, measured, seconds_per_step
 from rpg.planning.gpu_estimate import estimate
 from rpg.store import Layout
-from rpg.study.spec import load_study
+from rpg.study.spec import Study, load_study, specs_of
 
 FILE = "limits.yaml"
 _CHARACTERS = 200
@@ -57,17 +57,19 @@ def limits_of(home: Path) -> Limits:
     return checked(Limits, read_mapping(path), path) if path.exists() else Limits()
 
 
-def check_limits(planned: Sweep, limits: Limits, home: Path) -> None:
+def check_limits(planned: Sweep | Study, limits: Limits, home: Path) -> None:
     """Raises ConfigError, which names the field, the value, the limit and where it is set."""
     where = f"the server's limit ({home / FILE})"
-    if len(planned.runs) > limits.runs:
-        raise ConfigError(f"axes: {len(planned.runs):,} runs; {where} is {limits.runs:,}")
-    for run in planned.runs:
-        for field, value, name in _sizes(run.spec):
+    runs = planned.most_runs if isinstance(planned, Study) else len(planned.runs)
+    field = "tune, report" if isinstance(planned, Study) else "axes"
+    if runs > limits.runs:
+        raise ConfigError(f"{field}: {runs:,} runs; {where} is {limits.runs:,}")
+    for spec in specs_of(planned):
+        for field, value, name in _sizes(spec):
             most = getattr(limits, name)
             if value > most:
                 raise ConfigError(f"{field}: {value:,}; {where}: {name} {most:,}")
-        for field, address in texts(run.spec.model_dump(mode="json")):
+        for field, address in texts(spec.model_dump(mode="json")):
             if field.endswith(".address") and address not in limits.addresses:
                 raise ConfigError(
                     f"{field}: {address!r} may not be named from here; {where}: addresses {', '.join(limits.addresses)}"

@@ -21,9 +21,9 @@ from rpg.config.errors import ConfigError, nearest
 from rpg.config.load import parse_assignments, read_mapping
 from rpg.config.run_spec import RunSpec
 from rpg.config.section import ADDRESS, CODE
-from rpg.config.sweep_spec import PlannedRun, Sweep, SweepSpec, load_sweep
+from rpg.config.sweep_spec import Sweep, load_sweep
 from rpg.store import Layout
-from rpg.study.spec import load_study
+from rpg.study.spec import Study, load_study, specs_of
 
 OWN, DATA = "RPG_CONFIGS", "RPG_DATA"
 AS_FILE = "as in the file"
@@ -79,22 +79,21 @@ def studies(where: Roots) -> dict[str, Path]:
 def study(where: Roots, config: str, workers: int = 0) -> tuple[str, list[str]]:
     """(name of the study, arguments of `rpg`) for a form; ConfigError as for a sweep."""
     path = _chosen(where, "config", config, studies(where))
-    planned = load_study(path)
-    name, most = planned.spec.name, limits_of(where.home).runs
-    if planned.most_runs > most:
-        raise ConfigError(
-            f"tune, report: {planned.most_runs:,} runs; the server's limit ({where.home / FILE}) is {most:,}"
-        )
-    runs = tuple(PlannedRun("", "", "", {}, corner, "") for corner in planned.corners())
-    _check_planned(Sweep(SweepSpec(name=name), runs, None, "", path), where)
+    name = _checked(path, where).spec.name
     return name, ["study", str(path), "--home", str(where.home), *_option("workers", int(workers))]
 
 
 def nights(where: Roots) -> dict[str, Path]:
-    """Sets of nightly sweeps by their name in a form: the shipped one, and each of the user's own folders with sweeps."""
-    own = sorted(path for path in where.own.iterdir() if path.is_dir()) if where.own.is_dir() else []
-    sets = {f"own/{path.name}": path for path in own if any(map(_is_sweep, path.glob("*.yaml")))}
-    return {NIGHTLY: shipped.NIGHTLY} | sets
+    """Sets of nightly sweeps by their name in a form: the shipped one, and the user's own folders with sweeps or studies."""
+    own = sorted({path.parent for path in where.own.glob("*/*.yaml") if "name" in _fields(path)})
+    return {NIGHTLY: shipped.NIGHTLY} | {f"own/{path.name}": path for path in own}
+
+
+def _checked(path: Path, where: Roots) -> Sweep | Study:
+    """The sweep or study of a file; ConfigError as for a sweep."""
+    planned = load_study(path) if "tune" in _fields(path) else load_sweep(path, {}, lambda _: "")
+    _check_planned(planned, where)
+    return planned
 
 
 def nightly(where: Roots, sweeps: str, workers: int = 0) -> tuple[Path, list[str]]:
@@ -102,7 +101,7 @@ def nightly(where: Roots, sweeps: str, workers: int = 0) -> tuple[Path, list[str
     folder = _chosen(where, "sweeps", sweeps, nights(where))
     for path in sorted(folder.glob("*.yaml")):
         list(_files(where.check(path, "sweeps"), where))
-        _check_planned(load_sweep(path, {}, lambda _: ""), where)
+        _checked(path, where)
     return folder, ["nightly", str(folder), "--home", str(where.home), *_option("workers", int(workers))]
 
 
@@ -176,12 +175,12 @@ def _files(path: Path, where: Roots, seen: tuple[Path, ...] = ()) -> Iterator[Pa
         yield from _files(where.check(shipped.base(path, base), f"{path}: base"), where, (*seen, path))
 
 
-def _check_planned(planned: Sweep, where: Roots) -> None:
+def _check_planned(planned: Sweep | Study, where: Roots) -> None:
     """Every text in a resolved run that names a file must name one in an allowed folder; so must the files it names."""
     named: dict[tuple[str, str], None] = {}
-    for run in planned.runs:
-        named |= dict.fromkeys(texts(run.spec.model_dump(mode="json")))
-        named |= dict.fromkeys(("task files", text) for text in run.spec.task.files())
+    for spec in specs_of(planned):
+        named |= dict.fromkeys(texts(spec.model_dump(mode="json")))
+        named |= dict.fromkeys(("task files", text) for text in spec.task.files())
     for field, text in named:
         if not field.endswith("template"):
             _check_text(text, field, Path.cwd(), where)
@@ -205,14 +204,14 @@ def _check_reach(assignments: Mapping[str, Any], where: Roots) -> None:
                 raise ConfigError(message)
 
 
-def _check_code(planned: Sweep, where: Roots) -> None:
+def _check_code(planned: Sweep | Study, where: Roots) -> None:
     """Code may only be named by files in $RPG_CONFIGS, not by those in the data folder, which others may write to."""
     files = {Path(os.path.realpath(file)) for file in _files(planned.path, where)}
     trusted = [Path(os.path.realpath(folder)) for folder in (shipped.SHIPPED, where.code) if folder]
     if all(any(file.is_relative_to(folder) for folder in trusted) for file in files):
         return
-    for run in planned.runs:
-        for field, capability, given in reached(RunSpec, "", run.spec.model_dump(mode="json")):
+    for spec in specs_of(planned):
+        for field, capability, given in reached(RunSpec, "", spec.model_dump(mode="json")):
             if capability in (CODE, None):
                 raise ConfigError(
                     f"{field}: {given!r} may be code, and from here it may only be named by a file in "

@@ -10,6 +10,7 @@ from typing import Any
 
 from rpg import next_steps
 from rpg.config.errors import ConfigError
+from rpg.config.run_spec import RunSpec
 from rpg.config.sweep_spec import PlannedRun, Sweep
 from rpg.errors import UserError
 from rpg.store import Layout, atomic_write_json
@@ -38,11 +39,7 @@ Conduct = Callable[[Sweep, Collection[str]], str | None]
 
 
 class StudyError(UserError):
-    """A step cannot be done; the message says why, and what to do first."""
-
-
-class RunsFailed(UserError):
-    """Runs that the next step needs have failed."""
+    """A step cannot be done, since runs have failed or others come first; the message says why, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +56,10 @@ class Running:
     @property
     def name(self) -> str:
         return self.study.spec.name
+
+    def data(self, run: RunSpec) -> str:
+        """The digest of a run's data, in its identity; where the study is a night's, with the night."""
+        return f"{data_digest(run)} {self.study.night}".strip()
 
 
 def begin(running: Running) -> list[Tuning]:
@@ -92,7 +93,7 @@ def _check_apart(study: Study) -> None:
 
 
 def tune(running: Running, tunings: Sequence[Tuning]) -> None:
-    """Every trial of every variant: the first batches of all searches, then the second ones. Raises RunsFailed: runs cannot
+    """Every trial of every variant: the first batches of all searches, then the second ones. Raises StudyError: runs cannot
     be done, or no trial of a batch has finished."""
     study = running.study
     for stage in range(study.batches):
@@ -113,7 +114,7 @@ def _propose(running: Running, tuning: Tuning, number: int) -> None:
     trials = []
     count = min(tune.batch, tune.trials - len(earlier))
     for place, settings in enumerate(propose(tuning.space, earlier, count, seed), first):
-        runs = trial_runs(running.study, tuning, place, settings, data_digest)
+        runs = trial_runs(running.study, tuning, place, settings, running.data)
         trials.append({"trial": place, "settings": settings, "runs": [run.folder for run in runs]})
     record = {"format": FORMAT, "variant": tuning.variant, "search": search, "batch": number, "seed": seed}
     record["trials"] = trials
@@ -131,7 +132,7 @@ def _train(running: Running, tunings: Sequence[Tuning], places: Sequence[tuple[T
         error = running.conduct(sweep, due)
         folders = [running.layout.run(sweep.spec.name, name) for name in due]
         if not any(folder.done_path.exists() or folder.failed_path.exists() for folder in folders):
-            raise RunsFailed(error or "no run has ended")
+            raise StudyError(error or "no run has ended")
 
 
 def _due(running: Running, tuning: Tuning, number: int, trained: bool) -> list[PlannedRun]:
@@ -141,7 +142,7 @@ def _due(running: Running, tuning: Tuning, number: int, trained: bool) -> list[P
     if all(trial.state == "failed" for trial in trials):
         if trained:
             failed = running.layout.run(tuning_sweep(running.name), batch.runs[0][0]).read_failed() or {}
-            raise RunsFailed(
+            raise StudyError(
                 f"{tuning.variant}: no trial of batch {number + 1} has finished, so there is nothing to go on from; one "
                 f"says: {failed.get('error')}"
             )
@@ -159,7 +160,7 @@ def _ended(running: Running, tuning: Tuning) -> Iterator[PlannedRun]:
 
 
 def _runs(running: Running, tuning: Tuning, trial: Trial) -> list[PlannedRun]:
-    return trial_runs(running.study, tuning, trial.number, trial.settings, data_digest)
+    return trial_runs(running.study, tuning, trial.number, trial.settings, running.data)
 
 
 def register(running: Running, tunings: Sequence[Tuning]) -> None:
@@ -182,7 +183,7 @@ def register(running: Running, tunings: Sequence[Tuning]) -> None:
                 f"{name}: a search of {tuning.variant} has no finished trial, so it has no settings to compare"
             )
         winners[tuning.variant] = won
-    plan = registration_plan(running.study, tunings, winners, data_digest)
+    plan = registration_plan(running.study, tunings, winners, running.data)
     digest = registration.register(layout, plan, former)
     running.say(f"{name}: registered what will be compared, digest {digest}")
 
@@ -199,7 +200,7 @@ def report(running: Running) -> str | None:
         raise StudyError(
             f"{name}: nothing is registered yet, and only what is registered is reported; first: {command}"
         )
-    sweep = reported_plan(record, running.study.path, data_digest)
+    sweep = reported_plan(record, running.study.path, running.data)
     _check_runs(running, record, sweep)
     looks = portions(record["seeds"], record["looks"], FEWEST_SEEDS)
     headline = MEAN if len(record["benchmarks"]) > 1 else record["benchmarks"][0]

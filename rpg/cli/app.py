@@ -124,11 +124,10 @@ def size_text(size: float) -> str:
     return f"{size:.3g} TB"
 
 
-def require_sweep(sweep: str, layout: Layout) -> None:
-    """Raises ConfigError if the data folder has no such sweep."""
+def require_named(kind: str, name: str, names: Collection[str], layout: Layout) -> None:
+    """Raises ConfigError if the name is not one of those of this kind in the data folder."""
     from rpg.config.errors import nearest
 
-    sweeps = layout.sweeps()
-    if sweep not in sweeps:
-        existing = f"There are: {', '.join(sweeps)}" if sweeps else "There are none yet"
-        refuse(f"no sweep {sweep!r} in {layout.home}{nearest(sweep, sweeps)} {existing}")
+    if name not in names:
+        existing = f"There are: {', '.join(names)}" if names else "There are none yet"
+        refuse(f"no {kind} {name!r} in {layout.home}{nearest(name, names)} {existing}")

@@ -13,8 +13,7 @@ def aggregate(home: Home = None) -> None:
     """Update the results database from the run folders. Commands that read the database do this automatically."""
     from rpg.store.database import build
 
-    built = build(layout_at(home))
-    say(f"{built.path}")
+    say(f"{build(layout_at(home)).path}")
 
 
 @app.command()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from rpg.cli.app import Home, app, columns, complain, console, layout_at, refuse, require_sweep, say
+from rpg.cli.app import Home, app, columns, complain, console, layout_at, refuse, require_named, say
 
 if TYPE_CHECKING:
     from rpg.evaluation.regrade import Regraded
@@ -175,7 +175,7 @@ def _join(
     from rpg.store.database import build
 
     sweep = run.partition("/")[0]
-    require_sweep(sweep, layout)
+    require_named("sweep", sweep, layout.sweeps(), layout)
     model = pretrained_folder(checkpoint, layout.home, complain)
     samples = join(layout, run, model, step, revision=revision, say=complain)
     build(layout)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rpg.config.run_spec import RunSpec
     from rpg.config.sweep_spec import Sweep
     from rpg.store import Layout, RunFolder
+    from rpg.study.spec import Study
 
 MOST_AT_ONCE = 60
 """Trainings that one conductor follows (flows.sweep.flow has as many threads, and some for the other stages)."""
@@ -117,6 +118,41 @@ def conducted(
         progress = Progress(console, name, due if wanted else folders)
         with progress if due else nullcontext():
             return folders, conduct(planned, layout, due, workers, progress)
+
+
+class _Owed(Exception):
+    """There are runs to train."""
+
+
+def _owed(*_: object) -> NoReturn:
+    raise _Owed
+
+
+def conducted_study(
+    study: Study, layout: Layout, workers: int | None, only: str | None = None, again: bool = False
+) -> str | None:
+    """Run a study, or only one of its steps. Returns what failed in a line. Raises KeyboardInterrupt as `conducted`."""
+    from flows.prefect.server import prefect_api
+    from flows.study.steps import STEPS, Running, run_steps
+    from rpg.errors import UserError
+    from rpg.processes import quick_imports
+    from rpg.store import locks
+
+    def conduct(sweep: Sweep, runs: Collection[str]) -> str | None:
+        return conducted(sweep, layout, workers, wanted=runs)[1]
+
+    name, steps = study.spec.name, [only] if only else STEPS
+    with locks.only_one(layout.study_folder(name) / ".conductor", f"study {name!r} is already being run"):
+        try:  # first as far as it goes without training, which needs no server
+            return run_steps(steps, Running(study, layout, _owed, say, again))
+        except _Owed:
+            try:
+                with prefect_api(layout.home):
+                    with quick_imports():
+                        from flows.study.study_flow import run
+                    return run(steps, Running(study, layout, conduct, say, again))
+            except UserError as failed:
+                return str(failed)
 
 
 def _check_problems(planned: Sweep, layout: Layout) -> None:
@@ -224,6 +260,7 @@ def nightly(
     from rpg.config.shipped import NIGHTLY
     from rpg.next_steps import command
     from rpg.report.nightly_bands import ALREADY
+    from rpg.study.spec import Study
 
     layout = layout_at(home)
     words = list(words or [])
@@ -239,7 +276,13 @@ def nightly(
         refuse("--why only works with accept: rpg nightly accept --why '...'")
     overrides = parse_assignments(set_)
     other = partial(night_of, module="rpg", folder=folder, cache=layout.cache, overrides=overrides)
-    run = partial(execute, home=home, workers=workers)
+
+    def run(planned: Sweep | Study) -> None:
+        if not isinstance(planned, Study):
+            execute(planned, home, workers)
+        elif error := conducted_study(planned, layout, workers):
+            complain(f"error: {error}")
+
     night = run_night(layout, folder, overrides, run, keep, only, other)
     if night is None:
         say(f"{ALREADY} in {layout.home}; this one is skipped")

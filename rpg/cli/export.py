@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 from rich.text import Text
 
-from rpg.cli.app import Home, app, columns, complain, console, layout_at, refuse, require_sweep, say
+from rpg.cli.app import Home, app, columns, complain, console, layout_at, refuse, require_named, say
 
 if TYPE_CHECKING:
     from rpg.store import Layout
@@ -98,6 +98,8 @@ def export(
         online: wandb: upload directly instead of writing offline files.
     """
     layout = layout_at(home)
+    for name in sweep:
+        require_named("sweep", name, layout.sweeps(), layout)
     if to in ("parquet", "csv", "inspect"):
         if where is None:
             refuse(f"WHERE: name a folder for the files, e.g. rpg export results --to {to}")
@@ -127,13 +129,10 @@ def _files(layout: Layout, folder: Path, ending: str) -> None:
 def _logs(layout: Layout, folder: Path, sweeps: list[str]) -> None:
     from rpg.integrations.inspect import export_logs
 
-    for name in sweeps:
-        require_sweep(name, layout)
-    written = 0
+    path = None
     for path in export_logs(layout, folder, sweeps):
-        written += 1
         say(str(path))
-    if not written:
+    if path is None:
         refuse(
             "no graded samples to export; name a sweep with --sweep, or evaluate a model first: rpg evaluate"
         )
@@ -154,7 +153,6 @@ def _send(layout: Layout, to: Target, where: str | None, sweeps: list[str], onli
     tracker = tracker_of(value)
     failed = 0
     for name in sweeps:
-        require_sweep(name, layout)
         follower = Follower(layout, name, complain, (tracker,), imported=True)
         count = follower.pass_over()
         follower.close()

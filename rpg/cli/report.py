@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from rpg.cli.app import Home, app, complain, console, layout_at, require_sweep, say
+from rpg.cli.app import Home, app, complain, console, layout_at, require_named, say
 
 if TYPE_CHECKING:
     from flows.monitor import Watch
@@ -40,7 +40,7 @@ def status(
         complain(f"rpg serve: {problem}")
     sweeps = layout.sweeps()
     if sweep:
-        require_sweep(sweep, layout)
+        require_named("sweep", sweep, layout.sweeps(), layout)
     if not sweeps:
         start = command("sweep", "quickstart", layout=layout)
         say(f"no sweeps in {layout.home} yet; start one with: {start}")
@@ -105,7 +105,7 @@ def report(
     from rpg.store.database import build
 
     layout = layout_at(home)
-    require_sweep(sweep, layout)
+    require_named("sweep", sweep, layout.sweeps(), layout)
     build(layout)
     write_report(layout, sweep)
     print_report(layout, sweep, console, at)

@@ -93,10 +93,9 @@ def _folder(run: PlannedRun, has_id: bool) -> str:
 
 def print_cost(sweep: Sweep, layout: Layout, machine: Machine | None = None) -> None:
     """Print counts for all runs, then times as far as they are known; `machine` is the GPU to judge by."""
-    from rpg.planning.cost import cost, measured, seconds_per_step
+    from rpg.planning.cost import Cost, cost, measured, seconds_per_step
 
-    costs = [cost(run.spec) for run in sweep.runs]
-    total = sum(costs[1:], start=costs[0])
+    total = Cost(*map(sum, zip(*(cost(run.spec) for run in sweep.runs), strict=True)))
     console.rule("cost", align="left")
     say(
         f"{total.rollouts:,} responses of at most {total.response_tokens_at_most:,} tokens in all, "

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from rpg.cli.app import Home, app, columns, complain, console, layout_at, refuse, say
-from rpg.cli.execution import Workers, conducted, stopped
+from rpg.cli.app import Home, app, columns, complain, console, layout_at, refuse, require_named, say
+from rpg.cli.execution import Workers, conducted_study, stopped
 
 if TYPE_CHECKING:
-    from rpg.config.sweep_spec import Sweep
     from rpg.store import Layout
 
 
@@ -42,33 +40,16 @@ def study(
         return 0
     if len(words) != 1 or words[0] == "status":
         refuse(f"study {' '.join(words)}: expected a study file, or: status NAME")
-    from flows.prefect.server import prefect_api
-    from flows.study.steps import STEPS, Running, RunsFailed, run_steps
     from rpg.next_steps import this_again
-    from rpg.processes import quick_imports
-    from rpg.store import locks
-
-    def conduct(sweep: Sweep, runs: Collection[str]) -> str | None:
-        return conducted(sweep, layout, workers, wanted=runs)[1]
 
     loaded = load_study(find(Path(words[0])))
-    name, steps = loaded.spec.name, [only] if only else STEPS
-    with locks.only_one(layout.study_folder(name) / ".conductor", f"study {name!r} is already being run"):
-        try:  # first as far as it goes without training, which needs no server
-            error = run_steps(steps, Running(loaded, layout, _owed, say, register_again))
-        except _Owed:
-            try:
-                with prefect_api(layout.home):
-                    with quick_imports():
-                        from flows.study.study_flow import run
-                    error = run(steps, Running(loaded, layout, conduct, say, register_again))
-            except KeyboardInterrupt:
-                return stopped()
-            except RunsFailed as failed:
-                error = str(failed)
-    _status(layout, name)
-    if "report" in steps and not error:
-        _write_report(layout, name)
+    try:
+        error = conducted_study(loaded, layout, workers, only, register_again)
+    except KeyboardInterrupt:
+        return stopped()
+    _status(layout, loaded.spec.name)
+    if only in (None, "report") and not error:
+        _write_report(layout, loaded.spec.name)
     if error:
         complain(f"error: {error}")
         complain(f"not finished; try again with: {this_again()}")
@@ -92,26 +73,14 @@ def _write_report(layout: Layout, name: str) -> None:
     say(f"the report: {page}")
 
 
-class _Owed(Exception):
-    """There are runs to train."""
-
-
-def _owed(*_: object) -> NoReturn:
-    raise _Owed
-
-
 def _status(layout: Layout, name: str) -> None:
     """Every variant's trials, what is registered, and how far the reported runs are."""
-    from rpg.config.errors import nearest
     from rpg.next_steps import command
     from rpg.study.registration import registration
     from rpg.study.status import headings, sentences, state
     from rpg.study.trials import studies
 
-    names = studies(layout)
-    if name not in names:
-        existing = f"There are: {', '.join(names)}" if names else "There are none yet"
-        refuse(f"no study {name!r} in {layout.home}{nearest(name, names)} {existing}")
+    require_named("study", name, studies(layout), layout)
     table = columns(*headings, right=headings[1:6])
     for row in state(layout, name):
         table.add_row(*row)

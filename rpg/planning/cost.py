@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,17 +19,13 @@ from rpg.store import Layout, StoreError
 Size = tuple[str, str, tuple[int, ...]]  # model, back end, and the sizes of batches and responses
 
 
-@dataclass(frozen=True)
-class Cost:
+class Cost(NamedTuple):
     """Counts of one run. `rollouts`: responses sampled for training, without the refills of dynamic sampling."""
 
     rollouts: int
     optimizer_steps: int
     response_tokens_at_most: int
     checkpoints_evaluated: int
-
-    def __add__(self, other: Cost) -> Cost:
-        return Cost(*(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
 
 
 def cost(spec: RunSpec) -> Cost:
@@ -109,12 +104,9 @@ def says(sweep: Sweep, layout: Layout) -> str:
     planned = design(sweep)
     if planned is None:
         return ""
-    if planned.seeds < stats.MINIMUM_SEEDS:
-        return f"{planned.seeds} seeds give differences and intervals, but no verdicts: those take three"
     spreads = known_spreads(layout, sweep.runs[0].spec.benchmarks())
     source = "as in stored sweeps on these benchmarks" if spreads else "assumed"
     spreads = spreads or stats.ASSUMED
-    return (
-        f"{stats.sentence(planned, spreads, sweep.spec.matters)} (seeds of a variant differ by "
-        f"{100 * spreads.seeds:.1f} points, {source})"
-    )
+    text = stats.sentence(planned, spreads, sweep.spec.matters)
+    assumed = f" (seeds of a variant differ by {100 * spreads.seeds:.1f} points, {source})"
+    return text + assumed * (planned.seeds >= stats.MINIMUM_SEEDS)

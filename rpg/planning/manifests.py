@@ -158,6 +158,8 @@ def skypilot(job: Job) -> dict[str, Any]:
     """A task of SkyPilot: `sky jobs launch FILE` recovers it after a preemption, and the data folder is in a bucket."""
     command = shlex.join(job.words("sweep.yaml", "/data"))
     if job.workers > 1:
+        address = 'address: "127.0.0.1:6385"'
+        assignments = [text.replace("address: auto", address) for text in on_its_cluster(job)]
         command = "\n".join(
             [
                 'head=$(echo "$SKYPILOT_NODE_IPS" | head --lines=1)',
@@ -167,7 +169,7 @@ def skypilot(job: Job) -> dict[str, Any]:
                 "  exit 0",
                 "fi",
                 "ray start --head --port=6385",
-                shlex.join(job.words("sweep.yaml", "/data", _at(on_its_cluster(job), "127.0.0.1:6385"))),
+                shlex.join(job.words("sweep.yaml", "/data", assignments)),
                 "ray stop",
             ]
         )
@@ -182,7 +184,3 @@ def skypilot(job: Job) -> dict[str, Any]:
         "file_mounts": {"/data": {"name": job.volume, "mode": "MOUNT_CACHED"}},
         "run": f"cat > sweep.yaml <<'{HERE_DOCUMENT}'\n{job.text}{HERE_DOCUMENT}\n{command}\n",
     }
-
-
-def _at(assignments: list[str], address: str) -> list[str]:
-    return [text.replace("address: auto", f'address: "{address}"') for text in assignments]

@@ -21,7 +21,7 @@ from rpg.metrics import METRICS, Band
 from rpg.report.run_digests import is_settled, named_as, verdict
 from rpg.store import RunFolder, StoreError
 from rpg.store.atomic_files import read_json_object
-from rpg.store.samples import read_eval
+from rpg.store.samples import accuracy
 
 NIGHTS = 30
 ENOUGH = 3
@@ -82,7 +82,7 @@ def measure(runs: Mapping[str, Sequence[RunFolder]]) -> tuple[dict[str, float], 
                 continue
             manifest, rows = folder.read_manifest(), folder.read_metrics().rows
             values = {name: rows[-1].get(name) for name, metric in METRICS.items() if metric.nightly}
-            values["accuracy"] = _accuracy(folder, manifest)
+            values["accuracy"] = accuracy(folder, manifest["benchmarks"], manifest["steps"])
             values["seconds_step"] = statistics.median(row.get("seconds_step", math.nan) for row in rows)
             for name, value in values.items():
                 if value is not None:
@@ -183,11 +183,3 @@ def markdown(
         name, off = number.name.replace("|", "\\|"), f"{number.off:+.4g}" if number.outside else ""
         lines.append(f"| {'RED' if number.red else number.mark} | {name} | {shown} | {bounds} | {off} |")
     return "\n".join(lines) + "\n"
-
-
-def _accuracy(folder: RunFolder, manifest: Mapping[str, Any]) -> float | None:
-    means = []
-    for benchmark in manifest["benchmarks"]:
-        samples = read_eval(folder, benchmark, manifest["steps"]).column("correct").to_pylist()
-        means.append(sum(samples) / len(samples))
-    return statistics.fmean(means) if means else None

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from rpg.stats.comparisons import ERROR, family, noise_of_answers, shared_out, without_shifts
+from rpg.stats.comparisons import ERROR, MINIMUM_SEEDS, family, noise_of_answers, shared_out, without_shifts
 
 POWER = 0.8
 MATTERS = 0.02
@@ -92,11 +92,12 @@ def problems_needed(design: Design, spread: Spreads, difference: float) -> int |
 
 def sentence(design: Design, spread: Spreads, difference: float) -> str:
     """What a design finds and what a difference that matters would take."""
+    if design.seeds < MINIMUM_SEEDS:
+        return f"{design.seeds} seeds give differences and intervals, but no verdicts: those take three"
     smallest = detectable(design, spread)
-    text = (
-        f"With {design.seeds} seeds and {sum(design.problems):,} problems x {design.samples}, differences of "
-        f"{100 * smallest:.1f} points or more are found in 80 % of sweeps"
-    )
+    found = "no difference is" if smallest >= 1 else f"differences of {100 * smallest:.1f} points or more are"
+    sizes = f"{design.seeds} seeds and {sum(design.problems):,} problems x {design.samples}"
+    text = f"With {sizes}, {found} found in 80 % of sweeps"
     if smallest <= difference:
         return text
     seeds, problems = seeds_needed(design, spread, difference), problems_needed(design, spread, difference)

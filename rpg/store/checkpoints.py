@@ -155,8 +155,8 @@ def checkpoints_of(folder: RunFolder) -> CheckpointFolder:
 
 def _accuracy(folder: RunFolder, benchmark: str, step: int) -> float:
     """mean@k: the mean over problems of the share of correct samples."""
-    samples = read_eval(folder, benchmark, step).group_by("problem_id", use_threads=False)
-    shares = samples.aggregate([("correct", "mean")])["correct_mean"].to_pylist()
+    samples = read_eval(folder, benchmark, step).select(["problem_id", "correct"]).to_pandas()
+    shares = samples.groupby("problem_id", sort=False)["correct"].mean().tolist()
     return float(sum(shares) / max(1, len(shares)))
 
 

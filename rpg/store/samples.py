@@ -2,7 +2,8 @@
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,21 @@ def write_eval(
 def read_eval(folder: RunFolder, benchmark: str, step: int) -> pyarrow.Table:
     """The graded samples of one checkpoint; see read_samples."""
     return read_samples(folder.eval_path(benchmark, step))
+
+
+def accuracy(folder: RunFolder, benchmarks: Sequence[str], step: int) -> float | None:
+    """Mean over benchmarks of the share of right samples at a step; None: not all are evaluated there."""
+    paths = [folder.eval_path(name, step) for name in benchmarks]
+    if not paths or not all(path.exists() for path in paths):
+        return None
+    return sum(_right(path, path.stat().st_mtime_ns) for path in paths) / len(paths)
+
+
+@lru_cache(maxsize=8192)
+def _right(path: Path, _changed: int) -> float:
+    """Every problem has as many samples."""
+    right: list[bool] = read_samples(path)["correct"].to_pylist()
+    return sum(right) / len(right)
 
 
 def drift_path(samples: Path) -> Path:

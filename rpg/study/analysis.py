@@ -17,7 +17,7 @@ from rpg.stats.variance_components import variance_components
 from rpg.store import queries
 from rpg.store.queries import Database
 from rpg.study.registration import OVER_LEVELS, Registration
-from rpg.study.spec import Range, Space
+from rpg.study.spec import Space
 
 FACTOR_NAMES = {"model.warm_start.seed": "initial model"}
 
@@ -43,21 +43,9 @@ def good_share(trials: pandas.DataFrame, space: Space, matters: float) -> float:
     if finished.isna().all() or not space:
         return math.nan
     good = finished >= finished.max() - matters
-    listed = [(at, values.choices) for at, values in enumerate(space.values())]
-    choices = {at: len(values) for at, values in listed if values is not None}
-    places = np.stack([_places(ended[field], values) for field, values in space.items()], axis=1)
+    choices = {at: len(each.choices) for at, each in enumerate(space.values()) if each.choices is not None}
+    places = np.stack([ended[field].map(values.place) for field, values in space.items()], axis=1)
     return searches.good_region(places, good.to_numpy(), choices)
-
-
-def _places(column: pandas.Series, values: Range) -> np.ndarray:
-    """Settings of one field as places in [0, 1], or as the numbers of choices."""
-    at = np.array([values.number(value) for value in column.tolist()], float)
-    if values.choices is not None:
-        return at
-    ends = np.array([values.low, values.high], float)
-    if values.log is not None:
-        ends, at = np.log(ends), np.log(at)
-    return np.asarray((at - ends[0]) / (ends[1] - ends[0]))
 
 
 class Reported(NamedTuple):

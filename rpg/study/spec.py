@@ -14,7 +14,7 @@ from rpg.config.identity import canonical_json
 from rpg.config.load import checked, load_raw_run, merge, read_mapping
 from rpg.config.run_spec import RunSpec
 from rpg.config.section import Positive, Section
-from rpg.config.sweep_spec import Budget, check_field, with_values
+from rpg.config.sweep_spec import Budget, Sweep, check_field, with_values
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
@@ -64,14 +64,18 @@ class Range(Section):
             return value
         return [canonical_json(choice) for choice in self.choices].index(canonical_json(value))
 
+    def place(self, value: Any) -> float:
+        """Where in the interval a value is, from 0 to 1; the number of a choice."""
+        if self.choices is not None:
+            return float(self.number(value))
+        low, high, at = (math.log(x) if self.log else x for x in (self.low, self.high, value))
+        return (at - low) / (high - low)
+
     def edge(self, value: Any) -> str | None:
         """`largest` or `smallest` if the value is within a twentieth of the interval from its end; None inside, and for
         choices."""
-        if self.choices is not None:
-            return None
-        low, high, at = (math.log(x) if self.log else x for x in (self.low, self.high, value))
-        share = (at - low) / (high - low)
-        return "smallest" if share < EDGE else "largest" if share > 1 - EDGE else None
+        at = 0.5 if self.choices is not None else self.place(value)
+        return "smallest" if at < EDGE else "largest" if at > 1 - EDGE else None
 
 
 EDGE = 0.05
@@ -190,6 +194,8 @@ class Study:
     spec: StudySpec
     base: dict[str, Any]
     path: Path
+    night: str = ""
+    """Part of the identities of runs, where they are to be trained from scratch."""
 
     @property
     def searches(self) -> int:
@@ -244,6 +250,11 @@ class Study:
     def reported_benchmarks(self) -> tuple[str, ...]:
         tuned = self.tuning_benchmarks()
         return tuple(name for name in self.run(self.spec.set).benchmarks() if name not in tuned)
+
+
+def specs_of(planned: Sweep | Study) -> list[RunSpec]:
+    """The runs of a sweep; of a study, those at the ends of what is searched."""
+    return [*planned.corners()] if isinstance(planned, Study) else [run.spec for run in planned.runs]
 
 
 def resolved(base: dict[str, Any], values: dict[str, Any], path: Path) -> RunSpec:

@@ -130,7 +130,8 @@ def fewer_trials(material: Material) -> Section:
     effort, variants = searches.effort(list(values.values()), each_search), list(values)
     count = effort.best.shape[1]
     table = {"label": np.repeat(variants, count), "x": np.tile(np.arange(1, count + 1), len(variants))}
-    table |= {"mean": effort.best, "low": effort.best - effort.half, "high": effort.best + effort.half}
+    low, high = (np.clip(effort.best + sign * effort.half, 0, 1) for sign in (-1, 1))
+    table |= {"mean": effort.best, "low": low, "high": high}
     data = pandas.DataFrame({name: np.ravel(column) for name, column in table.items()} | {"beyond": False})
     rows = []
     for k in sorted({2**power for power in range(12) if 2**power <= count} | {count}):

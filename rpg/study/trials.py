@@ -6,18 +6,16 @@ stored twice.
 
 import math
 from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas
 from pydantic import TypeAdapter
 
 from rpg.config.identity import digest
 from rpg.store import Layout, RunFolder, atomic_write_json
 from rpg.store.run_folder import FORMAT, folders, read_checked
-from rpg.store.samples import read_samples
+from rpg.store.samples import accuracy
 from rpg.study.spec import Space, Study
 from rpg.study.tuning import Outcome, Trial, judged, winner
 
@@ -154,17 +152,7 @@ def outcome(folder: RunFolder, benchmarks: tuple[str, ...]) -> Outcome:
     """Mean over benchmarks of the accuracy at the last checkpoint; NaN for a failed run, None for one that is not done."""
     if not folder.done_path.exists():
         return math.nan if folder.failed_path.exists() and folder.state() == "failed" else None
-    step = folder.read_manifest()["steps"]
-    paths = [folder.eval_path(name, step) for name in benchmarks]
-    if not all(path.exists() for path in paths):
-        return None
-    return sum(_accuracy(path, path.stat().st_mtime_ns) for path in paths) / len(paths)
-
-
-@lru_cache(maxsize=8192)
-def _accuracy(path: Path, _changed: int) -> float:
-    """Mean of the right answers; every problem has as many samples."""
-    return float(np.mean(read_samples(path)["correct"].to_numpy(zero_copy_only=False)))
+    return accuracy(folder, benchmarks, folder.read_manifest()["steps"])
 
 
 COLUMNS = ("seeds", "objective", "best", "pruned", "state", "tokens", "seconds", "run_ids")
@@ -185,7 +173,7 @@ def trials(layout: Layout, study: str) -> pandas.DataFrame:
             for trial, runs in zip(batch_trials(layout, study, tuning, batch)[0], batch.runs, strict=True):
                 tried.setdefault((tuning.variant, batch.search), []).append(trial)
                 began = [layout.run(tuning_sweep(study), run) for run in runs]
-                spent = [_spent(folder) for folder in began]
+                tokens, seconds = map(sum, zip(*map(_spent, began), strict=True))
                 rows.append(
                     {
                         "variant": tuning.variant,
@@ -197,8 +185,8 @@ def trials(layout: Layout, study: str) -> pandas.DataFrame:
                         "objective": trial.objective,
                         "pruned": trial.pruned,
                         "state": trial.state,
-                        "tokens": sum(tokens for tokens, _ in spent),
-                        "seconds": sum(seconds for _, seconds in spent),
+                        "tokens": tokens,
+                        "seconds": seconds,
                         "run_ids": [folder.name for folder in began if folder.path.is_dir()],
                     }
                 )
@@ -216,8 +204,7 @@ def tunings_from(record: dict[str, Any]) -> list[Tuning]:
 
 def _spent(folder: RunFolder) -> tuple[float, float]:
     """(tokens, seconds) that a run has spent so far."""
-    if not folder.done_path.exists():
+    if not (done := folder.read_done()):
         return 0.0, 0.0
     rows = folder.last_metrics()
-    done = folder.read_done() or {}
     return float(rows[-1].get("tokens", 0.0)) if rows else 0.0, float(done.get("seconds", 0.0))

@@ -14,7 +14,6 @@ from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import Field, model_validator
 
-from rpg.answers.extraction import normalise, squeeze
 from rpg.config.data_source import Column
 from rpg.config.errors import ConfigError, nearest
 from rpg.config.load import checked, read_mapping
@@ -237,6 +236,8 @@ def check(loaded: LoadedBenchmark, training: Sequence[Problem] = (), source: str
 
 def digest(problems: Any) -> str:
     """Identity of a set of problems: texts and answers, in any order, without white space and typesetting."""
+    from rpg.answers.extraction import normalise, squeeze  # noqa: PLC0415 - as in rows.py
+
     pairs = sorted([" ".join(p.text.split()), squeeze(normalise(p.answer))] for p in problems)
     return hashlib.sha256(json.dumps(pairs, ensure_ascii=True).encode()).hexdigest()[:16]
 

@@ -18,7 +18,6 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
-from rpg.answers.extraction import last_box
 from rpg.config.data_source import parsed_column
 from rpg.config.errors import nearest
 from rpg.config.task import RECIPE_TEMPLATE
@@ -217,6 +216,8 @@ def text_of(row: Mapping[str, Any], column: str, where: str) -> str | None:
     at = f"{where}: column {name}"
     text = plain(asked(value, at) if form == "asked" else value, column, where)
     if form == "boxed":
+        from rpg.answers.extraction import last_box  # noqa: PLC0415 - a fifth of a second for whoever imports it
+
         if (boxed := last_box(text)) is None:
             raise DataError(f"{at}: contains no \\boxed{{...}} answer")
         text = boxed

@@ -10,8 +10,6 @@ from rpg.auditing.foreign_settings import read_settings
 from rpg.auditing.linter import lint
 from rpg.errors import UserError
 
-pytest.importorskip("verl", reason="verl is not installed")
-
 GRPO = """
 #!/bin/bash
 kl=low_var_kl
@@ -29,6 +27,7 @@ python3 -m verl.trainer.main_ppo \\
 
 
 def said(tmp_path, text, name="run.sh"):
+    pytest.importorskip("verl", reason="verl is not installed")
     (tmp_path / name).write_text(text)
     return lint(tmp_path / name)
 

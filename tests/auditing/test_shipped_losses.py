@@ -11,14 +11,13 @@ import torch
 from rpg.auditing import audit_field, peers, pinned
 from rpg.auditing.shipped_losses import HEADINGS, row_of
 
-pytest.importorskip("verl", reason="verl is not installed")
-
 PAGE = (Path(__file__).parents[2] / "docs/field.md").read_text()
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
 @pytest.fixture(scope="module")
 def field():
+    pytest.importorskip("verl", reason="verl is not installed")
     return audit_field()
 
 

@@ -4,7 +4,6 @@ import re
 
 import pytest
 import yaml
-from prefect.utilities.schema_tools import validation
 
 from flows.serve import forms
 from flows.serve.form_sizes import choices, chooser, described
@@ -87,6 +86,8 @@ def test_sweeps_are_listed_small_ones_first_and_gpus_last_with_questions_and_tim
 def test_of_a_line_that_was_chosen_only_the_name_counts_on_the_server_too(where):
     """A schedule keeps the line of its day, other programs send the name, and a file may be called as a line is."""
     own(where, name="odd")
+    from prefect.utilities.schema_tools import validation
+
     own(where, name="odd · name")
     files = forms.configs(where)
     lines = choices(files, where.home)[0]
@@ -127,7 +128,7 @@ def own_study(where, **changes):
 
 def test_a_study_is_named_in_a_form_and_is_no_sweep(where):
     own_study(where)
-    assert set(forms.studies(where)) == {"first-study", "kl-forms", "own/mine"}
+    assert {"first-study", "own/mine"} < set(forms.studies(where))
     assert "own/mine" not in forms.configs(where)
     for name in forms.studies(where):
         forms.study(where, name)
@@ -164,6 +165,7 @@ def test_a_study_reaches_nothing_outside_either(where, changes):
 def test_nights_are_what_ships_and_ones_own_folders_of_sweeps(where, tmp_path):
     (where.own / "mine").mkdir()
     own(where, name="mine/one")
+    (where.own / "mine" / "two.yaml").write_text(yaml.safe_dump(STUDY))
     (where.own / "runs").mkdir()
     (where.own / "runs" / "base.yaml").write_text("task: {type: chain}")
     assert list(forms.nights(where)) == ["nightly", "own/mine"]

@@ -23,6 +23,7 @@ from rpg.store.run_folder import pending_evaluations
 from rpg.store.run_writer import append_metrics
 from rpg.store.samples import write_eval
 from tests.real_sweep import TRIVIAL, rpg
+from tests.study.stand_ins import study_file
 
 
 def nights(*values, name="s / v / accuracy"):
@@ -64,15 +65,18 @@ def test_no_band_before_there_are_enough_nights_and_only_the_newest_count():
 
 def test_of_old_nights_only_the_numbers_stay(tmp_path):
     layout = Layout.at(tmp_path)
-    names = [f"nightly-{file}-2026-01-{day:02d}-0123abcd" for day in range(1, 33) for file in ("a", "b")]
+    parts = (("a", ""), ("b", ".tuning"))
+    names = [f"nightly-{n}-2026-01-{day:02d}-0123abcd{part}" for day in range(1, 33) for n, part in parts]
     for name in [*names, "nightly-mine", "other"]:
         (layout.sweep_folder(name) / "run").mkdir(parents=True)
+        layout.study_folder(name.partition(".")[0]).mkdir(parents=True)
         layout.reports(name).mkdir(parents=True)
     (layout.runs / ".forgotten-of-a-killed-night").mkdir()
     assert forget(layout, 30, "2026-01-32-0123abcd") == sorted(names[:4])
     left = {*names[4:], "nightly-mine", "other"}
     assert set(layout.sweeps()) == left == {p.name for p in layout.runs.iterdir()}
     assert not layout.reports(names[0]).exists() and layout.reports(names[4]).exists()
+    assert not {names[1][:-7], names[3][:-7]} & {p.name for p in (tmp_path / "studies").iterdir()}
     assert forget(layout, 30, "2026-01-32-0123abcd") == []
     assert len(forget(layout, 1, "2026-01-30-0123abcd")) == 56, "tonight stays, whatever its name"
 
@@ -90,17 +94,18 @@ def test_a_night_draws_its_samples_anew_though_its_models_are_those_of_the_night
 
 
 @pytest.mark.long
-def test_a_night_of_several_sweeps_needs_no_server_that_somebody_else_runs(tmp_path, monkeypatch, capsys):
+def test_a_night_of_a_sweep_and_a_study_needs_no_others_server(tmp_path, monkeypatch, capsys):
     (tmp_path / "nights").mkdir()
-    for name in ("first", "second"):
-        text = SWEEP.format(name=name, steps=2, every=2, seeds=[0])
-        (tmp_path / "nights" / f"{name}.yaml").write_text(text)
+    (tmp_path / "nights" / "first.yaml").write_text(SWEEP.format(name="first", steps=2, every=2, seeds=[0]))
+    study_file(tmp_path / "nights", tune={"trials": 2}, report={"seeds": [0]})
     home = tmp_path / "data"
     done = rpg(tmp_path, "nightly", "nights", module=TRIVIAL, home=home)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "leaked" not in done.stderr, "what nanobind says of DuckDB's objects that nobody could collect"
-    folders = [f for name in Layout.at(home).sweeps() for f in Layout.at(home).run_folders(name)]
-    assert [folder.state() for folder in folders] == ["done", "done"]
+    [record] = [json.loads(path.read_text()) for path in (home / "nightly" / "nights").glob("*.json")]
+    of_study = {name.split(" / ")[1] for name in record["digests"] if name.startswith("study / ")}
+    assert of_study == {f"{name}{trial}" for name in ("one", "two") for trial in ("", " trial 0", " trial 1")}
+    assert not any("trial" in name for name in record["values"]), "of the reported runs"
 
     monkeypatch.setattr(sys, "argv", ["rpg", "nightly", str(tmp_path / "nights"), "--home", str(home)])
     with locks.take(home / "nightly" / "nights" / ".lock"), pytest.raises(SystemExit) as end:

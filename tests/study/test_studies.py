@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from flows.study.steps import StudyError
 from rpg.config.errors import ConfigError
 from rpg.store import Layout
 from rpg.study.registration import record_path, registration
@@ -37,9 +38,8 @@ def test_killed_at_any_write_it_ends_with_the_same_trials_and_runs(undisturbed, 
 
 
 def test_the_order_in_which_runs_end_changes_nothing(undisturbed, tmp_path):
-    path, home = undisturbed
-    run(tmp_path, path, order=1)
-    assert contents(tmp_path) == contents(home)
+    run(tmp_path, undisturbed[0], order=1)
+    assert contents(tmp_path) == contents(undisturbed[1])
 
 
 def test_trials_as_rows(undisturbed):
@@ -147,10 +147,8 @@ def test_failed_trials_count_as_tried_and_are_not_tried_again(tmp_path):
 
 
 def test_a_variant_none_of_whose_trials_finishes_stops_the_study(tmp_path):
-    from flows.study.steps import RunsFailed
-
     path, home = study_file(tmp_path), tmp_path / "data"
-    with pytest.raises(RunsFailed, match=r"two: no trial of batch 1 has finished.*it diverged"):
+    with pytest.raises(StudyError, match=r"two: no trial of batch 1 has finished.*it diverged"):
         run(home, path, fails=lambda manifest: manifest["variant"].startswith("two"))
     run(home, path)  # what was wrong has been mended
     assert registration(Layout.at(home), "made-up").deviations == []

@@ -189,24 +189,13 @@ def test_runs_without_any_compute_are_not_fitted(layout, found):
 
 def test_the_report_is_complete_and_its_texts_are_text(layout, found):
     paths = {path.name: path for path in study_report.write_study_report(layout, "kl-forms")}
-    texts, figures = (
-        {"report.html", "report.tex", "trials.csv"},
-        {"search-1.png", "compute.svg", "profiles.png"},
-    )
-    assert texts | figures <= paths.keys()
+    names = {"report.html", "report.tex", "trials.csv", "search-1.png", "compute.svg", "profiles.png"}
+    assert names <= paths.keys()
     html, tex = paths["report.html"].read_text(), paths["report.tex"].read_text()
     assert "<img src=x" not in html and "&lt;img src=x" in html
     assert found.registered.digest in html and "and nothing departs from it" in html
-    titles = (
-        "Registered",
-        "Verdicts",
-        "Over problems",
-        "Where the variance is",
-        "Over compute",
-        "Search",
-        "Cost",
-    )
-    for title in titles:
+    below = ["Over problems", "Where the variance is", "Over compute", "Search", "Cost"]
+    for title in ("Registered", "Verdicts", *below):
         assert f">{title}</h2>" in html
     begun, ended = (len(re.findall(rf"\\{word}{{table\*?}}", tex)) for word in ("begin", "end"))
     assert begun == ended == html.count("<thead>")
