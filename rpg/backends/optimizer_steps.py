@@ -39,7 +39,7 @@ class Meter:
     def add(self, metrics: dict[str, float], weight: float) -> None:
         metrics = dict(metrics)
         self._loss += metrics.pop("loss")  # already divided by the counts of the mini-batch
-        self._ratio_max = max(self._ratio_max, metrics.pop("ratio_max"))
+        self._ratio_max = max(self._ratio_max, metrics.pop("ratio_max", 0.0))
         self._weight += weight
         for name, value in metrics.items():
             self._sums[name] = self._sums.get(name, 0.0) + value * weight

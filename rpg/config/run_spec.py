@@ -75,10 +75,10 @@ class RunSpec(Section):
         self._check_embedded()
         self._check_turns()
         self._check_teacher()
-        if self.algorithm.advantage.type == "gae" and (self.model.lora or not self.backend.is_embedded):
+        if self.algorithm.advantage.type == "gae" and self.model.lora:
             raise ValueError(
-                "algorithm.advantage gae: the critic is a second model, which only the embedded trainer (backend local) "
-                "trains, in full, without model.lora; choose another advantage, e.g. {type: group}"
+                "algorithm.advantage gae: the critic is a second model, which is trained in full, without model.lora; "
+                "choose another advantage, e.g. {type: group}"
             )
         self._check_verifier()
         self.backend.check_longest(self.rollout.max_prompt_tokens + self.rollout.max_response_tokens)

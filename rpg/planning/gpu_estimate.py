@@ -177,14 +177,15 @@ def estimate(spec: RunSpec, assume: Assumptions | None = None) -> Estimate | Non
     flops = trained * length * _flops_per_token(shape, length)  # of a pass over the trained tokens
     speed = gpus * a.machine.flops * a.training_efficiency
     of_reference = trained * length * _flops_per_token(teacher_shape(spec) or shape, length)
-    scoring = t.steps * (flops + spec.algorithm.needs_reference * of_reference) / speed
-    update = t.steps * t.epochs * flops * (4 if backend.gradient_checkpointing else 3) / speed
+    models = 1 + (spec.algorithm.advantage.type == "gae")  # the policy, and a critic
+    scoring = t.steps * (models * flops + spec.algorithm.needs_reference * of_reference) / speed
+    update = models * t.steps * t.epochs * flops * (4 if backend.gradient_checkpointing else 3) / speed
     each = problems_of(spec, a) * spec.evaluation.samples_per_problem  # samples of a checkpoint
     evaluator_gpus = spec.evaluator_gpus()
     at_once = max(1, gpus // evaluator_gpus) if evaluator_gpus else 1  # evaluators, each with a checkpoint
     evaluation = math.ceil(len(spec.eval_steps()) / at_once) * evaluator.seconds(each, 1)
 
-    states = 12 * shape.parameters / gpus  # weights and two moments in float32
+    states = models * 12 * shape.parameters / gpus  # weights and two moments in float32
     offloaded = 0.0 if backend.offload else states
     # The reference is kept in host memory, whatever `offload` says (verl/workers/engine/fsdp/transformer_impl.py:460), and
     # an evaluator never shares a GPU with the training.

@@ -10,9 +10,14 @@ CONFIGS = (Path(__file__).parents[2] / "configs").resolve()
 PINNED = Path(__file__).with_name("identities.json")
 
 
+def shipped_sweeps() -> list[Path]:
+    """All sweeps and runs that ship; studies have no identities of their own."""
+    return sorted(path for path in CONFIGS.rglob("*.yaml") if "\ntune:" not in path.read_text())
+
+
 def main() -> None:
     pinned = json.loads(PINNED.read_text()) if PINNED.exists() else {}
-    for path in sorted(path for path in CONFIGS.rglob("*.yaml") if path.parent.name != "studies"):
+    for path in shipped_sweeps():
         runs = load_file(path, {}, lambda spec: "d").runs
         ids = [[run.run_id, former_identity(run.spec, "d")] for run in runs]
         pinned.setdefault(str(path.relative_to(CONFIGS)), ids)

@@ -33,6 +33,7 @@ from rpg.config.section import ADDS, BY_CONTENT, EVALUATES, OPERATES, TRAINS, Ki
 from rpg.config.sweep_spec import load_file
 from rpg.config.task import ChainTask
 from rpg.config.training import Training
+from tests.config.pin_identities import shipped_sweeps
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 PINNED = Path(__file__).with_name("identities.json")
@@ -148,12 +149,7 @@ def test_the_shipped_configurations_keep_their_identities():
     for name, expected in pinned.items():
         sweep = load_file(CONFIGS / name, {}, lambda spec: "d")
         assert [[run.run_id, former_identity(run.spec, "d")] for run in sweep.runs] == expected, name
-    shipped = {
-        str(path.relative_to(CONFIGS.resolve()))
-        for path in CONFIGS.resolve().rglob("*.yaml")
-        if path.parent.name != "studies"
-    }
-    assert shipped == set(pinned)
+    assert {str(path.relative_to(CONFIGS.resolve())) for path in shipped_sweeps()} == set(pinned)
 
 
 def test_runs_of_before_the_initial_model_was_a_factor_keep_their_identities():

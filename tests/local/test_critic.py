@@ -73,8 +73,6 @@ def test_a_killed_training_with_a_critic_goes_on_to_the_same_bits(home):
 
 def test_what_is_refused_and_what_it_costs(home):
     with pytest.raises(ValidationError, match=r"advantage gae: the critic is a second model"):
-        make_spec(algorithm=GAE, backend={"type": "verl"})
-    with pytest.raises(ValidationError, match=r"advantage gae: the critic is a second model"):
         make_spec(algorithm=GAE, model={"lora": {}})
     trainer = make_trainer(make_spec(), home)
     config = {"n_embd": 8, "n_layer": 1, "n_head": 1, "vocab_size": 40}

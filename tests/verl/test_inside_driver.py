@@ -103,7 +103,6 @@ def test_on_a_cpu_the_largest_weight_fits_into_what_vllm_gets_new_weights_by(tmp
         ("~rpg.algorithm", "+rpg.algorithm: Field required"),
         ('rpg.algorithm=\'{"name": "rpg-urk"}\'', "did you mean 'rpg-urkl'?"),
         ("rpg.algorithm='{\"name\"'", "+rpg.algorithm: not JSON"),
-        ('rpg.algorithm=\'{"name": "ppo", "advantage": "gae"}\'', "advantage type gae needs a critic"),
         ('rpg.verifier=\'{"type": "magic"}\'', "+rpg.verifier"),
         ("+rpg.sed=3", "+rpg.sed"),
         (f"{ACTOR}.ppo_mini_batch_size=3", "3 does not divide data.train_batch_size 8"),

@@ -5,6 +5,7 @@ import types
 import pytest
 import torch
 
+import rpg
 from rpg.backends.local.micro_batches import Limits, score
 from rpg.errors import UserError
 from tests.tiny import make_trainer
@@ -168,3 +169,16 @@ def test_the_loss_reads_what_the_embedded_trainers_reads(home, model, tmp_path, 
     assert metrics["kl_sampler_to_policy"] == pytest.approx(kl, rel=1e-3, abs=1e-7)
     near = fields | {"rollout_log_probs": begins * (1 + 1e-7)}
     assert experience(settings, near, prompts)[1]["kl_sampler_to_policy"] == 0, "rounding is no distance"
+
+
+@pytest.mark.parametrize("name", ["reinforce-pp", "rloo", "ppo"])
+def test_while_no_reference_is_kept_the_policy_is_the_reference_of_a_kl_in_the_reward(name):
+    from rpg.backends.verl.experience import experience
+    from rpg.backends.verl.job_settings import JobSettings
+
+    algorithms = rpg.algorithm(name), rpg.algorithm(name, reference="old")
+    settings = [JobSettings.model_construct(algorithm=each, staleness=0) for each in algorithms]
+    fields = dict(zip(("rm_scores", "rollout_log_probs", "old_log_probs"), -torch.rand(3, 4, 5), strict=True))
+    fields["response_mask"] = torch.ones(4, 5)
+    first, same = (experience(each, fields, [*"aabb"])[0]["advantages"] for each in settings)
+    assert first.equal(same) and first.any()

@@ -17,10 +17,12 @@ from tests.verl.inside import (
     as_verl,
     make_spec,
     make_worker,
+    one_process_group,
+    unpadded,
     verl_config,
     verl_update,
     weights,
-)
+)  # fmt: skip
 
 pytestmark = pytest.mark.usefixtures("cpu_verl")
 
@@ -194,3 +196,47 @@ def test_a_teacher_of_another_architecture_scores_as_in_the_embedded_trainer(hom
     for row, expected, length in zip(scored, theirs, batch.lengths.tolist(), strict=True):
         # a row is prompt and response; at each token stands the log-probability of the next
         torch.testing.assert_close(row[-length - 1 : -1], expected[:length], rtol=1e-4, atol=1e-5)
+
+
+def test_a_critics_step_is_the_embedded_trainers(home, model, tmp_path):
+    from verl.utils import tensordict_utils as tu
+    from verl.utils.config import omega_conf_to_dataclass
+    from verl.workers.config import TrainingWorkerConfig
+
+    from rpg.backends.verl.critic_worker import CriticWorker, ValueLoss
+    from rpg.backends.verl.experience import arrange
+    from rpg.backends.verl.job_settings import JobSettings
+    from rpg.backends.verl.update import Plan, update
+
+    advantage = {"type": "gae", "lam": 0.9, "critic_learning_rate": 1e-2}
+    spec = make_spec(algorithm={"name": "ppo", "advantage": advantage})
+    config = verl_config(spec, model, tmp_path)
+    theirs = omega_conf_to_dataclass(config.critic)
+    theirs.engine.infer_max_token_len_per_gpu = theirs.engine.max_token_len_per_gpu = 2000
+    parts = {"model_config": theirs.model, "engine_config": theirs.engine, "optimizer_config": theirs.optim}
+    one_process_group()
+    worker = CriticWorker(
+        TrainingWorkerConfig(model_type="value_model", checkpoint_config=theirs.checkpoint, **parts)
+    )
+    worker.reset()
+    worker.set_loss_fn(ValueLoss.of(JobSettings.inside(config.actor_rollout_ref)))
+
+    trainer, limits = make_trainer(spec, home), Limits(99, 9999, 9999)
+    experience = trainer._score(trainer.roller.roll(trainer.policy, 1).kept, trainer.policy)[0]
+    batch = experience.batch
+    data = as_verl(batch)
+    data["values"], data["returns"] = unpadded(experience.values, batch), unpadded(experience.targets, batch)
+    order, sizes = arrange(worker.loss_fn.settings, 1, 8, batch.total_lengths().tolist(), 1)
+    data = tu.index_select_tensor_dict(data, torch.tensor(order))
+    ours = update(worker, data, Plan(sizes, [[0, 1, 2, 3]], 0, False, []), worker.loss_fn.settings)
+    rows = torch.tensor(order).split(sizes)
+    minis = [experience.rows(part.sort().values) for part in rows]
+    losses = [trainer.critic.update(m.batch, m.values, m.targets, limits)["value_loss"] for m in minis]
+    assert ours.optimizer_steps == 4 and losses[0] > 0
+    assert ours.metrics["loss"] == pytest.approx(sum(losses) / 4, rel=1e-4)
+    moved = trainer.critic.score(batch, limits)
+    assert moved[batch.mask].abs().max() > 0.05
+    weights_of = dict(worker.engine.module.named_parameters())
+    torch.testing.assert_close(
+        weights_of["score.weight"].full_tensor(), trainer.critic.head.weight, rtol=1e-3, atol=1e-5
+    )

@@ -16,3 +16,8 @@ class CPUEngine(transformer_impl.FSDPEngineWithLMHead):
     def _build_fsdp_module(self, module: Any) -> Any:
         with patch.object(transformer_impl, "CPUOffloadPolicy", lambda **_: None):
             return super()._build_fsdp_module(module)
+
+
+EngineRegistry.register(model_type="value_model", backend=["fsdp2"], device="cpu")(
+    transformer_impl.FSDPEngineWithValueHead
+)

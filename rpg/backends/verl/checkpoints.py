@@ -36,6 +36,7 @@ class State:
     reference: dict[str, Any]
     """`renewed_at`, `average`, `kept` (whether it has its own weights)."""
     world_size: int
+    critic_updates: int = 0
 
     def write(self, folder: Path) -> None:
         """Raises: StoreError"""

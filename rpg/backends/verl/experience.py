@@ -4,12 +4,13 @@ Pure functions. Tensors have verl's names; shapes: N responses (rows, padding in
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from rpg.backends.verl.job_settings import JobSettings
-from rpg.losses.advantages import advantages
+from rpg.losses.advantages import advantages, value_targets
 from rpg.losses.kl_terms import k3
 from rpg.losses.policy_loss import rollout_weights, weight_metrics
 from rpg.models import seeds
@@ -22,7 +23,8 @@ def experience(
 
     fields, (N, T) each: `response_mask`; `rm_scores`, whose sum over a row is its reward; `rollout_log_probs` under the
     policy that sampled; `old_log_probs` under the policy as the step begins; `ref_log_prob` where the reference has
-    its own weights. prompts: the name of each row's prompt; rows of one name are a group.
+    its own weights; `values` where there is a critic. prompts: the name of each row's prompt; rows of one name are a
+    group.
 
     Without `rollout_correction`, responses sampled `staleness` rollouts ago are trained on with the log-probabilities of the
     policy that sampled each token. A reference that has just been renewed is the policy as the step begins.
@@ -33,20 +35,25 @@ def experience(
     is_exact = settings.staleness > 0 and correction.type == "none"
     old = drawn if is_exact else begin
     reference = fields.get("ref_log_prob")
-    if reference is None and is_exact and algorithm.needs_reference:
+    if reference is None and algorithm.needs_reference:
         reference = begin
     real = mask.any(-1)
     groups = {name: number for number, name in enumerate(dict.fromkeys(prompts))}
+    inputs: dict[str, Any] = {
+        "rewards": fields["rm_scores"].sum(-1)[real],
+        "group": torch.tensor([groups[name] for name in prompts])[real],
+        "response_mask": mask[real],
+        "old_log_prob": old[real],
+        "ref_log_prob": None if reference is None else reference[real],
+        "values": fields["values"][real] if "values" in fields else None,
+    }
     values = torch.zeros_like(fields["rm_scores"])
-    values[real] = advantages(
-        algorithm,
-        rewards=fields["rm_scores"].sum(-1)[real],
-        group=torch.tensor([groups[name] for name in prompts])[real],
-        response_mask=mask[real],
-        old_log_prob=old[real],
-        ref_log_prob=None if reference is None else reference[real],
-    )
-    written = {"advantages": values, "returns": values, "response_mask": mask}
+    values[real] = advantages(algorithm, **inputs)
+    returns = values
+    if "values" in fields:
+        returns = torch.zeros_like(values)
+        returns[real] = value_targets(algorithm, **inputs)
+    written = {"advantages": values, "returns": returns, "response_mask": mask}
     if is_exact:
         written["old_log_probs"] = old
         if reference is not None:

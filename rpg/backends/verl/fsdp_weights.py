@@ -13,6 +13,7 @@ merged separately, in the precision that it is trained in, and the module stays 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -52,6 +53,18 @@ def written_by(folder: str | Path, pattern: str) -> int:
         if not path.is_file():
             raise FileNotFoundError(f"{path}: no such file, of {workers} workers")
     return workers
+
+
+@contextmanager
+def resharding(manager: Any, folder: str, workers: int) -> Iterator[None]:
+    """verl's `FSDPCheckpointManager` loads a folder that another number of workers than `workers` wrote, too."""
+    written = written_by(folder, MODEL)
+    if written and written != workers:
+        manager.load_checkpoint = partial(load_resharded, manager, written)
+    try:
+        yield
+    finally:
+        vars(manager).pop("load_checkpoint", None)
 
 
 def load_resharded(manager: Any, workers: int, local_path: str, **_: Any) -> None:
@@ -114,6 +127,8 @@ def _like(parameter: DTensor, olds: Sequence[Tensor]) -> DTensor:
 
 
 Weights = Mapping[str, Tensor]
+MODEL = "model_world_size_{world}_rank_{rank}.pt"
+"""verl's name of a worker's weights."""
 NAME = "default"
 """peft's name of the adapter."""
 

@@ -135,10 +135,9 @@ class JobSettings(RpgOverrides):
                 "drawn (verl 0.9.1: workers/engine/fsdp/transformer_impl.py:1428, "
                 "workers/rollout/vllm_rollout/vllm_async_server.py:622); accepted: top_p 1.0, top_k -1"
             )
-        if self.algorithm.advantage.type == "gae":
+        if self.algorithm.advantage.type == "gae" and self.lora_rank:
             raise SettingsError(
-                f"algorithm {self.algorithm.name}: advantage type gae needs a critic, which this back end does not "
-                "train; choose another, e.g. advantage: {type: group}"
+                "actor_rollout_ref.model.lora_rank: a critic (advantage type gae) is trained in full; accepted: 0"
             )
 
 

@@ -77,7 +77,7 @@ def derive(config: Any) -> None:
         "trainer.use_v1": True,
         "trainer.v1.trainer_mode": "rpg",
         "trainer.total_epochs": config.trainer.total_training_steps,  # the steps end a run, not the epochs
-        "algorithm.adv_estimator": "rpg",  # any name but gae: verl would add a critic
+        "algorithm.adv_estimator": "rpg",
         "algorithm.use_kl_in_reward": False,
         "algorithm.filter_groups.enable": False,
         "actor_rollout_ref.actor.use_kl_loss": settings.algorithm.needs_reference,
@@ -100,6 +100,22 @@ def derive(config: Any) -> None:
         config.pop("rpg", None)
         for name, value in values.items():
             OmegaConf.update(config, name, value, force_add=True)
+        config.critic.enable = settings.algorithm.advantage.type == "gae"
+        if config.critic.enable:  # trained as the policy is
+            actor, critic = config.actor_rollout_ref.actor, config.critic
+            critic.model, critic.optim, critic.fsdp = (
+                config.actor_rollout_ref.model,
+                actor.optim,
+                actor.fsdp_config,
+            )
+            for name in (
+                "strategy",
+                "use_dynamic_bsz",
+                "ppo_max_token_len_per_gpu",
+                "ulysses_sequence_parallel_size",
+            ):
+                critic[name] = actor[name]
+            critic.ppo_infer_max_token_len_per_gpu = actor.ppo_max_token_len_per_gpu
 
 
 def attention(config: Any) -> dict[str, object]:

@@ -2,7 +2,6 @@
 
 from dataclasses import asdict, replace
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ from rpg.errors import UserError
 from rpg.models.teacher import teacher_path
 
 SHARDS = "world_size_{world}_rank_{rank}.safetensors"
-MODEL = "model_world_size_{world}_rank_{rank}.pt"
 
 
 def bound_waits(seconds: float) -> None:
@@ -135,13 +133,8 @@ class PolicyWorker(ActorRolloutRefWorker):
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def load_checkpoint(self, local_path: str, *args: Any, **kwargs: Any) -> None:
         """verl's, or ours if another number of workers wrote it."""
-        manager, workers = self.actor.engine.checkpoint_manager, written_by(local_path, MODEL)
-        if workers and workers != self.world_size:
-            manager.load_checkpoint = partial(fsdp_weights.load_resharded, manager, workers)
-        try:
+        with fsdp_weights.resharding(self.actor.engine.checkpoint_manager, local_path, self.world_size):
             super().load_checkpoint(local_path, *args, **kwargs)
-        finally:
-            vars(manager).pop("load_checkpoint", None)
 
     def _shard_file(self, folder: str) -> Path:
         return Path(folder) / SHARDS.format(world=self.world_size, rank=self.rank)

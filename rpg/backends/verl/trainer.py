@@ -17,6 +17,7 @@ from omegaconf import open_dict
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
+from verl.trainer.ppo.utils import Role
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils import tensordict_utils as tu
@@ -30,6 +31,7 @@ from rpg.backends.progress_reporter import Progress, Reporter
 from rpg.backends.token_recorder import Recorder
 from rpg.backends.verl import rollout
 from rpg.backends.verl.checkpoints import State, newest
+from rpg.backends.verl.critic_worker import CriticWorker, ValueLoss
 from rpg.backends.verl.experience import arrange, experience, mini_batch_order
 from rpg.backends.verl.job_settings import JobSettings
 from rpg.backends.verl.policy_worker import PolicyWorker
@@ -54,7 +56,7 @@ class Trainer(PPOTrainerSync):
         self.state = Path(config.trainer.default_local_dir).absolute()
         config.trainer.v1.trainer_mode = "sync"  # verl asks for this name in many places
         super().__init__(config)
-        self.optimizer_step = self.tokens = 0
+        self.optimizer_step = self.critic_updates = self.tokens = 0
         self.reference = ReferenceSchedule(self.settings.algorithm)
         self.kept = teacher_path(self.settings.algorithm) is not None
         """Whether the reference has its own weights; otherwise it is the policy that samples the next rollout."""
@@ -94,6 +96,8 @@ class Trainer(PPOTrainerSync):
         self.reporter.__enter__()  # it ends with fit, or with this process
         self.progress.begin("starting verl's workers", 0, "")
         super().init()
+        if self.use_critic:
+            self.critic_wg.set_loss_fn(ValueLoss.of(self.settings))
 
     def fit(self, agent_loop_manager: Any) -> None:
         try:
@@ -109,7 +113,7 @@ class Trainer(PPOTrainerSync):
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
         for role in self.role_worker_mapping:
-            self.role_worker_mapping[role] = ray.remote(PolicyWorker)
+            self.role_worker_mapping[role] = ray.remote(CriticWorker if role == Role.Critic else PolicyWorker)
 
     def prepare_step(self) -> dict[str, Any]:
         self.progress.begin_step(self.global_steps, self.settings.steps)
@@ -146,12 +150,21 @@ class Trainer(PPOTrainerSync):
                 self.progress.begin("log-probabilities of the reference", 0, "")
                 with timer("ref"):
                     batch = self._compute_ref_log_prob(batch, metrics)
+            if self.use_critic:
+                self.progress.begin("values of the critic", 0, "")
+                with timer("values"):
+                    batch = self._compute_values(batch, metrics)
             with timer("adv"):
                 batch, measured = self._experience(batch)
             ours |= measured
+            if self.use_critic:
+                self.progress.begin("update of the critic", 0, "")
+                with timer("update_critic"):
+                    ours |= self._train_critic(batch, sizes)
             self.progress.begin("update", 0, "")
-            with timer("update_actor"):
-                ours |= self._update(batch, sizes, rolled.kept)
+            if self.global_steps > getattr(self.settings.algorithm.advantage, "critic_warmup", 0):
+                with timer("update_actor"):
+                    ours |= self._update(batch, sizes, rolled.kept)
         if self.prefetch.beside:
             with timer("gen"):
                 self.prefetch.finish()
@@ -187,6 +200,7 @@ class Trainer(PPOTrainerSync):
         """(the batch with what the loss reads besides the policy's log-probabilities, our metrics of the sampler)."""
         names = ["response_mask", "rm_scores", "rollout_log_probs", "old_log_probs"]
         names += ["ref_log_prob"] if self.kept else []
+        names += ["values"] if self.use_critic else []
         nested = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
         data = nested.to_padded_tensor()
         prompts = [rollout.prompt_of(key) for key in batch.keys]
@@ -204,6 +218,22 @@ class Trainer(PPOTrainerSync):
         given = prompts, data["responses"].unbind(), rewards
         return Recorder(self.settings.token_records, size, *given, self.tokenizer.decode)
 
+    def _instruct(
+        self, batch: KVBatchMeta, sizes: list[int], done: int, renew: bool = False, marks: Sequence[int] = ()
+    ) -> None:
+        """Send the workers of an update their plan with the batch; `done`: optimizer steps of their model so far."""
+        s = self.settings
+        orders = [mini_batch_order(s, self.global_steps, epoch, len(sizes)) for epoch in range(s.epochs)]
+        batch.extra_info["temperature"] = s.temperature
+        batch.extra_info["rpg_plan"] = asdict(Plan(sizes, orders, done, renew, list(marks)))
+
+    def _train_critic(self, batch: KVBatchMeta, sizes: list[int]) -> dict[str, float]:
+        """The critic's optimizer steps, on the policy's mini-batches; returns their metrics."""
+        self._instruct(batch, sizes, self.critic_updates)
+        updated = Updated(**self.critic_wg.update_critic(batch)["metrics"])
+        self.critic_updates += updated.optimizer_steps
+        return {"value_loss": updated.metrics["loss"]} if updated.metrics else {}
+
     def _update(self, batch: KVBatchMeta, sizes: list[int], groups: list[rollout.Group]) -> dict[str, float]:
         """All optimizer steps on `groups`, whose rows `batch` has in another order; returns their metrics."""
         s, step = self.settings, self.global_steps
@@ -213,10 +243,8 @@ class Trainer(PPOTrainerSync):
             recorder = self._recorder(kept, groups)
             mark_of = dict(zip(kept.keys, recorder.marks.tolist(), strict=True))
             marks = [mark_of.get(key, -1) for key in batch.keys]  # also has rows of padding
-        orders = [mini_batch_order(s, step, epoch, len(sizes)) for epoch in range(s.epochs)]
         renew = self.reference.needed and not self.kept
-        batch.extra_info["temperature"] = s.temperature
-        batch.extra_info["rpg_plan"] = asdict(Plan(sizes, orders, self.optimizer_step, renew, marks))
+        self._instruct(batch, sizes, self.optimizer_step, renew, marks)
         output = self.actor_rollout_wg.update_actor(batch)
         updated = Updated(**output["metrics"])
         if recorder is not None:
@@ -239,8 +267,8 @@ class Trainer(PPOTrainerSync):
 
         self.ours |= {
             "seconds_rollout": seconds("gen"),
-            "seconds_log_prob": seconds("old_log_prob", "ref", "adv"),
-            "seconds_update": seconds("update_actor"),
+            "seconds_log_prob": seconds("old_log_prob", "ref", "values", "adv"),
+            "seconds_update": seconds("update_critic", "update_actor"),
             "seconds_step": seconds("step"),
             "tokens_per_second": self.step_tokens / seconds("step"),
         }
@@ -278,7 +306,8 @@ class Trainer(PPOTrainerSync):
         schedule = self.reference
         reference = {"renewed_at": schedule.renewed_at, "average": schedule.average, "kept": self.kept}
         workers = self.resource_pool_manager.get_n_gpus()
-        State(self.global_steps, self.optimizer_step, self.tokens, reference, workers).write(self.saved)
+        counters = self.global_steps, self.optimizer_step, self.tokens
+        State(*counters, reference, workers, self.critic_updates).write(self.saved)
         self.saved = None
 
     def on_validate_begin(self) -> None:
@@ -299,6 +328,7 @@ class Trainer(PPOTrainerSync):
         folder = Path(trainer.resume_from_path)
         state = State.read(folder)
         self.optimizer_step, self.tokens = state.optimizer_step, state.tokens
+        self.critic_updates = state.critic_updates
         self.reference.renewed_at = state.reference["renewed_at"]
         self.reference.average, self.kept = state.reference["average"], state.reference["kept"]
         if self.kept and self.reference.renewed_at:

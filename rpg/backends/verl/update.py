@@ -199,5 +199,5 @@ def _gather(counts: list[int], parts: Parts, norms: list[float], rate: float, gr
             for metrics, weight, of_tokens in micro_batches:
                 meter.add(metrics, weight)
                 values |= of_tokens
-                token_kls[step] += metrics["kl_policy_to_ref"] * weight / tokens
+                token_kls[step] += metrics.get("kl_policy_to_ref", 0.0) * weight / tokens
     return Updated(meter.metrics(norms, rate) if counts else {}, len(counts), token_kls, values)
