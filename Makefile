@@ -12,7 +12,7 @@ WORKERS ?= 3
 TESTS = $(BIN)/python -m pytest --numprocesses $(WORKERS)
 
 # What a processor without AVX-512 computes: the libraries below PyTorch are told to use AVX2 only.
-test-avx2: WORKERS = 2
+test-avx2: WORKERS = 0
 test-avx2: export ATEN_CPU_CAPABILITY = avx2
 test-avx2: export ONEDNN_MAX_CPU_ISA = AVX2
 test-avx2: export MKL_ENABLE_INSTRUCTIONS = AVX2

@@ -128,7 +128,7 @@ class Report:
         for result in self.levels:
             target = str(Objective("sequence", result.divergence))
             points = [point for drift in drifts if (point := result.point(drift)) is not None]
-            cells = [f"{_percent(p.bias[target], result.tolerance)} / {p.noise:.1f}" for p in points]
+            cells = [f"{percent(p.bias[target], result.tolerance)} / {p.noise:.1f}" for p in points]
             rows.append([*result.name.split(), *cells])
         title = "Ratio levels against the response-level objective, unclipped: bias / noise by drift"
         return _table(title, ["divergence", "ratio", *(f"{drift:g}" for drift in drifts)], rows, words=2)
@@ -182,7 +182,7 @@ def _objectives(names: Iterable[str]) -> str:
     return ", ".join(BY_NAME[name].short for name in names)
 
 
-def _percent(bias: float, tolerance: float) -> str:
+def percent(bias: float, tolerance: float) -> str:
     if bias == inf:  # a gradient of zero: distillation by a divergence that the audit does not compare with
         return ""
     return "0" if bias <= tolerance else f"{bias:.1%}"
@@ -197,7 +197,7 @@ def _cells(result: Result, drift: float) -> list[str]:
     for clipped in (False, True):
         if point := result.point(drift, clipped):
             biases = [point.bias[str(Objective(level, result.divergence))] for level in LEVELS]
-            cells += [*(_percent(bias, result.tolerance) for bias in biases), f"{point.noise:.1f}"]
+            cells += [*(percent(bias, result.tolerance) for bias in biases), f"{point.noise:.1f}"]
         else:
             cells += [""] * 3
     return cells
@@ -206,5 +206,5 @@ def _cells(result: Result, drift: float) -> list[str]:
 def _study_table(title: str, results: list[StudyResult]) -> Any:
     first = {"advantage": ("estimator", "setting"), "correction": ("correction", "against the objective")}
     headings = [*first.get(results[0].study, ("mode", "setting")), "scale", "bias", "noise"]
-    rows = [[r.name, r.setting, f"{r.scale:.3f}", _percent(r.bias, 1e-10), f"{r.noise:.1f}"] for r in results]
+    rows = [[r.name, r.setting, f"{r.scale:.3f}", percent(r.bias, 1e-10), f"{r.noise:.1f}"] for r in results]
     return _table(title, headings, rows, words=1)

@@ -5,17 +5,20 @@ whose code has moved, is reported as left out, with the reason.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
 from types import SimpleNamespace
 from typing import Any
 
 import torch
+import yaml
 from torch import Tensor
 
 from rpg.auditing.moments import LossFunction
+from rpg.auditing.studies import direct_loss, weighted_loss
 from rpg.auditing.subjects import Subject, spread, with_reward_kl
 from rpg.auditing.worlds import World
 
@@ -157,6 +160,49 @@ def _verl_loss(
     ref = inputs["old_log_prob"] if ref_log_prob is None else ref_log_prob
     penalty: Tensor = agg_loss(kl_penalty(inputs["log_prob"], ref, kl), mask, mode)
     return loss + beta * penalty
+
+
+VERL_CORRECTIONS = (
+    "decoupled_token_is", "decoupled_seq_is", "decoupled_token_icepop", "decoupled_seq_is_rs", "decoupled_geo_rs",
+    "bypass_ppo_clip", "bypass_pg_is",
+)  # fmt: skip
+_VERL_CORRECTION = ("rollout_is", "rollout_is_threshold", "rollout_rs", "rollout_rs_threshold")
+
+
+def verl_corrections() -> Iterator[tuple[str, dict[str, Any], LossFunction]]:
+    """What verl's default and its presets do about samples of another policy: (name, its settings, the corrected loss)."""
+    from verl.trainer.config.algorithm import RolloutCorrectionConfig  # noqa: PLC0415 (optional)
+
+    shipped = (files("verl") / "trainer/config/algorithm/rollout_correction.yaml").read_text()
+    presets = {"default": RolloutCorrectionConfig(**yaml.safe_load(shipped))}
+    presets |= {name: getattr(RolloutCorrectionConfig, name)() for name in VERL_CORRECTIONS}
+    for name, config in presets.items():
+        asked = {key: config[key] for key in _VERL_CORRECTION}
+        settings = {
+            key: value for key, value in asked.items() if value and asked[key.removesuffix("_threshold")]
+        }
+        loss: LossFunction = partial(weighted_loss, partial(_verl_weights, asked))
+        if config.bypass_mode:
+            settings |= {"bypass": config.loss_type}
+            options = {"rollout_correction": config}
+            subject = verl_subject(
+                "", "", 0.0, loss="bypass_mode", mode="seq-mean-token-sum", options=options
+            )
+            loss = partial(direct_loss, subject.clipped or subject.loss)
+        yield name, settings, loss
+
+
+def _verl_weights(
+    asked: dict[str, Any], *, old_log_prob: Tensor, sampler_log_prob: Tensor, response_mask: Tensor
+) -> Tensor:
+    """verl's weights, zero where it rejects."""
+    from verl.trainer.ppo import rollout_corr_helper  # noqa: PLC0415 (optional)
+
+    weights, kept, _ = rollout_corr_helper.compute_rollout_correction_and_rejection_mask(
+        old_log_prob, sampler_log_prob, response_mask.double(), **asked
+    )
+    rejected: Tensor = kept
+    return rejected if weights is None else rejected * weights.batch["rollout_is_weights"]
 
 
 def _verl_reward_kl(kind: str, beta: float, to_go: bool, world: World, ref: Tensor | None) -> Tensor:

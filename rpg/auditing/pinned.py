@@ -43,6 +43,22 @@ class Formula:
         return bool(self.kl or self.signal)
 
 
+@dataclass(frozen=True)
+class Correction:
+    """What a trainer does about samples of a policy μ that is not the one at the start of the step, π₀."""
+
+    at: str  # path:line of the original
+    default: str  # path:line of the default, and what stands there
+    weight: str = (
+        ""  # whose π₀/μ the loss is multiplied by: of a token, a sequence, its geometric mean; "": by 1
+    )
+    bound: Sequence[float] = (0.0, float("inf"))  # what the weight is clamped to
+    by: str = ""  # whose π₀/μ decides what is left out; "": the weight's
+    keep: Sequence[float] = (0.0, float("inf"))  # outside of this
+    ratio: str = ""
+    """Instead of a weight: the name of the trainer's loss whose ratio is π/μ."""
+
+
 class Step(NamedTuple):
     """What a mask looks at, constants for the gradient: how far a token's probability has risen from old to π, w, A, and
     the mean of log(old/π) over its response.
@@ -133,14 +149,28 @@ def _advantages(formula: Formula, beta: float, world: World, ref: Tensor | None)
     return with_reward_kl(rewarded, penalty, to_go=formula.scope == "to_go")
 
 
+def weights(
+    correction: Correction, *, old_log_prob: Tensor, sampler_log_prob: Tensor, response_mask: Tensor
+) -> Tensor:
+    """What a correction multiplies the loss of each token by, (B, T)."""
+    mask = response_mask.bool()
+    away = torch.where(mask, old_log_prob - sampler_log_prob, 0)
+    whole, lengths = away.sum(-1, keepdim=True), mask.sum(-1, keepdim=True)
+    logs = {"": 0 * away, "token": away, "sequence": whole, "geometric": whole / lengths}
+    judged, (low, high) = logs[correction.by or correction.weight].exp(), correction.keep
+    weight = logs[correction.weight].exp().clamp(*correction.bound)
+    return weight * ((judged >= low) & (judged <= high)) * mask
+
+
 @dataclass(frozen=True)
 class Trainer:
-    """A trainer whose losses are pinned: where they were read, and the losses by name."""
+    """A trainer whose losses are pinned: where they were read, the losses and the sampler corrections by name."""
 
     name: str
     repository: str
     commit: str
     losses: dict[str, Formula]
+    corrections: dict[str, Correction]
 
 
 def trainers() -> dict[str, Trainer]:
@@ -148,7 +178,8 @@ def trainers() -> dict[str, Trainer]:
     pins = {}
     for name, table in tomllib.loads((files("rpg.auditing") / "pinned.toml").read_text("utf-8")).items():
         losses = {loss: Formula(**table["shared"] | parts) for loss, parts in table["losses"].items()}
-        pins[name] = Trainer(name, table["repository"], table["commit"], losses)
+        corrections = {key: Correction(**parts) for key, parts in table["corrections"].items()}
+        pins[name] = Trainer(name, table["repository"], table["commit"], losses, corrections)
     return pins
 
 

@@ -8,6 +8,7 @@ from rpg.auditing.audit_report import markdown_table
 from rpg.auditing.diagnosis import Projection, projected
 from rpg.auditing.measure import PEER_EXACT, Settings, measure
 from rpg.auditing.objectives import LEVELS, Objective
+from rpg.auditing.shipped_corrections import CorrectionRow, corrections
 from rpg.auditing.subjects import Subject
 
 DRIFT = 0.4
@@ -44,10 +45,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Field:
-    """The table. absent: peers that are not installed, and why they were left out."""
+    """The table, and that of sampler corrections. absent: peers that are not installed, and why they were left out."""
 
     rows: tuple[Row, ...]
     absent: dict[str, str]
+    corrections: list[CorrectionRow]
 
     def to_json(self) -> str:
         return json.dumps([asdict(row) for row in self.rows], ensure_ascii=False, allow_nan=False)
@@ -81,7 +83,9 @@ def field(beta: float = Settings.beta) -> Field:
             origin = f"{pins.repository}/{formula.at}"
             rows.append(row_of(subject, pins.name, pins.commit[:8], origin, beta))
     order = list(dict.fromkeys(row.trainer for row in rows))
-    return Field(tuple(sorted(rows, key=lambda row: order.index(row.trainer))), absent)
+    samplers, unmeasured = corrections()
+    in_order = tuple(sorted(rows, key=lambda row: order.index(row.trainer)))
+    return Field(in_order, absent | unmeasured, samplers)
 
 
 def row_of(subject: Subject, trainer: str, version: str, origin: str, beta: float) -> Row:

@@ -4,20 +4,21 @@ and the correction for samples of another policy.
 All are studied exactly, by enumerating all outcomes, and the first two on-policy, to isolate them.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import product
-from math import comb, prod
+from math import comb, inf, prod
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 
-from rpg.auditing.moments import Moments, batch_slopes, batches_of, moments
+from rpg.auditing.moments import LossFunction, Moments, batch_slopes, batches_of, moments
 from rpg.auditing.objectives import Objective, gradient
 from rpg.auditing.subjects import spread
 from rpg.auditing.worlds import World, world
-from rpg.catalogue import Algorithm, algorithm, override
+from rpg.catalogue import algorithm, override
 from rpg.losses.advantages import advantages
 from rpg.losses.aggregation import Counts
 from rpg.losses.policy_loss import LossOutput, policy_loss, rollout_weights
@@ -26,7 +27,7 @@ from rpg.losses.policy_loss import LossOutput, policy_loss, rollout_weights
 @dataclass(frozen=True)
 class StudyResult:
     """An expected gradient as `scale` times the exact one (which a learning rate absorbs) plus a part of relative size
-    `bias` in other directions (which nothing absorbs).
+    `bias` in other directions (which nothing absorbs); infinite for a step of zero, as is its noise.
     """
 
     study: str
@@ -38,6 +39,8 @@ class StudyResult:
 
     @classmethod
     def of(cls, study: str, name: str, setting: str, step: Moments, exact: Tensor) -> Self:
+        if not step.mean.any():
+            return cls(study, name, setting, 0.0, inf, inf)
         scale = (step.mean @ exact / (exact @ exact)).item()
         bias = ((step.mean - scale * exact).norm() / (scale * exact).norm()).item()
         noise = max(step.variance, 0.0) ** 0.5 / step.mean.norm().item()
@@ -124,49 +127,61 @@ CORRECTIONS: dict[str, dict[str, object]] = {
 }
 
 DRIFT = 0.2  # of the trained policy from old, where corrections are studied
+APART = 0.7  # standard deviations of a logit between the sampler and old, where corrections are studied
+Weigh = Callable[..., Tensor | None]  # called with old_log_prob, sampler_log_prob, response_mask; None: 1
+_PLAIN = algorithm("rpg-reinforce-urkl", kl="none", clip=None, loss_agg_mode="seq-mean-token-sum")
 
 
-def correction_study(gap: float = 1.0) -> list[StudyResult]:
-    """What each `rollout_correction` optimises if the sampler is not the policy at the start of a step: against E[R] of
-    responses and of tokens (prefixes from the sampler or from old).
+def correction_study(apart: float = APART) -> list[StudyResult]:
+    """What each `rollout_correction` optimises, without a KL or a clip, to isolate it."""
+    results = []
+    for name, setting in CORRECTIONS.items():
+        correction = override(_PLAIN, rollout_correction=setting).rollout_correction
+        weighted = partial(weighted_loss, partial(rollout_weights, correction))
+        direct = partial(direct_loss, partial(policy_loss, _PLAIN))
+        results += corrected(name, direct if correction.type == "none" else weighted, apart)
+    return results
 
-    Three policies: the sampler mu, `old` at the start of the step, and the trained pi. The advantage is the reward minus
-    its mean under the sampler, like a group's mean; without a KL or a clip, to isolate the correction.
-    gap: how far the sampler is from old, as a part of the distance to the world's third policy (0.7 standard deviations
-    of a logit).
+
+def corrected(name: str, loss: LossFunction, apart: float) -> list[StudyResult]:
+    """What a loss optimises if the sampler is not the policy at the start of a step: against E[R] of tokens (prefixes from
+    the sampler, prefixes from old) and of responses.
+
+    Three policies: the sampler mu, whose log-probabilities the loss takes as `old_log_prob`, the one at the start of the
+    step (`start_log_prob`, the world's old), and the trained pi. The advantage is the reward minus its mean under the
+    sampler, like a group's mean. apart: from old to the sampler, towards the world's third policy, in standard deviations
+    of a logit.
     """
+    drawn, logits, inputs, targets = _mismatch(apart)
+    moment = moments(drawn, logits, batch_slopes(loss, inputs))
+    return [StudyResult.of("correction", name, target, moment, exact) for target, exact in targets.items()]
+
+
+@cache
+def _mismatch(apart: float) -> tuple[World, Tensor, dict[str, Any], dict[str, Tensor]]:
+    """The world as the sampler draws from it, the trained policy, what a loss is called with, and the gradients."""
     w = world()
-    sampler = w.old + gap * (w.ref - w.old)
+    sampler = w.old + apart / APART * (w.ref - w.old)
     drawn = replace(w, old=sampler)  # responses come from the sampler
     drawn = replace(drawn, rewards=w.rewards - drawn.probabilities(sampler) @ w.rewards)
     logits = w.policy(DRIFT)
+    inputs = batches_of(drawn, logits, None, spread(drawn, None))(torch.arange(len(w.tokens)))
     targets = {
         "token, sampler's prefixes": gradient(Objective("token", "none"), drawn, logits, sampler, 0.0),
         "token, old's prefixes": gradient(Objective("token", "none"), w, logits, w.old, 0.0),
         "response": gradient(Objective("sequence", "none"), w, logits, w.old, 0.0),
     }
-    results = []
-    for name, setting in CORRECTIONS.items():
-        algo = algorithm(
-            "rpg-reinforce-urkl", kl="none", clip=None, loss_agg_mode="seq-mean-token-sum",
-            rollout_correction=setting,
-        )  # fmt: skip
-        inputs = batches_of(drawn, logits, None, spread(drawn, None))(torch.arange(len(w.tokens)))
-        slope = batch_slopes(partial(_loss, algo, w), inputs)
-        moment = moments(drawn, logits, slope)
-        for target, exact in targets.items():
-            results.append(StudyResult.of("correction", name, target, moment, exact))
-    return results
+    return drawn, logits, inputs | {"start_log_prob": w.log_probs(w.old)}, targets
 
 
-def _loss(algo: Algorithm, w: World, *, old_log_prob: Tensor, **inputs: Any) -> LossOutput:
-    """The audit passes the sampler's log-probabilities as `old_log_prob`; the step starts at the world's old."""
-    start = w.log_probs(w.old)
-    weights = rollout_weights(
-        algo.rollout_correction,
-        old_log_prob=start,
-        sampler_log_prob=old_log_prob,
-        response_mask=inputs["response_mask"],
-    )
-    old = old_log_prob if algo.rollout_correction.type == "none" else start
-    return policy_loss(algo, old_log_prob=old, rollout_weights=weights, **inputs)
+def weighted_loss(weigh: Weigh, *, start_log_prob: Tensor, old_log_prob: Tensor, **inputs: Any) -> LossOutput:
+    """The ratio is policy / start, and `weigh` corrects for the sampler."""
+    mask = inputs["response_mask"]
+    weights = weigh(old_log_prob=start_log_prob, sampler_log_prob=old_log_prob, response_mask=mask)
+    return policy_loss(_PLAIN, old_log_prob=start_log_prob, rollout_weights=weights, **inputs)
+
+
+def direct_loss(loss: LossFunction, **inputs: Any) -> Tensor | LossOutput:
+    """The ratio is policy / sampler."""
+    del inputs["start_log_prob"]
+    return loss(**inputs)

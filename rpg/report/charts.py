@@ -11,7 +11,7 @@ import pandas
 
 from rpg.report.curves import interval_tooltips
 from rpg.report.summary import Summary
-from rpg.report.theme import encodings, line_styles
+from rpg.report.theme import COLOURS, encodings, line_styles
 from rpg.report.verdicts import REAL
 
 
@@ -223,3 +223,42 @@ def field_figure(rows: str) -> alt.HConcatChart:
     hollow = lines.mark_point(size=45).encode(x=alt.X("bare:Q"), y=names)
     filled = "Filled: as shipped; hollow: without clip or mask"
     return alt.hconcat(scatter, alt.layer(dots, hollow).properties(width=330, title=filled))
+
+
+AGAINST = {"response": "whole responses", "token": "tokens, prefixes of μ", "started": "tokens of π₀"}
+
+
+def corrections_figure(rows: Sequence[Mapping[str, Any]]) -> alt.HConcatChart:
+    """Corrections for samples of another policy (`rpg audit --field`): a panel per mismatch, a point per correction, filled
+    for a trainer's default. Points in the same place stand side by side; the legend selects trainers.
+    """
+    data = pandas.DataFrame(rows)
+    data = data[np.isfinite(data["noise"])]
+    place = data.round({"response": 2, "noise": 1}).groupby(["mismatch", "response", "noise"])["trainer"]
+    beside = 7 * (place.cumcount() - (place.transform("size") - 1) / 2)
+    filled = data["setting"].str.startswith("default").astype(int)
+    data = data.assign(filled=filled, beside=beside)
+    trainer = alt.selection_point(fields=["trainer"], bind="legend")
+    labels = list(AGAINST.values())
+    choices = alt.binding_radio(options=list(AGAINST), labels=labels, name="Off the gradient of: ")
+    against = alt.param("against", value="response", bind=choices)
+    colours = alt.Scale(domain=list(dict.fromkeys(data["trainer"])), range=[*COLOURS, "#7A4B1E"])
+    colour = {"scale": colours, "legend": alt.Legend(orient="bottom", columns=3, title=None)}
+    words = ["trainer", "version", "setting", "correction", "origin", "default"]
+    figures = [(name, ".1%") for name in ("scale", *AGAINST)] + [("noise", ".2f")]
+    points = alt.Chart(data).mark_point(filled=True, size=70, xOffset=alt.expr("datum.beside"))
+    points = points.transform_calculate(off="datum[against]").encode(
+        x=alt.X("noise:Q", scale=alt.Scale(zero=False, padding=35)),
+        y=alt.Y("off:Q", title="off the gradient", axis=alt.Axis(format="%"), scale=alt.Scale(type="sqrt")),
+        color=alt.Color("trainer:N", **colour),
+        stroke=alt.Stroke("trainer:N", **colour),
+        fillOpacity=alt.FillOpacity("filled:Q", scale=None),
+        opacity=alt.condition(trainer, alt.value(1), alt.value(0.1)),
+        tooltip=[*words, *(alt.Tooltip(f"{name}:Q", format=form) for name, form in figures)],
+    )
+    panels = []
+    for apart in data["mismatch"].unique():
+        panel = points.transform_filter(f"datum.mismatch == {apart}")
+        title = f"Sampler {apart:g} standard deviations away"
+        panels.append(panel.properties(width=265, height=300, title=title))
+    return alt.hconcat(panels[0].add_params(trainer, against), *panels[1:])

@@ -176,6 +176,15 @@ def section(summary: Summary, curves: Mapping[str, Any] | None = None, title: st
     return Section(title, lines, tables.grids(summary), drawn, tables.caption(summary), summary.notes)
 
 
+def field_page(losses: str, corrections: Sequence[Mapping[str, Any]]) -> str:
+    """`rpg audit --field`: the losses (JSON) and the corrections for samples of another policy, as one page."""
+    words = "Filled: a trainer's default; hollow: an option. Points of one place stand side by side."
+    figures = [("losses", "Losses", charts.field_figure(losses))]
+    beside = [("samplers", "Bias against noise", charts.corrections_figure(corrections))]
+    parts = [Section("", charts=figures), Section("Samples of another policy", [words], charts=beside)]
+    return document("Losses as trainers ship them", parts)
+
+
 def document(title: str, sections: Sequence[Section]) -> str:
     """The page. All of it is escaped, except for the library that draws the charts."""
     page = resources.files("rpg.report").joinpath("page.html").read_text("utf-8")

@@ -1,8 +1,14 @@
-"""What corrections for another sampler optimise, exactly; and the weights themselves."""
+"""What corrections for another sampler optimise, exactly, ours and those of other trainers; and the weights themselves."""
+
+import math
+from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 import torch
 
+from rpg.auditing import peers, pinned
+from rpg.auditing.shipped_corrections import WORDS, corrections, markdown
 from rpg.auditing.studies import CORRECTIONS, correction_study
 from rpg.catalogue import AlgorithmError, algorithm
 from rpg.losses.policy_loss import rollout_weights
@@ -27,7 +33,7 @@ def test_bounds_trade_noise_for_bias(found):
 
 
 def test_a_sampler_that_is_old_needs_no_correction():
-    bends = correction_study(gap=0.0)
+    bends = correction_study(apart=0.0)
     assert {b.bias < 1e-10 for b in bends if b.setting == OLDS} == {True}
     assert len({round(b.noise, 10) for b in bends}) == 1
 
@@ -60,3 +66,77 @@ def test_a_mistake_names_the_field_and_what_it_takes():
         algorithm("grpo", rollout_correction={"type": "truncate", "cap": 0.5})
     with pytest.raises(AlgorithmError, match=r"correction\.hight is not a field.*did you mean 'high'"):
         algorithm("grpo", rollout_correction={"type": "mask", "hight": 3})
+
+
+PAGE = (Path(__file__).parents[2] / "docs/losses/sampler.md").read_text()
+DOCUMENTED = PAGE[PAGE.index(f"| {' | '.join(WORDS)}") :].split("\n\n")[0].splitlines()
+
+
+def differences():
+    """Settings whose row is not that of the page, of what can be measured here."""
+    rows, absent = corrections()
+    measured = markdown(rows).splitlines()
+    shown = [line for line in DOCUMENTED if not (absent and line.startswith("| verl |"))]
+    assert [line.split(" | ")[:2] for line in measured] == [line.split(" | ")[:2] for line in shown]
+    return [line.split(" | ")[1] for line, other in zip(measured, shown, strict=True) if line != other]
+
+
+def test_page_has_what_trainers_correct():
+    assert differences() == []
+    assert len({line.split(" | ")[0] for line in DOCUMENTED[2:]}) >= 7
+
+
+def moved_bound(monkeypatch):
+    pins = pinned.trainers()
+    moved = replace(pins["slime"].corrections["use_tis"], bound=(0.0, 1.9))
+    pins["slime"].corrections["use_tis"] = moved
+    monkeypatch.setattr(pinned, "trainers", lambda: pins)
+    return "use_tis"
+
+
+def moved_preset(monkeypatch):
+    config = pytest.importorskip("verl.trainer.config.algorithm", reason="verl is not installed")
+    preset = config.RolloutCorrectionConfig(rollout_is="token", rollout_is_threshold=3.0)
+    monkeypatch.setattr(config.RolloutCorrectionConfig, "decoupled_token_is", lambda: preset)
+    return "decoupled_token_is"
+
+
+@pytest.mark.parametrize("plant", [moved_bound, moved_preset])
+def test_a_moved_bound_turns_the_table_red(monkeypatch, plant):
+    changed = plant(monkeypatch)
+    assert differences() == [changed]
+
+
+def test_formulas_weigh_as_ours_and_as_verl():
+    """Of the same mathematics, on numbers that no world has."""
+    old, sampler = 0.7 * torch.randn(
+        2, 50, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    )
+    given = {"old_log_prob": old, "sampler_log_prob": sampler, "response_mask": torch.ones(50, 4)}
+    given["response_mask"][::3, 2:] = 0
+
+    def weights(trainer, name):
+        return pinned.weights(pinned.trainers()[trainer].corrections[name], **given)
+
+    def ours(**setting):
+        correction = algorithm("grpo", rollout_correction=setting).rollout_correction
+        return rollout_weights(correction, **given) * given["response_mask"]
+
+    torch.testing.assert_close(weights("slime", "use_tis"), ours(type="truncate", cap=2.0))
+    masked = ours(type="mask", level="sequence", low=0, high=3)
+    torch.testing.assert_close(weights("trl", "default (sequence_mask)"), masked)
+    kept = ours(type="reject", level="mean", low=0.5, high=5.0) * ours(type="truncate", cap=1e9)
+    torch.testing.assert_close(weights("openrlhf", "is_correction_enable, seq-mask-tis"), kept)
+    pytest.importorskip("verl", reason="verl is not installed")
+    presets = {name: loss for name, _, loss in peers.verl_corrections()}
+    theirs = presets["decoupled_token_icepop"].args[0](**given)
+    torch.testing.assert_close(weights("openrlhf", "is_correction_enable, icepop"), theirs)
+
+
+def test_defaults_of_trl_are_those_that_are_pinned():
+    config = pytest.importorskip("trl.trainer.grpo_config", reason="TRL is not installed").GRPOConfig
+    shipped = {entry.name: entry.default for entry in fields(config)}
+    mode, low, high = (shipped[f"vllm_importance_sampling_{key}"] for key in ("mode", "clip_min", "clip_max"))
+    correction = pinned.trainers()["trl"].corrections[f"default ({mode})"]
+    assert shipped["vllm_importance_sampling_correction"]
+    assert (correction.weight, *correction.keep) == ("sequence", low or 0, high or math.inf)

@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -167,15 +167,17 @@ def test_formula_by_hand():
 def test_every_formula_names_its_source():
     for trainer in pinned.trainers().values():
         assert re.fullmatch(r"[\w-]+/[\w-]+", trainer.repository)
-        assert re.fullmatch(r"[0-9a-f]{40}", trainer.commit)
-        for name, formula in trainer.losses.items():
+        assert re.fullmatch(r"[0-9a-f]{40}|v[\d.]+", trainer.commit)
+        for name, formula in (*trainer.losses.items(), *trainer.corrections.items()):
             assert re.fullmatch(r"[\w/.]+\.py:\d+", formula.at), (trainer.name, name)
+        for name, correction in trainer.corrections.items():
+            assert re.match(r"[\w/.-]+\.(?:py|yaml):\d+: ", correction.default), (trainer.name, name)
 
 
-def test_page_is_self_contained(tmp_path, field):
-    from rpg.report.charts import field_figure
+def test_page_is_self_contained(field):
+    from rpg.report.sweep_report import field_page
 
-    field_figure(field.to_json()).save(tmp_path / "field.html", inline=True)
-    page = (tmp_path / "field.html").read_text()
+    page = field_page(field.to_json(), [asdict(row) for row in field.corrections])
     assert "ref_kl (distillation)" in page and len(json.loads(field.to_json())) == len(field.rows)
+    assert "is_correction_enable" in page and "Infinity" not in page
     assert not re.search(r"<(?:script|link)[^>]+(?:src|href)=", page)

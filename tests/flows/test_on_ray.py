@@ -352,7 +352,6 @@ def test_four_runs_on_two_nodes_survive_the_loss_of_a_node_and_the_conductor(tmp
         weights = [folder.checkpoint(STEPS) / "model.safetensors" for folder in (mine, theirs)]
         assert weights[0].read_bytes() == weights[1].read_bytes()
         assert read_eval(mine, "chain-two", STEPS).equals(read_eval(theirs, "chain-two", STEPS))
-        trained_on = {
-            json.loads(p.read_text())["machine"]["host"] for p in theirs.path.glob("provenance-*.json")
-        }
+        records = theirs.path.glob("provenance-*.json")
+        trained_on = {json.loads(p.read_text())["machine"]["host"] for p in records}
         assert trained_on <= {*names, "node-c"}

@@ -16,9 +16,8 @@ A, B = {"numpy": "2.4.6"}, {"numpy": "2.4.7"}
 def record(bits, revision="", environment=A, labels=("small", "large")):
     run = {"loss": "grpo", "back end": "local", "spec": "s", "steps": [1], "metrics": {}, "samples": {}}
     names = {"small": 1, "large": 3}
-    digests = {
-        f"{label} / v / seed {i}": run | {"weights": bits} for label in labels for i in range(names[label])
-    }
+    run = run | {"weights": bits}
+    digests = {f"{label} / v / seed {i}": run for label in labels for i in range(names[label])}
     known = {"night": "n", "revision": revision, "environment": environment, "values": {}}
     return known | {"digests": digests}
 
@@ -31,9 +30,8 @@ def checkout(tmp_path):
 
     def git(*words):
         names = ["-c", "user.name=anna", "-c", "user.email=anna@localhost"]
-        done = subprocess.run(
-            ["git", "-C", str(root), *names, *words], check=True, capture_output=True, text=True
-        )
+        command = ["git", "-C", str(root), *names, *words]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
         return done.stdout.strip()
 
     def commit(bits, message="a change"):
@@ -137,9 +135,8 @@ def test_every_standing_mutant_can_be_planted_and_is_another_program():
         changed = text.replace(fault["original"], fault["replacement"], 1)
         assert changed != text
         if fault["file"].endswith(".py"):
-            assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(text)), (
-                f"{fault['name']}: no other program"
-            )
+            before, after = (ast.dump(ast.parse(program)) for program in (text, changed))
+            assert before != after, f"{fault['name']}: no other program"
 
 
 def differs(tree):

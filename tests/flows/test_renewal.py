@@ -86,9 +86,7 @@ def test_more_samples_are_not_owed_where_the_weights_are_gone(sweep, layout):
 def test_another_interval_adds_what_can_be_had_without_training_again(sweep, layout):
     [folder, _] = finished(layout, sweep())
     assert register(sweep(**{"evaluation.every": 1}), layout)[0] == folder
-    assert not pending_evaluations(folder), (
-        "checkpoints 1 and 3 were dropped: they would have to be trained again"
-    )
+    assert not pending_evaluations(folder), "checkpoints 1 and 3, dropped, would have to be trained again"
     (folder.checkpoint(3)).mkdir()
     register(sweep(**{"evaluation.every": 1}), layout)
     assert {step for _, step in pending_evaluations(folder)} == {3}

@@ -126,9 +126,7 @@ def test_a_killed_sweep_finds_its_jobs_again_and_ctrl_c_leaves_none(tmp_path, sl
         sweep.kill()
         sweep.wait()
         time.sleep(1)
-        assert len(live(slurm)) == 2 == len(training_now()), (
-            "jobs do not end with the sweep that asked for them"
-        )
+        assert len(live(slurm)) == 2 == len(training_now()), "jobs do not end with their sweep"
         sweep = begin()
         until(lambda: b"evaluating" in (tmp_path / "data.log").read_bytes(), "the second sweep")
         os.killpg(sweep.pid, signal.SIGINT)

@@ -174,9 +174,8 @@ def test_a_run_that_cannot_train_fails_alone(whole, prefect):
     home = whole / "partly"
     sweep = start(whole, "sweep", "plain.yaml", home=home, module=TRIVIAL, **prefect, **SLOW)
     until(lambda: (home / "runs").exists() and steps_done(home, "plain"), "a step")
-    victim = until(
-        lambda: next((f for f in Layout.at(home).run_folders("plain") if f.lease()), None), "a training"
-    )
+    training = lambda: next((f for f in Layout.at(home).run_folders("plain") if f.lease()), None)  # noqa: E731
+    victim = until(training, "a training")
     os.kill(victim.lease()["pid"], signal.SIGKILL)
     assert sweep.wait(HANG) == 1
     assert sorted(folder.state() for folder in Layout.at(home).run_folders("plain")) == ["done", "failed"]

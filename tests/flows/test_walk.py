@@ -25,9 +25,8 @@ END = ("rpg.report.sweep_report", "write_report")
 def ours(frame):
     """The module of ours that a frame belongs to; generated code (of a dataclass) is nobody's."""
     name = frame.f_globals.get("__name__", "")
-    return (
-        name if name.startswith(("rpg.", "flows.")) and not frame.f_code.co_filename.startswith("<") else ""
-    )
+    made = frame.f_code.co_filename.startswith("<")
+    return name if name.startswith(("rpg.", "flows.")) and not made else ""
 
 
 class Tracer:

@@ -120,9 +120,8 @@ def test_gradients_of_tokens_of_the_environment_are_exactly_zero(folder):
     """Of their log-probabilities there are none; and no logit of a place that predicts one has a gradient."""
     policy, samples, _ = conversations(folder, "qwen3", lean=False)
     batch, seen = samples.batch, []
-    hook = policy.model.lm_head.register_forward_hook(
-        lambda _m, _i, out: (out.retain_grad(), seen.append(out))[1]
-    )
+    keep = lambda _m, _i, out: (out.retain_grad(), seen.append(out))[1]  # noqa: E731
+    hook = policy.model.lm_head.register_forward_hook(keep)
     alone = Batch(batch.prompts, batch.prompt_of, batch.tokens, batch.lengths, None, batch.heard)
     row = int(batch.heard.any(-1).nonzero()[0])
     policy.log_probs(alone.rows(torch.tensor([row])), TEMPERATURE).sum().backward()

@@ -122,9 +122,8 @@ def test_a_cookie_ends_and_counts_for_one_server_only(monkeypatch):
 def test_a_cookie_that_another_user_has_got_opens_nothing():
     """A browser sends the cookies of 127.0.0.1 to every port there, hence to servers of other users."""
     port = free_port()
-    server = uvicorn.Server(
-        uvicorn.Config(AccessControl(inner, Address(port), SECRET), port=port, log_level="error")
-    )
+    guard = AccessControl(inner, Address(port), SECRET)
+    server = uvicorn.Server(uvicorn.Config(guard, port=port, log_level="error"))
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

@@ -75,9 +75,8 @@ def test_sweeps_are_listed_small_ones_first_and_gpus_last_with_questions_and_tim
     assert lines["quickstart"] == (
         "quickstart · 1,260 steps, not timed yet · Which direction does each KL term pull?"
     )
-    assert re.fullmatch(
-        r"paper/table3 · [\d,]+ GPU hours · Table 3: Qwen3-4B, 8K context\.", lines["paper/table3"]
-    )
+    line = r"paper/table3 · [\d,]+ GPU hours · Table 3: Qwen3-4B, 8K context\."
+    assert re.fullmatch(line, lines["paper/table3"])
     assert max(map(len, lines.values())) < 140
     studies, _ = choices(forms.studies(where), tmp_path)
     assert studies["first-study"].startswith("first-study · up to 30 runs · ")
@@ -345,9 +344,8 @@ def test_verl_s_numbers_may_be_set_and_code_comes_from_whoever_serves(where, tmp
     assert forms.sweep(where, "quickstart", overrides=task + VERL + numbers)
     extra = """model: {type: pretrained, path: Qwen/Qwen3-0.6B}, task: {type: math, train: math-train},
       backend: {type: verl, device: cuda, rollout: {type: vllm}, verl: {actor_rollout_ref.model.external_lib: mine}}"""
-    with pytest.raises(
-        ConfigError, match=r"external_lib: 'mine' may be code, and from here it may only be named by"
-    ):
+    may_be_code = r"external_lib: 'mine' may be code, and from here it may only be named by"
+    with pytest.raises(ConfigError, match=may_be_code):
         forms.sweep(where, own(where, extra))
     (tmp_path / "served").mkdir()
     roots = forms.roots(where.home, {"RPG_CONFIGS": str(tmp_path / "served")})

@@ -90,9 +90,8 @@ def test_with_auth_a_sweep_runs_and_nobody_else_gets_in(guarded):
         assert httpx.post(page, json={}, timeout=60).status_code == 401
     for name in ("rebound.example", f"rebound.example:{guarded.dashboard_port}"):
         assert httpx.get(guarded.dashboard, headers={"host": name}, timeout=60).status_code == 400
-    opened = httpx.get(
-        f"{guarded.dashboard}/rpg/dashboard/overview", auth=tuple(SECRET.split(":")), timeout=60
-    )
+    page = f"{guarded.dashboard}/rpg/dashboard/overview"
+    opened = httpx.get(page, auth=tuple(SECRET.split(":")), timeout=60)
     assert opened.status_code == 200
     words = [word for process in guarded.family() for word in process.cmdline()]
     assert not any("horse" in word for word in words), "not in the process list"

@@ -54,9 +54,8 @@ def test_time_is_said_when_it_is_slower_and_never_red_and_a_wild_night_does_not_
 
 
 def test_no_band_before_there_are_enough_nights_and_only_the_newest_count():
-    assert (
-        compare({"s / v / reward": 1.0}, nights(*[0.0] * (ENOUGH - 1), name="s / v / reward"))[0].off is None
-    )
+    few = nights(*[0.0] * (ENOUGH - 1), name="s / v / reward")
+    assert compare({"s / v / reward": 1.0}, few)[0].off is None
     old, new = nights(*[5.0] * 10, name="s / v / reward"), nights(*[0.0] * NIGHTS, name="s / v / reward")
     assert not compare({"s / v / reward": 0.0}, old + new)[0].red
     table = markdown("2026-01-01-abc", compare({"s / v / reward": 9.0}, new), {"s / x": "no space"}, len(new))
@@ -116,9 +115,7 @@ def test_a_night_of_a_sweep_and_a_study_needs_no_others_server(tmp_path, monkeyp
 
 
 @pytest.mark.long
-def test_a_sweep_whose_back_end_is_not_installed_is_left_out_and_red_if_it_was_there_before(
-    tmp_path, monkeypatch
-):
+def test_a_sweep_whose_back_end_is_missing_is_left_out_and_red_if_it_was_there_before(tmp_path, monkeypatch):
     pytest.importorskip("verl_cpu")
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:1/api")  # nobody asks it
     monkeypatch.setattr(nightly, "_audit", dict)

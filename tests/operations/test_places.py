@@ -106,9 +106,8 @@ def test_a_run_of_another_place_survives_and_is_shown(tmp_path, place, monkeypat
         {"run_id": "0123456789", "variant": "v", "algorithm": "grpo", "seed": 0, "spec": {}, "created": 0, "steps": 3}
     )  # fmt: skip
     command = python(WORKER, folder.path, tmp_path / "go")
-    command = (
-        in_container(*command) if place == "container" else on_host("gpu-node-7", tmp_path / "boot", *command)
-    )
+    elsewhere = on_host("gpu-node-7", tmp_path / "boot", *command)
+    command = in_container(*command) if place == "container" else elsewhere
     with started(command):
         lease = folder.lease()
         assert lease["pid"] == 1, "and /proc/1 of this test is somebody else"

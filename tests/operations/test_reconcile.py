@@ -100,9 +100,7 @@ def test_a_cancellation_that_the_process_never_heard_of_reaches_it(served, monke
 
 
 @pytest.mark.slow
-def test_flow_runs_killed_before_they_held_a_lock_are_closed_and_those_of_other_folders_are_not(
-    served, monkeypatch
-):
+def test_flow_runs_killed_before_they_held_a_lock_are_closed_those_of_other_folders_not(served, monkeypatch):
     for name, value in quiet_environment(served.home).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(module, "NO_PROCESS_SECONDS", 0.0)

@@ -18,9 +18,8 @@ from tests.waiting import until
 
 
 def deployment(active=True, paused=False):
-    return SimpleNamespace(
-        id=uuid4(), name="nightly", paused=paused, schedules=[SimpleNamespace(active=active)]
-    )
+    schedules = [SimpleNamespace(active=active)]
+    return SimpleNamespace(id=uuid4(), name="nightly", paused=paused, schedules=schedules)
 
 
 def run_of(one, due):

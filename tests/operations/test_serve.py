@@ -36,9 +36,8 @@ def test_a_service_that_ends_while_it_starts_is_started_again_and_given_up_in_th
     try:
         start_in_turn([first], tmp_path, threading.Event(), tries=5)
         assert len(first.starts) == 2 and first.ports()
-        with pytest.raises(
-            ServerError, match=r"the never ended with code 1; ValueError: no luck \(log: .*never"
-        ):
+        ended = r"the never ended with code 1; ValueError: no luck \(log: .*never"
+        with pytest.raises(ServerError, match=ended):
             start_in_turn([never], tmp_path, threading.Event(), tries=3)
         assert len(never.starts) == 3
     finally:
@@ -111,9 +110,8 @@ def test_a_sweep_from_the_form_is_the_sweep_of_the_command(served):
     assert served.api.get(f"/flow_runs/{run}").json()["name"] == "sweep own/trivial"
     folders = served.layout.run_folders("trivial")
     assert len(folders) == 2 and all(folder.state() == "done" for folder in folders)
-    kinds = {
-        a["key"]: a for a in served.api.post("/artifacts/filter", json={}).json() if a["flow_run_id"] == run
-    }
+    artifacts = served.api.post("/artifacts/filter", json={}).json()
+    kinds = {artifact["key"]: artifact for artifact in artifacts if artifact["flow_run_id"] == run}
     assert served.dashboard in kinds["dashboard-trivial"]["data"]
     assert (
         "GRPO" in kinds["result-trivial"]["data"]
@@ -136,9 +134,8 @@ def test_cancelled_from_the_api_the_whole_tree_ends(served):
     trainers, worker = until(served.trainers, "a training"), served.part("serve.flow_runner")
     tree = worker.children(recursive=True)
     assert set(trainers) <= set(tree)
-    answer = served.api.post(
-        f"/flow_runs/{run}/set_state", json={"state": {"type": "CANCELLING"}, "force": False}
-    )
+    wanted = {"state": {"type": "CANCELLING"}, "force": False}
+    answer = served.api.post(f"/flow_runs/{run}/set_state", json=wanted)
     assert answer.status_code in (200, 201)
     ended(tree)
     assert served.finished(run)[0] == "CANCELLED"
@@ -196,14 +193,12 @@ def test_a_night_out_of_its_band_is_red_in_the_ui_with_metric_and_distance(serve
         night = {"night": f"earlier-{age}", "started": age, "values": values, "failed": {}}
         (place / f"earlier-{age}.json").write_text(json.dumps(night))
     # The form knows it a few seconds after the folder is there.
-    begun = until(
-        lambda: (a := served.begin("nightly", sweeps="own/nights")).status_code == 201 and a, pause=0.3
-    )
+    begin = lambda: (a := served.begin("nightly", sweeps="own/nights")).status_code == 201 and a  # noqa: E731
+    begun = until(begin, pause=0.3)
     kind, message = served.finished(begun.json()["id"])
     assert kind == "FAILED", message
-    assert re.search(r"few / grpo / reward: -?[\d.]+, band [\d.]+ \.\. [\d.]+, [\d.]+ below", message), (
-        message
-    )
+    said = r"few / grpo / reward: -?[\d.]+, band [\d.]+ \.\. [\d.]+, [\d.]+ below"
+    assert re.search(said, message), message
     assert "grad_norm" not in message, "only more than usual is red there"
     keys = {artifact["key"] for artifact in served.api.post("/artifacts/filter", json={}).json()}
     assert "nightly-nights" in keys

@@ -68,9 +68,8 @@ def test_what_a_back_end_needs(two):
     server = {"type": "vllm"}
     assert need_of(verl(type="verl", device="cuda", gpus_per_node=3, rollout=server), two) == Need("gpu", 3)
     assert need_of(verl(type="verl", gpus_per_node=3), two) == Need("cpu", 2)
-    assert (
-        need_of(verl(type="verl", gpus_per_node=3, ray={"type": "address", "address": "auto"}), two) is None
-    )
+    on_cluster = verl(type="verl", gpus_per_node=3, ray={"type": "address", "address": "auto"})
+    assert need_of(on_cluster, two) is None
 
 
 def test_the_environment_says_how_many_and_where(tmp_path):

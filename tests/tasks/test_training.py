@@ -148,9 +148,8 @@ def test_gsm8k_and_math_are_read_from_the_hub_as_they_are_there(tmp_path, monkey
         name: {split: [root(name.title(), split, n) for n in (3, 5)] for split in ("train", "test")}
         for name in math.subset
     }
-    files = {
-        f"{n}-{s}.jsonl": json_lines(rows) for n, splits in subjects.items() for s, rows in splits.items()
-    }
+    splits = [(f"{n}-{s}", rows) for n, parts in subjects.items() for s, rows in parts.items()]
+    files = {f"{name}.jsonl": json_lines(rows) for name, rows in splits}
     files["README.md"] = card({n: {s: f"{n}-{s}.jsonl" for s in splits} for n, splits in subjects.items()})
     with fake_hub("EleutherAI/hendrycks_math", math.revision, files) as server:
         ask_here(monkeypatch, server, tmp_path / "math")
