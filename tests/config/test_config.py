@@ -13,6 +13,7 @@ from rpg.config.identity import identity
 from rpg.config.load import merge, parse_assignments, parse_yaml, resolve
 from rpg.config.section import registered
 from rpg.config.sweep_spec import load_sweep, single_run
+from tests.config.pin_identities import shipped_sweeps
 from tests.specs import load_run
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
@@ -29,7 +30,7 @@ def sweep_file(tmp_path, text):
 
 
 @pytest.mark.parametrize(
-    "path", sorted([*CONFIGS.glob("sweeps/*.yaml"), *CONFIGS.glob("nightly/*.yaml")]), ids=lambda p: p.stem
+    "path", [p for p in shipped_sweeps() if p.parent.name in ("sweeps", "nightly")], ids=lambda p: p.stem
 )
 def test_shipped_sweeps_expand(path):
     sweep = load_sweep(path, {}, digest)
