@@ -66,36 +66,16 @@ def _as_log(name: str, path: Path) -> log.EvalLog:
         value = scorer.CORRECT if row["correct"] else scorer.INCORRECT
         verdict = scorer.Score(value=value, answer=row["extracted"], explanation=row["reason"])
         asked = model.ChatMessageUser(content=row["problem"])
-        samples.append(
-            log.EvalSample(
-                id=row["problem_id"],
-                epoch=row["sample"] + 1,
-                input=row["problem"],
-                target=row["answer"],
-                messages=[asked, output.message],
-                output=output,
-                scores={SCORER: verdict},
-                metadata={},
-            )
-        )
+        which = {"id": row["problem_id"], "epoch": row["sample"] + 1}
+        given = {"input": row["problem"], "target": row["answer"], "messages": [asked, output.message]}
+        samples.append(log.EvalSample(**which, **given, output=output, scores={SCORER: verdict}, metadata={}))
     written = datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="seconds")
-    return log.EvalLog(
-        status="success",
-        eval=log.EvalSpec(
-            created=written,
-            task=benchmark,
-            model=of,
-            dataset=log.EvalDataset(name=benchmark, samples=len(ids), sample_ids=ids),
-            config=log.EvalConfig(epochs=k),
-            metadata=about,
-        ),
-        results=log.EvalResults(
-            total_samples=len(rows),
-            completed_samples=len(rows),
-            scores=[log.EvalScore(name=SCORER, scorer=SCORER, metrics={"accuracy": metric})],
-        ),
-        samples=samples,
-    )
+    dataset = log.EvalDataset(name=benchmark, samples=len(ids), sample_ids=ids)
+    how = {"dataset": dataset, "config": log.EvalConfig(epochs=k), "metadata": about}
+    evaluated = log.EvalSpec(created=written, task=benchmark, model=of, **how)
+    scores = [log.EvalScore(name=SCORER, scorer=SCORER, metrics={"accuracy": metric})]
+    results = log.EvalResults(total_samples=len(rows), completed_samples=len(rows), scores=scores)
+    return log.EvalLog(status="success", eval=evaluated, results=results, samples=samples)
 
 
 def import_log(layout: Layout, file: Path) -> Path:
