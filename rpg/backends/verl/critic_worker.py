@@ -5,7 +5,7 @@ It begins as a copy of the policy with a head of zeros. Shapes: B responses of a
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
 from tensordict import TensorDict
@@ -34,7 +34,7 @@ class ValueLoss:
     settings: JobSettings
 
     @classmethod
-    def of(cls, settings: JobSettings) -> "ValueLoss":
+    def of(cls, settings: JobSettings) -> Self:
         """For a job whose policy has these settings."""
         advantage = settings.algorithm.advantage
         assert isinstance(advantage, GAE)
