@@ -177,10 +177,29 @@ def test_an_entropy_bonus_keeps_the_entropy_up_and_is_part_of_the_objective(home
     for coefficient in (0.0, 3.0):
         training = {"entropy_coeff": coefficient, "fidelity_every": 1, "mini_batch_prompts": 8}
         training["optimizer"] = {"learning_rate": 1e-2}
-        _, rows, _ = trained(home, steps=3, algorithm="dr-grpo", training=training)
+        algorithm = {"name": "dr-grpo", "positive_lm_loss": coefficient / 30}  # of the objective, too
+        _, rows, _ = trained(home, steps=3, algorithm=algorithm, training=training)
         entropies.append(rows[-1]["entropy"])
         assert rows[0]["gradient_cosine"] > 0.999
     assert entropies[1] > entropies[0] + 0.05
+
+
+def test_the_likelihood_of_right_responses_has_the_exact_gradient(home):
+    """VAPO's: of the mean of -log_prob over the tokens of right responses, whatever the micro-batches."""
+    kept = []
+    for weight, rows in ((0.0, 128), (0.3, 128), (0.3, 5)):
+        algorithm = {"name": "dr-grpo", "positive_lm_loss": weight}
+        trainer = make(
+            home, algorithm=algorithm, training={"mini_batch_prompts": 8, "micro_batch_rows": rows}
+        )
+        graded = trainer.roller.roll(trainer.policy, 1).first
+        right = graded.samples.batch.rows(graded.correct.nonzero()[:, 0])
+        nll = -trainer.policy.log_probs(right, 1.0)[right.mask].mean()
+        exact = torch.cat([g.flatten() for g in torch.autograd.grad(nll, trainer.optimizer.parameters)])
+        kept.append((gradients_of(trainer), trainer.step(1)))
+    without, *with_it = (gradients[0] for gradients, _ in kept)
+    for gradient in with_it:
+        assert (gradient - without - 0.3 * exact).norm() < 1e-4 * exact.norm()
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_does_not(home):
