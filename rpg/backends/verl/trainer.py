@@ -209,7 +209,7 @@ class Trainer(PPOTrainerSync):
         prompts = [rollout.prompt_of(key) for key in batch.keys]
         right = {response.key for group in groups for response in group if response.correct}
         correct = torch.tensor([key in right for key in batch.keys])
-        written, measured = experience(self.settings, {**data.items(), "correct": correct}, prompts)
+        written, measured = experience(self.settings, dict(data.items()) | {"correct": correct}, prompts)
         output = {name: response_to_nested(value, nested["response_mask"]) for name, value in written.items()}
         output = TensorDict(output, batch_size=len(batch))
         return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=output), measured
