@@ -142,7 +142,7 @@ def test_a_truncated_rollout_is_on_policy_too(home, dynamic):
 
 @pytest.mark.parametrize(("mode", "lean"), [("token-mean", True), ("seq-mean-token-mean", False)])
 def test_entropy_bonus_and_likelihood_of_right_responses_have_the_exact_gradient(home, mode, lean):
-    """Of softmax entropies, averaged as the loss, and of VAPO's mean over tokens of right responses; in micro-batches, too."""
+    """Of softmax entropies, averaged as the loss, and of VAPO's mean over tokens of right responses."""
 
     def first_gradient(coefficient, **training):
         training = {"mini_batch_prompts": 8, "entropy_coeff": coefficient, **training}
