@@ -88,6 +88,14 @@ def pytest_xdist_make_scheduler(config, log):
     return Groups(config, log)
 
 
+@pytest.fixture(autouse=True)
+def _no_settings_of_another_test():
+    """What a command sets for Prefect, the data folder among it, holds for the life of its process: here, of a worker."""
+    yield
+    for name in [name for name in os.environ if name.startswith("PREFECT_")]:
+        del os.environ[name]
+
+
 @pytest.fixture(scope="session")
 def bench(tmp_path_factory, prefect):
     """A folder with the sweep file and a finished run of it."""

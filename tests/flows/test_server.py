@@ -58,10 +58,9 @@ def write_through_a_server_of_its_own(home):
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_two_first_starts_at_once_make_one_database_and_the_next_is_a_copy(folders, monkeypatch):
+def test_two_first_starts_at_once_make_one_database_and_the_next_is_a_copy(folders):
     home, kept, database = folders
     kept.write_bytes(b"half a file" * 1000)
-    monkeypatch.delenv("PREFECT_API_URL", raising=False)
     spawn = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(2, mp_context=spawn) as pool:
         ids = list(pool.map(write_through_a_server_of_its_own, [home] * 2))

@@ -98,8 +98,7 @@ def test_processes_of_another_container_are_nobodys_orphans():
 
 
 @pytest.mark.parametrize("place", ["container", "host"])
-def test_a_run_of_another_place_survives_and_is_shown(tmp_path, place, monkeypatch):
-    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+def test_a_run_of_another_place_survives_and_is_shown(tmp_path, place):
     layout = Layout.at(tmp_path / "data")
     folder = layout.run("s", "r-s0-01234567")
     write_manifest(folder, 

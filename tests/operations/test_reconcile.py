@@ -11,7 +11,6 @@ import pytest
 from flows.prefect import reconcile as module
 from flows.prefect.flow_runs import alive_path, folder_tag
 from flows.prefect.reconcile import reconcile
-from flows.prefect.server import quiet_environment
 from rpg.processes import end_orphans, owner_mark
 from rpg.store import Layout, locks
 from rpg.store.run_writer import claim_run, write_waiting
@@ -51,8 +50,7 @@ def test_a_process_whose_owner_is_gone_is_ended_and_no_other(gone):
             process.wait()
 
 
-def test_stale_leases_and_waiting_notes_go_and_live_ones_stay(tmp_path, gone, monkeypatch):
-    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+def test_stale_leases_and_waiting_notes_go_and_live_ones_stay(tmp_path, gone):
     layout = Layout.at(tmp_path)
     dead, live = layout.run("s", "dead"), layout.run("s", "live")
     for folder in (dead, live):
@@ -72,8 +70,6 @@ def test_stale_leases_and_waiting_notes_go_and_live_ones_stay(tmp_path, gone, mo
 @pytest.mark.parametrize("obeys", [True, False])
 def test_a_cancellation_that_the_process_never_heard_of_reaches_it(served, monkeypatch, obeys):
     """As after Prefect's web socket was closed: the state says Cancelling, and the process works on."""
-    for name, value in quiet_environment(served.home).items():
-        monkeypatch.setenv(name, value)
     monkeypatch.setattr(module, "GRACE_SECONDS", 0.5)
     flow = served.api.get("/deployments/name/sweep/sweep").json()["flow_id"]
     body = {"flow_id": flow, "state": {"type": "CANCELLING"}, "tags": [folder_tag(served.home)]}
@@ -101,8 +97,6 @@ def test_a_cancellation_that_the_process_never_heard_of_reaches_it(served, monke
 
 @pytest.mark.slow
 def test_flow_runs_killed_before_they_held_a_lock_are_closed_those_of_other_folders_not(served, monkeypatch):
-    for name, value in quiet_environment(served.home).items():
-        monkeypatch.setenv(name, value)
     monkeypatch.setattr(module, "NO_PROCESS_SECONDS", 0.0)
     flow = served.api.get("/deployments/name/sweep/sweep").json()["flow_id"]
 
