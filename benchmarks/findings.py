@@ -15,6 +15,7 @@ import argparse
 import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -465,6 +466,7 @@ def distillation(db: duckdb.DuckDBPyConnection, sweep: str = "distillation") -> 
     tests: list[Test] = [
         (f"{labels[one]}, step {first}", labels[other], passed[one, first][1], passed[other, first][1])
         for one, other in (("opd-rkl", "opd"), ("gkd", "opd-jsd"), ("opd", "minillm"), ("opd", "dr-grpo"))
+        if {one, other} <= labels.keys()
     ]
     text = plain(table.assign(label=table["variant"].map(labels)))
     text += "\n\n" + "\n".join([*lines, "", *differences(("variant", "against"), tests)])
@@ -531,6 +533,7 @@ SWEEPS: dict[str, Callable[[duckdb.DuckDBPyConnection], Found]] = {
         ],
     ),
     "distillation": distillation,
+    "distillation-words": partial(distillation, sweep="distillation-words"),
     "critic": _forest_of("critic", "PPO with a critic beside baselines without one"),
     "correction": _forest_of("correction", "Corrections for samples of four rollouts before"),
     "mismatch": _forest_of("mismatch", "Samplers of rounded weights"),

@@ -109,6 +109,7 @@ class Scene:
 
 def from_algorithm(algo: Algorithm, beta: float | None = None, name: str | None = None) -> Subject:
     """The subject of a catalogue entry; `beta` replaces its own where it has a KL, to make the KL visible."""
+    algo = algo.model_copy(update={"positive_lm_loss": 0.0})  # beside the loss, and no policy gradient
     if beta is not None and algo.kl.type != "none":
         algo = algo.model_copy(update={"beta": beta})
     bare = algo.model_copy(update={"clip": None, "mask": None, "drift_penalty": 0.0})

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 import torch
-from transformers import get_scheduler
 
 from rpg.catalogue import Algorithm
 from rpg.config.training import Schedule
@@ -23,6 +22,8 @@ def rate_factor(schedule: Schedule, warmup: int, step: int, total: int) -> float
 
 @lru_cache(maxsize=8)
 def _decay(schedule: Schedule, warmup: int, total: int) -> Callable[[int], float]:
+    from transformers import get_scheduler  # noqa: PLC0415 (with it PEFT, which few processes need)
+
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)  # it wants one
     scheduler = get_scheduler(schedule, optimizer, num_warmup_steps=warmup, num_training_steps=total)
     factor: Callable[[int], float] = scheduler.lr_lambdas[0]
@@ -71,11 +72,10 @@ class ReferenceSchedule:
 
     def renew_if_due(self, optimizer_step: int) -> bool:
         """Between two rollouts: whether the current policy becomes the reference."""
-        schedule = self.schedule
         due = (
             not self.needed
-            or (schedule.type == "every_k" and optimizer_step - self.renewed_at >= schedule.k)
-            or (schedule.type == "kl_above" and self.average > schedule.kappa)
+            or (self.schedule.type == "every_k" and optimizer_step - self.renewed_at >= self.schedule.k)
+            or (self.schedule.type == "kl_above" and self.average > self.schedule.kappa)
         )
         if due:
             self.renewed_at, self.average = optimizer_step, 0.0

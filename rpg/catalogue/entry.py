@@ -64,6 +64,8 @@ class Algorithm(Frozen):
     """False: rewards are measured and not trained on, which leaves the KL (distillation)."""
     demonstrations: float = Field(default=0.0, ge=0, le=1)
     """Share of the prompts whose responses are replaced by demonstrations of the task (GKD's 1 - lambda)."""
+    positive_lm_loss: float = Field(default=0.0, ge=0)
+    """Weight of the right responses' negative log-likelihood per token, beside the loss (VAPO's mu)."""
 
     @model_validator(mode="after")
     def _belongs_together(self) -> Self:
@@ -79,8 +81,9 @@ class Algorithm(Frozen):
             or self.reference.type != "old",
             "without rewards and without a KL there is nothing to learn: rewarded: false needs a KL": self.rewarded
             or kl.type != "none",
-            "without rewards dynamic_sampling and overlong, which go by them, have to be off": self.rewarded
-            or not (self.dynamic_sampling or self.overlong),
+            "without rewards dynamic_sampling, overlong and positive_lm_loss, which go by them, have to be off": (
+                self.rewarded or not (self.dynamic_sampling or self.overlong or self.positive_lm_loss)
+            ),
             "demonstrations have no sampling policy: they need rewarded: false and kl of type distribution": not (
                 self.demonstrations
             )

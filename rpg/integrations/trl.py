@@ -168,6 +168,8 @@ def _check(algorithm: Algorithm, config: Any) -> None:
     if algorithm.kl.type == "distribution" or not algorithm.rewarded:
         accepted = "a KL of the sampled tokens, with rewards"
         refuse("kl", algorithm.kl.type, accepted, "is not available in GRPOTrainer")
+    if algorithm.positive_lm_loss:
+        refuse("positive_lm_loss", algorithm.positive_lm_loss, "0", "is not available in GRPOTrainer")
     if algorithm.needs_reference and algorithm.reference.type != "fixed":
         refuse("reference", algorithm.reference.type, "old, fixed", "is not available in GRPOTrainer")
     if config is not None and getattr(config, "use_liger_kernel", False):

@@ -105,6 +105,19 @@ def value_loss(
     return 0.5 * aggregate(error, response_mask, mode, counts)
 
 
+def positive_lm_weights(algo: Algorithm, correct: Tensor, response_mask: Tensor) -> Tensor | None:
+    """Weights (B, T) of -log_prob, whose mean over all tokens of the rollout is to be added to the loss: mu times VAPO's
+    L_NLL, the mean of -log_prob over the tokens of right responses (arXiv 2504.05118). None where mu is zero.
+
+    correct (B,): non-zero for right responses; response_mask (B, T): non-zero where a token counts.
+    """
+    if not algo.positive_lm_loss:
+        return None
+    mask = response_mask != 0
+    right = (mask & (correct != 0)[:, None]).to(torch.float32)
+    return algo.positive_lm_loss * right * mask.sum() / right.sum().clamp(min=1)
+
+
 def require_types(algo: object, tensors: Mapping[str, object]) -> None:
     """Raises TypeError: `algo` is no algorithm, or one of the named values is neither a tensor nor None."""
     if not isinstance(algo, Algorithm):

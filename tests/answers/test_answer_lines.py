@@ -193,13 +193,8 @@ def mistakes_in(grader, name, forms, expected):
 
 @needs_data
 @pytest.mark.parametrize("name", [*SMALL, *(pytest.param(n, marks=pytest.mark.slow) for n in LARGE)])
-def test_every_gold_answer_in_other_forms_is_right(grader, name):
+def test_every_gold_answer_in_other_forms_is_right_and_near_misses_are_wrong(grader, name):
     assert mistakes_in(grader, name, equivalents, True) == []
-
-
-@needs_data
-@pytest.mark.parametrize("name", [*SMALL, *(pytest.param(n, marks=pytest.mark.slow) for n in LARGE)])
-def test_near_misses_of_every_gold_answer_are_wrong(grader, name):
     assert mistakes_in(grader, name, near_misses, False) == []
 
 

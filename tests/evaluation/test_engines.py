@@ -110,24 +110,14 @@ def test_weights_that_do_not_fit_are_loaded_anew_or_refused(damage, checkpoints,
 
 
 @pytest.mark.parametrize("kind", ["local", VLLM])
-def test_an_evaluation_that_was_left_leaves_nothing_behind(kind, checkpoints, problems):
-    engine = start(kind, 1.0)
-    engine.load(checkpoints[0])
-    requests = requests_for(problems, 2)
-    expected = complete(engine, requests)
-    left = engine.complete(requests[::-1])
-    next(left)
-    left.close()
-    assert complete(engine, requests) == expected
-    engine.close()
-
-
-@pytest.mark.parametrize("kind", ["local", VLLM])
-def test_a_rerun_gives_the_same_samples_whatever_is_beside_them(kind, checkpoints, problems):
+def test_a_rerun_gives_the_same_samples_whatever_is_beside_them_or_was_left(kind, checkpoints, problems):
     engine = start(kind, 1.0)
     engine.load(checkpoints[0])
     requests = requests_for(problems, 4)
     first = complete(engine, requests)
+    left = engine.complete(requests[::-1])
+    next(left)
+    left.close()
     some = list(range(0, len(requests), 3))[::-1]
     assert complete(engine, [requests[i] for i in some]) == [first[i] for i in some]
     assert len({c.ids for c in first[:4]}) > 1 or len({c.ids for c in first}) > len(problems)

@@ -141,16 +141,18 @@ def test_a_truncated_rollout_is_on_policy_too(home, dynamic):
 
 
 @pytest.mark.parametrize(("mode", "lean"), [("token-mean", True), ("seq-mean-token-mean", False)])
-def test_the_entropy_bonus_has_the_exact_gradient(home, mode, lean):
-    """Of the entropies of softmax distributions under autograd, averaged as the loss; and it is one over micro-batches."""
+def test_entropy_bonus_and_likelihood_of_right_responses_have_the_exact_gradient(home, mode, lean):
+    """Of softmax entropies, averaged as the loss, and of VAPO's mean over tokens of right responses."""
 
     def first_gradient(coefficient, **training):
         training = {"mini_batch_prompts": 8, "entropy_coeff": coefficient, **training}
-        algorithm = {"name": "grpo", "loss_agg_mode": mode}
+        algorithm = {"name": "grpo", "loss_agg_mode": mode, "positive_lm_loss": 2 * coefficient}
         trainer = make(home, lean, algorithm=algorithm, rollout={"temperature": 0.8}, training=training)
         gradients, parameters = gradients_of(trainer), trainer.optimizer.parameters
-        batch = trainer.roller.roll(trainer.policy, 1).first.samples.batch
-        entropies = []
+        graded = trainer.roller.roll(trainer.policy, 1).first
+        batch, entropies = graded.samples.batch, []
+        right = batch.rows(graded.correct.nonzero()[:, 0])
+        likelihood = trainer.policy.log_probs(right, 0.8)[right.mask].mean()
         for row, length in enumerate(batch.lengths.tolist()):
             ids = batch.prompts[batch.prompt_of[row]] + batch.tokens[row, :length].tolist()
             logits = trainer.policy.model(torch.tensor([ids])).logits[0, -length - 1 : -1] / 0.8
@@ -158,7 +160,7 @@ def test_the_entropy_bonus_has_the_exact_gradient(home, mode, lean):
         mean = torch.cat(entropies).mean()
         if mode == "seq-mean-token-mean":
             mean = torch.stack([one.mean() for one in entropies]).mean()
-        exact = torch.cat([g.flatten() for g in torch.autograd.grad(mean, parameters)])
+        exact = torch.cat([g.flatten() for g in torch.autograd.grad(mean + 2 * likelihood, parameters)])
         metrics = trainer.step(1)
         assert ("policy_entropy" in metrics) is (coefficient > 0)
         if coefficient:
@@ -177,7 +179,8 @@ def test_an_entropy_bonus_keeps_the_entropy_up_and_is_part_of_the_objective(home
     for coefficient in (0.0, 3.0):
         training = {"entropy_coeff": coefficient, "fidelity_every": 1, "mini_batch_prompts": 8}
         training["optimizer"] = {"learning_rate": 1e-2}
-        _, rows, _ = trained(home, steps=3, algorithm="dr-grpo", training=training)
+        algorithm = {"name": "dr-grpo", "positive_lm_loss": coefficient / 30}  # of the objective, too
+        _, rows, _ = trained(home, steps=3, algorithm=algorithm, training=training)
         entropies.append(rows[-1]["entropy"])
         assert rows[0]["gradient_cosine"] > 0.999
     assert entropies[1] > entropies[0] + 0.05
@@ -273,16 +276,13 @@ def ages(home, reference, **changes):
     return [trainer.step(s) for s in range(1, 6)], trainer
 
 
-def test_reference_old_is_renewed_at_every_rollout_and_every_k_counts_optimizer_steps(home):
+def test_reference_old_is_renewed_at_every_rollout_every_k_counts_optimizer_steps_and_fixed_never_is(home):
     rows, trainer = ages(home, "old")
     assert [r["reference_age"] for r in rows] == [0] * 5
     assert trainer.reference.policy is None
     rows, _ = ages(home, {"type": "every_k", "k": 5})  # two per rollout
     assert [r["reference_age"] for r in rows] == [0, 2, 4, 0, 2]
     assert [int(r["kl_ref_to_policy"] > r["kl_old_to_policy"] * 1.01) for r in rows] == [0, 1, 1, 0, 1]
-
-
-def test_reference_fixed_is_the_initial_model(home):
     rows, trainer = ages(home, "fixed")
     assert [r["reference_age"] for r in rows] == [0, 2, 4, 6, 8]
     initial = initial_policy(make_spec(), home)
@@ -353,19 +353,15 @@ def with_log_prob(policy, changed):
     policy.scored = scored
 
 
-def test_a_loss_that_is_not_finite_names_the_step_and_the_metric(home):
+def test_a_loss_or_a_gradient_that_is_not_finite_names_step_and_metric_and_leaves_the_weights(home):
     trainer = make(home)
     trainer.step(1)
-    before = weights(trainer)
+    before, intact = weights(trainer), trainer.policy.scored
     with_log_prob(trainer.policy, lambda log_prob: log_prob * float("nan"))
     with pytest.raises(TrainingError, match=r"training step 2, optimizer step 3: log_prob\[0, 0\] is nan"):
         trainer.step(2)
     assert weights(trainer).equal(before)
-
-
-def test_a_gradient_that_is_not_finite_names_it_and_leaves_the_weights(home):
-    trainer = make(home)
-    before = weights(trainer)
+    trainer.policy.scored = intact
 
     def poisoned(log_prob):
         if log_prob.requires_grad:
@@ -373,8 +369,8 @@ def test_a_gradient_that_is_not_finite_names_it_and_leaves_the_weights(home):
         return log_prob
 
     with_log_prob(trainer.policy, poisoned)
-    with pytest.raises(TrainingError, match=r"step 1, optimizer step 1: grad_norm is (nan|inf)"):
-        trainer.step(1)
+    with pytest.raises(TrainingError, match=r"step 2, optimizer step 3: grad_norm is (nan|inf)"):
+        trainer.step(2)
     assert weights(trainer).equal(before)
 
 

@@ -1,7 +1,11 @@
+from itertools import product
+
 import pytest
 import torch
 
 import rpg
+from rpg.losses.advantages import positive_lm_weights
+from rpg.losses.aggregation import aggregate
 from tests.losses import oracle
 
 
@@ -162,3 +166,17 @@ def test_a_reference_of_its_own_cannot_be_forgotten(name):
         rpg.algorithm(name, reference="old"), rewards=one[:, 0], group=torch.zeros(2, dtype=torch.long),
         response_mask=one,
     )  # fmt: skip
+
+
+def test_on_policy_the_likelihood_of_right_responses_follows_the_probability_of_one():
+    """All nine responses of two of three tokens, each as often among 16 as its probability says."""
+    share = torch.tensor([[1, 2, 1], [2, 1, 1], [1, 1, 2], [2, 1, 1]], dtype=torch.float64) / 4
+    logits = share.log().requires_grad_()
+    tokens = torch.stack([logits.log_softmax(-1)[[0, 1 + a], [a, b]] for a, b in product(range(3), repeat=2)])
+    drawn = torch.arange(9).repeat_interleave((16 * tokens.sum(-1).exp()).round().long())
+    right, mask = torch.tensor([1, 0, 0, 0, 1, 1, 0, 0, 1], dtype=torch.bool), torch.ones(16, 2)
+    weights = positive_lm_weights(rpg.algorithm("ppo", positive_lm_loss=0.3), right[drawn], mask)
+    loss = -aggregate(tokens[drawn] * weights, mask, "token-mean")
+    accuracy = tokens.sum(-1).exp()[right].sum()
+    ours, meant = (torch.autograd.grad(x, logits, retain_graph=True)[0] for x in (loss, -0.3 * accuracy))
+    torch.testing.assert_close(ours, meant / (2 * accuracy.detach()), rtol=1e-6, atol=1e-9)

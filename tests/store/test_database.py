@@ -340,19 +340,7 @@ def test_builders_writers_and_readers_at_once(layout):
     assert query(layout, "SELECT max(step) FROM metrics") == [(999,)]
 
 
-def test_a_killed_build_leaves_the_previous_version(layout):
-    before = build(layout).path
-    append_metrics(layout.run("demo", "grpo-seed0"), 2, {"step": 9, "reward": 1.0})
-    code = "import os, sys, rpg.store.database as d\nfrom rpg.store import Layout\n"
-    code += "d.ingest = lambda *a: os.kill(os.getpid(), 9)\nd.build(Layout.at(sys.argv[1]))"
-    assert python(code, layout.home).wait(timeout=HANG) == -signal.SIGKILL
-    assert list(layout.analytics.glob(".results-*.tmp*"))
-    assert current(layout) == before
-    assert query(layout, "SELECT max(step) FROM metrics") == [(9,)]
-    assert not list(layout.analytics.glob(".results-*.tmp*"))
-
-
-def test_a_full_disk_leaves_the_previous_version(layout):
+def test_a_full_disk_and_a_killed_build_leave_the_previous_version(layout):
     before = build(layout).path
     append_metrics(layout.run("demo", "grpo-seed0"), 2, {"step": 9, "reward": 1.0})
     pid = os.fork()
@@ -366,7 +354,13 @@ def test_a_full_disk_leaves_the_previous_version(layout):
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
     assert current(layout) == before
+    code = "import os, sys, rpg.store.database as d\nfrom rpg.store import Layout\n"
+    code += "d.ingest = lambda *a: os.kill(os.getpid(), 9)\nd.build(Layout.at(sys.argv[1]))"
+    assert python(code, layout.home).wait(timeout=HANG) == -signal.SIGKILL
+    assert list(layout.analytics.glob(".results-*.tmp*"))
+    assert current(layout) == before
     assert query(layout, "SELECT max(step) FROM metrics") == [(9,)]
+    assert not list(layout.analytics.glob(".results-*.tmp*"))
 
 
 @pytest.mark.parametrize("damage", ["truncated", "garbage", "other version", "gone", "pointer"])

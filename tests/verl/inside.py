@@ -95,7 +95,7 @@ def unpadded(values, batch):
     return nested([row[:n] for row, n in zip(values, batch.lengths.tolist(), strict=True)])
 
 
-def verl_update(worker, batch, old, advantages, step=1, rank=0, workers=1, renew_reference=False):
+def verl_update(worker, batch, old, advantages, step=1, rank=0, workers=1, renew_reference=False, **more):
     """The worker's update on its part of a rollout of the embedded trainer, in the driver's order."""
     from verl.utils import tensordict_utils as tu
 
@@ -104,7 +104,8 @@ def verl_update(worker, batch, old, advantages, step=1, rank=0, workers=1, renew
 
     settings = worker.settings
     data = as_verl(batch, settings.temperature)
-    data["old_log_probs"], data["advantages"] = unpadded(old, batch), unpadded(advantages, batch)
+    for name, values in {"old_log_probs": old, "advantages": advantages, **more}.items():
+        data[name] = unpadded(values, batch)
     groups = len(batch.lengths) // settings.group_size
     order, sizes = arrange(settings, step, groups, batch.total_lengths().tolist(), workers)
     share = torch.tensor(order).chunk(workers)[rank]

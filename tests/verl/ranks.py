@@ -1,7 +1,7 @@
 """Workers that update, go on with a training or renew a reference, for test_gpu_resharding.py: one here, or two processes.
 
-As a program it is one of the two: each line of its input is [name of a function below, arguments ...] as JSON, and is
-answered by the line "done" when all have done it.
+As a program it is both: each line of its input is [name of a function below, arguments ...] as JSON, and is answered by the
+line "done" when both have done it.
 """
 
 import json
@@ -16,6 +16,7 @@ import torch
 from torch.distributed.device_mesh import init_device_mesh
 
 from rpg.config.run_spec import RunSpec
+from rpg.processes import quick_imports
 from tests.verl.inside import ROOT, make_worker, one_rank, verl_config, verl_update, weights
 
 DONE = "done\n"
@@ -97,44 +98,45 @@ def two_ranks():
     base = {**os.environ, **one_rank(), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "OMP_NUM_THREADS": "1"}
     base |= {"VERL_PLATFORM": "cpu", "VERL_USE_EXTERNAL_MODULES": "rpg.backends.verl.plugin"}
     command, pipe = [sys.executable, "-m", "tests.verl.ranks"], subprocess.PIPE
-    started = [
-        subprocess.Popen(command, cwd=ROOT, env={**base, "RANK": rank}, stdin=pipe, stdout=pipe, text=True)
-        for rank in "01"
-    ]
+    ranks = subprocess.Popen(command, cwd=ROOT, env=base, stdin=pipe, stdout=pipe, text=True)
 
     def both(name, *arguments):
-        for process in started:
-            print(json.dumps([name, *map(str, arguments)]), file=process.stdin, flush=True)
-        for process in started:
-            while (line := process.stdout.readline()) != DONE:
-                assert line, "a rank has ended; its error is on stderr"
+        print(json.dumps([name, *map(str, arguments)]), file=ranks.stdin, flush=True)
+        while (line := ranks.stdout.readline()) != DONE:
+            assert line, "a rank has ended; its error is on stderr"
 
     try:
         yield both
     finally:
-        for process in started:
-            process.kill()
-            process.wait()
+        ranks.kill()
+        ranks.wait()
 
 
 def serve():
-    from verl.utils.distributed import initialize_global_process_group_ray
+    """Rank 0, which hands each line on to rank 1: forked from it, after the imports."""
+    with quick_imports():  # importing verl loads the plug-in
+        from verl.utils.distributed import initialize_global_process_group_ray
 
-    from rpg.backends.verl.policy_worker import bound_waits
-
+        from rpg.backends.verl.policy_worker import bound_waits
     torch.set_num_threads(1)
+    reader, writer = os.pipe()
+    rank = 0 if os.fork() else 1
+    os.environ["RANK"] = str(rank)
+    if rank == 1:
+        os.close(writer)  # so that it ends with rank 0
     bound_waits(WAIT.total_seconds())
     initialize_global_process_group_ray(timeout_second=None, backend="gloo")
-    for line in sys.stdin:
+    for line in os.fdopen(reader) if rank == 1 else sys.stdin:
+        if rank == 0:
+            os.write(writer, line.encode())
         name, folder, *words = json.loads(line)
         function = {"go_on": go_on, "update": update, "waits": waits}[name]
-        function(Path(folder), *words, rank=torch.distributed.get_rank(), workers=2)
+        function(Path(folder), *words, rank=rank, workers=2)
         torch.distributed.barrier()  # what rank 0 writes is there
-        print(DONE, end="", flush=True)
+        if rank == 0:
+            print(DONE, end="", flush=True)
     torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
-    import verl  # noqa: F401 (loads the plug-in)
-
     serve()

@@ -119,6 +119,7 @@ EVERY = {"name": "rpg-reinforce-urkl", "beta": 0.5, "reference": {"type": "every
         {"name": "grpo", "rollout_correction": "ignore"},
         {"name": "grpo", "rollout_correction": {"type": "truncate", "cap": 1.1}},
         {"name": "rpg-urkl", "rollout_correction": {"type": "mask", "level": "sequence"}},
+        {"name": "ppo", "positive_lm_loss": 0.1},
     ],
 )
 def test_the_loss_reads_what_the_embedded_trainers_reads(home, model, tmp_path, algorithm):
@@ -147,7 +148,7 @@ def test_the_loss_reads_what_the_embedded_trainers_reads(home, model, tmp_path, 
     batch = kept.samples.batch
     last = torch.zeros(batch.mask.shape).scatter(1, batch.lengths[:, None] - 1, kept.rewards[:, None].float())
     fields = {"response_mask": batch.mask.long(), "rm_scores": last, "old_log_probs": begins}
-    fields["rollout_log_probs"] = kept.samples.log_prob
+    fields |= {"rollout_log_probs": kept.samples.log_prob, "correct": kept.correct}
     if references[1] is not None:
         fields["ref_log_prob"] = references[1]
     prompts = [f"p{i}" for i in batch.prompt_of.tolist()]
@@ -161,6 +162,9 @@ def test_the_loss_reads_what_the_embedded_trainers_reads(home, model, tmp_path, 
     same(read["old_log_probs"], theirs.old)
     if theirs.reference is not None:
         same(read.get("ref_log_prob", read["old_log_probs"]), theirs.reference)
+    assert (theirs.lm_weights is None) == ("lm_weights" not in ours)
+    if theirs.lm_weights is not None:
+        same(ours["lm_weights"], theirs.lm_weights)
     assert (theirs.weights is None) == ("rollout_is_weights" not in ours)
     if theirs.weights is not None:
         same(ours["rollout_is_weights"], theirs.weights.expand_as(begins))
@@ -179,6 +183,6 @@ def test_while_no_reference_is_kept_the_policy_is_the_reference_of_a_kl_in_the_r
     algorithms = rpg.algorithm(name), rpg.algorithm(name, reference="old")
     settings = [JobSettings.model_construct(algorithm=each, staleness=0) for each in algorithms]
     fields = dict(zip(("rm_scores", "rollout_log_probs", "old_log_probs"), -torch.rand(3, 4, 5), strict=True))
-    fields["response_mask"] = torch.ones(4, 5)
+    fields |= {"response_mask": torch.ones(4, 5), "correct": torch.ones(4)}
     first, same = (experience(each, fields, [*"aabb"])[0]["advantages"] for each in settings)
     assert first.equal(same) and first.any()

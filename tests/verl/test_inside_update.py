@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("cpu_verl")
     [
         ("rpg-reinforce-urkl", {"type": "adamw", "warmup_steps": 3}, 0.0, 1.0),
         ({"name": "rpg-urkl", "reference": {"type": "kl_above"}}, {"type": "schedule_free"}, 0.0, 1.0),
-        ("dr-grpo", {"type": "adamw"}, 0.3, 0.7),
+        ({"name": "dr-grpo", "positive_lm_loss": 0.5}, {"type": "adamw"}, 0.3, 0.7),
     ],
 )
 def test_a_step_is_the_embedded_trainers(home, model, tmp_path, algorithm, optimizer, bonus, temperature):
@@ -51,7 +51,8 @@ def test_a_step_is_the_embedded_trainers(home, model, tmp_path, algorithm, optim
     theirs = trainer._update(1, experience)
     trainer.optimizer.rollout_mode()
 
-    ours = verl_update(worker, rollout.kept.samples.batch, experience.old, experience.advantages)
+    more = {} if experience.lm_weights is None else {"lm_weights": experience.lm_weights}
+    ours = verl_update(worker, rollout.kept.samples.batch, experience.old, experience.advantages, **more)
     assert ours.optimizer_steps == trainer.optimizer_step == 4
     for name, value in theirs.items():
         if name in NOT_ON_VERL:

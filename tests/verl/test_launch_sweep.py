@@ -21,7 +21,7 @@ from safetensors.torch import load_file
 from rpg.store import Layout
 from rpg.store.run_folder import pending_evaluations
 from tests.verl import NOT_ON_VERL, marked
-from tests.waiting import HANG
+from tests.waiting import HANG, until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 ROOT = Path(__file__).resolve().parents[2]
@@ -116,10 +116,7 @@ def test_a_sweep_on_both_back_ends_survives_kills(home, prefect):
     process = sweep(home, prefect)
     wait_for(lambda: worker_of(verl), process)
     os.kill(process.pid, signal.SIGKILL)
-    deadline = time.monotonic() + 30
-    while marked(verl):
-        assert time.monotonic() < deadline, f"orphans: {marked(verl)}"
-        time.sleep(0.2)
+    until(lambda: not marked(verl), "the end of its processes", pause=0.2)
 
     # 3. And once more: only what is missing.
     process = sweep(home, prefect)

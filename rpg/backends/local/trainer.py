@@ -28,7 +28,7 @@ from rpg.catalogue import GAE, DistributionKL
 from rpg.config.run_spec import RunSpec
 from rpg.errors import UserError, is_no_memory
 from rpg.losses.advantages import advantages as advantages_of
-from rpg.losses.advantages import value_targets
+from rpg.losses.advantages import positive_lm_weights, value_targets
 from rpg.losses.aggregation import Counts, aggregate
 from rpg.losses.kl_terms import k3
 from rpg.losses.policy_loss import policy_loss, rollout_weights, weight_metrics
@@ -60,14 +60,16 @@ class Experience:
     """A critic's values before the updates, and"""
     targets: Tensor | None = None
     """what it is to learn."""
+    lm_weights: Tensor | None = None
+    """(N, T) of losses.advantages.positive_lm_weights."""
 
     def rows(self, index: Tensor) -> Experience:
         batch = self.batch.rows(index)
         part = (index, slice(batch.tokens.shape[1]))
-        optional = (self.reference, self.weights, self.values, self.targets)
-        reference, weights, values, targets = (None if x is None else x[part] for x in optional)
-        indexed = (self.advantages[part], self.drawn[part], self.row[index], weights, values, targets)
-        return Experience(batch, self.old[part], reference, *indexed)
+        optional = (self.reference, self.weights, self.values, self.targets, self.lm_weights)
+        reference, *others = (None if x is None else x[part] for x in optional)
+        indexed = (self.advantages[part], self.drawn[part], self.row[index])
+        return Experience(batch, self.old[part], reference, *indexed, *others)
 
 
 class Trainer:
@@ -195,7 +197,8 @@ class Trainer:
         advantages = advantages_of(algorithm, values=values, **inputs)
         kl = float(torch.where(mask, k3(current - drawn), 0).sum() / mask.sum())
         row = torch.arange(len(batch), device=old.device)
-        return Experience(batch, old, reference, advantages, sampled, row, weights, values, targets), kl
+        others = weights, values, targets, positive_lm_weights(algorithm, graded.correct, mask)
+        return Experience(batch, old, reference, advantages, sampled, row, *others), kl
 
     def _update(self, step: int, experience: Experience) -> dict[str, float]:
         """All epochs and mini-batches of one rollout."""
@@ -252,6 +255,9 @@ class Trainer:
             }
             with offloaded(self.policy.model, self.place) if spec.backend.offload else nullcontext():
                 log_prob, divergence, bonus, more = self._forward(micro.batch, counts)
+            if micro.lm_weights is not None:
+                likelihood = aggregate(log_prob * micro.lm_weights, micro.batch.mask, "token-mean", counts)
+                bonus = likelihood if bonus is None else bonus + likelihood
             leaf = log_prob.detach().requires_grad_()
             of_kl = None if divergence is None else divergence.detach().requires_grad_()
             out = policy_loss(spec.algorithm, log_prob=leaf, token_kl=of_kl, **inputs)
@@ -306,7 +312,7 @@ class Trainer:
     def _beside(
         self, bonus: Tensor | None, divergence: Tensor | None, inputs: dict[str, Any]
     ) -> Tensor | None:
-        """What the objective adds that does not depend on the sampled tokens' log-probabilities: a scalar, or None."""
+        """What the objective adds beside the loss of the sampled tokens: a scalar, or None."""
         if divergence is None:
             return bonus
         algorithm = self.spec.algorithm

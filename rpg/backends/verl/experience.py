@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rpg.backends.verl.job_settings import JobSettings
-from rpg.losses.advantages import advantages, value_targets
+from rpg.losses.advantages import advantages, positive_lm_weights, value_targets
 from rpg.losses.kl_terms import k3
 from rpg.losses.policy_loss import rollout_weights, weight_metrics
 from rpg.models import seeds
@@ -23,8 +23,8 @@ def experience(
 
     fields, (N, T) each: `response_mask`; `rm_scores`, whose sum over a row is its reward; `rollout_log_probs` under the
     policy that sampled; `old_log_probs` under the policy as the step begins; `ref_log_prob` where the reference has
-    its own weights; `values` where there is a critic. prompts: the name of each row's prompt; rows of one name are a
-    group.
+    its own weights; `values` where there is a critic. `correct` (N,). prompts: the name of each row's prompt; rows of one
+    name are a group.
 
     Without `rollout_correction`, responses sampled `staleness` rollouts ago are trained on with the log-probabilities of the
     policy that sampled each token. A reference that has just been renewed is the policy as the step begins.
@@ -64,6 +64,9 @@ def experience(
     kl = torch.where(counted, k3(apart), 0).sum() / counted.sum().clamp(min=1)
     metrics = {"kl_sampler_to_policy": float(kl)}
     weights = rollout_weights(correction, old_log_prob=old, sampler_log_prob=drawn, response_mask=mask)
+    lm_weights = positive_lm_weights(algorithm, fields["correct"], mask)
+    if lm_weights is not None:
+        written["lm_weights"] = lm_weights
     if weights is not None:
         written["rollout_is_weights"] = weights.expand_as(old).contiguous()
         metrics |= weight_metrics(correction, weights, mask)

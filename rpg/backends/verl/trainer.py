@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
+import torch
 import transfer_queue as tq
 from omegaconf import open_dict
 from tensordict import TensorDict
@@ -155,7 +156,7 @@ class Trainer(PPOTrainerSync):
                 with timer("values"):
                     batch = self._compute_values(batch, metrics)
             with timer("adv"):
-                batch, measured = self._experience(batch)
+                batch, measured = self._experience(batch, rolled.kept)
             ours |= measured
             if self.use_critic:
                 self.progress.begin("update of the critic", 0, "")
@@ -196,7 +197,9 @@ class Trainer(PPOTrainerSync):
         batch.reorder(order)
         return batch, sizes
 
-    def _experience(self, batch: KVBatchMeta) -> tuple[KVBatchMeta, dict[str, float]]:
+    def _experience(
+        self, batch: KVBatchMeta, groups: list[rollout.Group]
+    ) -> tuple[KVBatchMeta, dict[str, float]]:
         """(the batch with what the loss reads besides the policy's log-probabilities, our metrics of the sampler)."""
         names = ["response_mask", "rm_scores", "rollout_log_probs", "old_log_probs"]
         names += ["ref_log_prob"] if self.kept else []
@@ -204,7 +207,9 @@ class Trainer(PPOTrainerSync):
         nested = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
         data = nested.to_padded_tensor()
         prompts = [rollout.prompt_of(key) for key in batch.keys]
-        written, measured = experience(self.settings, dict(data.items()), prompts)
+        right = {response.key for group in groups for response in group if response.correct}
+        correct = torch.tensor([key in right for key in batch.keys])
+        written, measured = experience(self.settings, dict(data.items()) | {"correct": correct}, prompts)
         output = {name: response_to_nested(value, nested["response_mask"]) for name, value in written.items()}
         output = TensorDict(output, batch_size=len(batch))
         return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=output), measured

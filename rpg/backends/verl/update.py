@@ -27,7 +27,7 @@ from rpg.catalogue import Algorithm
 from rpg.losses.aggregation import Counts, aggregate
 from rpg.losses.policy_loss import policy_loss
 
-_OPTIONAL = ("ref_log_prob", "rollout_is_weights", "rollout_log_probs", "marks")
+_OPTIONAL = ("ref_log_prob", "rollout_is_weights", "rollout_log_probs", "marks", "lm_weights")
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,13 @@ class ActorLoss:
         }
         weights = fields.get("rollout_is_weights", None)
         out = policy_loss(self.algorithm, rollout_weights=weights, counts=counts, **inputs)
-        values: Values = {}
+        loss, metrics, values = out.loss, out.metrics, Values()
+        if "lm_weights" in optional:
+            likelihood, mask = log_prob * fields["lm_weights"], fields["response_mask"]
+            loss = loss - aggregate(likelihood, mask, "token-mean", counts)
         if "marks" in optional:
             marks, step, drawn = fields["marks"], tu.get(data, "optimizer_step"), fields["rollout_log_probs"]
             values = token_values(self.algorithm, marks, step, out.loss, drawn, inputs)
-        loss, metrics = out.loss, out.metrics
         if self.entropy_coeff:
             entropy = no_padding_2_padding(model_output["entropy"], data)
             mask, mode = fields["response_mask"], self.algorithm.loss_agg_mode
