@@ -21,8 +21,11 @@ from pathlib import Path
 CONSTRAINTS = Path(__file__).resolve().parents[1] / "constraints.txt"
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 
-HARDLY_NEEDED = r"/site-packages/(.*/(tests?|testing)/|transformers/models/|ray/rllib/)"
-"""A third of all sources, of which hardly one is ever imported; that one is compiled then. Where the environment itself
+HARDLY_NEEDED = (
+    r"/site-packages/(.*/(tests?|testing)/|transformers/models/|ray/(data|llm|rllib|serve|train|tune)/|torch/_inductor/"
+    r"|sympy/(physics|stats)/|(apprise|fontTools|mypyc?|networkx|pip)/)"
+)
+"""Two fifths of all sources, of which hardly one is ever imported; that one is compiled then. Where the environment itself
 lies does not matter: in a folder `tests` everything else is compiled too."""
 
 OPTIONS = {

@@ -489,12 +489,13 @@ def distillation(db: duckdb.DuckDBPyConnection, sweep: str = "distillation") -> 
 def _over_steps(data: pandas.DataFrame, color: alt.Color, column: str, title: str, scale: str) -> alt.Chart:
     y = alt.Y(f"{column}:Q", title=title, scale=alt.Scale(type=scale, zero=False))
     line = alt.Chart(data).mark_line(strokeWidth=1.6, point=alt.OverlayMarkDef(filled=True, size=25))
-    return line.encode(x=alt.X("step:Q", title="step"), y=y, color=color).properties(width=270, height=260)
+    x = alt.X("step:Q", title="step", axis=alt.Axis(tickMinStep=1))
+    return line.encode(x=x, y=y, color=color).properties(width=270, height=260)
 
 
 def _distilled(label: str) -> str:
     """The one variant that is no entry of the catalogue, by what it is."""
-    return "k3 in the loss" if label.startswith("REINFORCE(") else label
+    return "k3 in the loss" if label.startswith("REINFORCE") else label
 
 
 SWEEPS: dict[str, Callable[[duckdb.DuckDBPyConnection], Found]] = {

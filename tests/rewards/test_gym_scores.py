@@ -22,11 +22,13 @@ MORE = ("simple_integration", "intermediate_integration", "polynomial_multiplica
 """Those that use `sympy.parse_expr`, by that name."""
 
 
-def problems(*names, count=1):
-    """`count` problems of each data set."""
+@pytest.fixture(scope="module")
+def made():
+    """A problem of each data set, by its name."""
+    names = ("chain_sum", "mini_sudoku", *LITERALS, *EXPRESSIONS, *MORE)
     task = {"type": "reasoning_gym", "datasets": [{"name": name} for name in names]}
-    task |= {"train_problems": count * len(names), "benchmark_problems": 1}
-    return load_problems(GymTask.model_validate(task)).train
+    task |= {"train_problems": len(names), "benchmark_problems": 1}
+    return {problem.group: problem for problem in load_problems(GymTask.model_validate(task)).train}
 
 
 @pytest.fixture(scope="module")
@@ -35,18 +37,13 @@ def grader():
         yield grader
 
 
-@pytest.fixture(scope="module")
-def evaluating():
-    return problems(*LITERALS, *EXPRESSIONS, *MORE)
-
-
 def score_by_hand(columns, answer):
     made = pytest.importorskip("reasoning_gym").create_dataset(columns["dataset"], **columns["config"])
     return made.score_answer(answer, made[columns["index"]])
 
 
-def test_a_score_is_the_scorers_own_and_the_answer_ends_with_its_line_or_the_response(grader):
-    chain, sudoku = problems("chain_sum", "mini_sudoku")
+def test_a_score_is_the_scorers_own_and_the_answer_ends_with_its_line_or_the_response(grader, made):
+    chain, sudoku = made["chain_sum"], made["mini_sudoku"]
     cases = [
         (chain, f"So.\nAnswer: {chain.answer}", chain.answer),
         (chain, f"Answer: 1\nAnswer: {chain.answer} apples\nmore", f"{chain.answer} apples"),
@@ -63,8 +60,8 @@ def test_a_score_is_the_scorers_own_and_the_answer_ends_with_its_line_or_the_res
     assert (none.score, none.reason, cut.score, cut.reason) == (0, "no 'Answer:'", 0, "answer cut off")
 
 
-def test_the_reward_lies_between_wrong_and_right_by_the_score():
-    [problem] = problems("chain_sum")
+def test_the_reward_lies_between_wrong_and_right_by_the_score(made):
+    problem = made["chain_sum"]
     with Scorer(GymVerifier(at_least=0.1)) as scorer:
         text = f"Answer: {problem.answer} apples"
         [scored] = scorer.score([Answered(text, 3, False, problem.answer, problem.text, problem.columns)])
@@ -91,27 +88,27 @@ def test_the_data_sets_that_evaluate_an_answer_are_those_that_are_guarded():
         "(lambda: open('{}', 'w'))()", "x.__class__", "print(1)", "[c for c in 'ab']", "exit()",
     ],
 )  # fmt: skip
-def test_nothing_that_a_response_says_is_run(grader, evaluating, hostile, tmp_path):
+def test_nothing_that_a_response_says_is_run(grader, made, hostile, tmp_path):
     mark = tmp_path / "mark"
-    items = [Item(f"Answer: {hostile.format(mark)}", p.answer, False, p.columns) for p in evaluating]
+    items = [Item(f"Answer: {hostile.format(mark)}", p.answer, False, p.columns) for p in made.values()]
     grades = grader.grade(items)
     assert not mark.exists() and not any(grade.correct for grade in grades)
-    right = grader.grade([Item(f"Answer: {p.answer}", p.answer, False, p.columns) for p in evaluating])
-    assert [grade.score for grade in right] == [1.0] * len(evaluating)
+    right = grader.grade([Item(f"Answer: {p.answer}", p.answer, False, p.columns) for p in made.values()])
+    assert [grade.score for grade in right] == [1.0] * len(made)
 
 
-def test_what_takes_for_ever_ends_and_costs_one_answer(evaluating, monkeypatch):
+def test_what_takes_for_ever_ends_and_costs_one_answer(made, monkeypatch):
     monkeypatch.setattr("rpg.rewards.graders.GYM_SECONDS", 1.0)
-    problem = next(p for p in evaluating if p.group == "countdown")
+    problem = made["countdown"]
     texts = ["Answer: 9**9**9**9", f"Answer: {problem.answer}"]
     with grader_for(GymVerifier()) as short:
         stuck, right = short.grade([Item(text, problem.answer, False, problem.columns) for text in texts])
     assert not stuck.correct and "limit" in stuck.reason and right.correct
 
 
-def test_a_problem_that_the_package_now_makes_differently_is_an_error(grader):
-    [problem] = problems("chain_sum")
-    changed = {**problem.columns, "index": problem.columns["index"] + 1}
+def test_a_problem_that_the_package_now_makes_differently_is_an_error(grader, made):
+    columns = made["chain_sum"].columns
+    changed = {**columns, "index": columns["index"] + 1}
     with pytest.raises(GradingError, match="another problem than in the data; another version"):
         grader.grade([Item("Answer: 1", "1", False, changed)])
     with pytest.raises(GradingError, match=r"needs the columns of problems of task.type: reasoning_gym"):
