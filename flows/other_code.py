@@ -17,7 +17,7 @@ import yaml
 
 from rpg.errors import UserError
 from rpg.processes import owner_mark, python_module
-from rpg.report.run_digests import ledger, named_as
+from rpg.report.run_digests import causes, ledger, named_as
 from rpg.store.atomic_files import read_json_object
 
 Record = dict[str, Any]
@@ -64,7 +64,7 @@ def night_of(
 def blame(tonight: Record, before: Mapping[str, Any], root: Path, night: NightOf | None) -> tuple[str, bool]:
     """(what changed the numbers since the night `before`, whether that excuses them: today's environment, which is another
     one, gives them with that night's commit, too). Runs that commit and those after it; where there is none to run, the
-    cause stays unknown.
+    cause stays unknown. Of a set outside the checkout every commit runs tonight's files.
     """
     before = named_as(tonight, before)
     commit = str(before.get("revision") or "")
@@ -78,9 +78,10 @@ def blame(tonight: Record, before: Mapping[str, Any], root: Path, night: NightOf
         with _worktree(root, commit) as tree:
             settled = night(tree, _changed(tonight, before))
             if _same(tonight, settled):
+                what = "configuration" if "the configuration" in causes(tonight, before) else "environment"
                 other = tonight["environment"] != before["environment"] and not ledger(tonight, before).gone
-                why = "gives the same numbers here: the environment changed them, not the code"
-                return f"commit {commit[:10]} {why}", other
+                why = f"gives the same numbers here: the {what} changed them, not the code"
+                return f"commit {commit[:10]} {why}", other and what == "environment"
             too = "" if _same(settled, before) else "; the environment changes numbers, too"
             return _commit(tonight, settled, commit, tree, night) + too, False
     except subprocess.CalledProcessError as error:

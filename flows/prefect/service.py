@@ -68,15 +68,18 @@ class Service:
         return sorted({c.laddr.port for c in connections if c.status == psutil.CONN_LISTEN})
 
     def answers(self) -> bool:
-        return self.ports() != [] if self.health is None else answers(self.health)
+        if self.health is None:
+            return self.ports() != []
+        with suppress(OSError), urllib.request.urlopen(self.health, timeout=5) as answer:
+            return bool(answer.status == 200)
+        return False
 
     def still_seconds(self, prefect_home: Path) -> float:
         """How long, up to this call, it has not computed, its log has not grown, and the database in `prefect_home` has not
         changed, which another server may be creating while this one waits for it."""
         computed, files = 0.0, []
         with suppress(psutil.Error, AttributeError):  # it has ended, or is not started
-            times = psutil.Process(self.process.pid).cpu_times()  # type: ignore[union-attr]
-            computed = times.user + times.system
+            computed = sum(psutil.Process(self.process.pid).cpu_times()[:2])  # type: ignore[union-attr]
         for path in (self.log, *prefect_home.glob("prefect.db*")):
             with suppress(OSError):
                 files.append((path.name, path.stat().st_size, path.stat().st_mtime_ns))
@@ -127,15 +130,6 @@ def end_group(child: subprocess.Popen[Any], grace: float) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
-
-
-def answers(url: str) -> bool:
-    """Whether the health check at this address succeeds."""
-    try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            return bool(answer.status == 200)
-    except OSError:  # urllib's errors and timeouts are such
-        return False
 
 
 def last_error(log: Path) -> str:

@@ -161,19 +161,19 @@ def _examine(layout: Layout, plan: Plan, say: Say, up_for: float, told: list[str
 def schedule_problems(deployments: list[Any], runs: list[Any], now: datetime, up_for: float) -> list[str]:
     """Schedules without runs, and runs that nobody starts. `runs` are those in a scheduled state."""
     scheduled = {run.deployment_id for run in runs}
+    just_now = now - timedelta(seconds=UNSCHEDULED_SECONDS)
     problems = [
         f"the schedule of {deployment.name} creates no runs: nothing will start when it is due; "
         "see serve/server.log in the data folder"
         for deployment in deployments
-        if any(schedule.active for schedule in deployment.schedules) and not deployment.paused
-        if deployment.id not in scheduled and up_for > UNSCHEDULED_SECONDS
+        if any(each.active and each.updated < just_now for each in deployment.schedules)
+        if deployment.id not in scheduled and not deployment.paused and up_for > UNSCHEDULED_SECONDS
     ]
-    names = {deployment.id: deployment.name for deployment in deployments}
     latest = now - timedelta(seconds=LATE_SECONDS)
     late = [run for run in runs if run.expected_start_time and run.expected_start_time < latest]
     if late:
         first = min(late, key=lambda run: run.expected_start_time)
-        name = names.get(first.deployment_id) or first.name
+        name = next((each.name for each in deployments if each.id == first.deployment_id), first.name)
         problems.append(
             f"{len(late)} flow run{'s are' if len(late) > 1 else ' is'} late; the first, {name}, was due at "
             f"{first.expected_start_time.astimezone():%Y-%m-%d %H:%M}: the worker starts none (8 at a time), see "

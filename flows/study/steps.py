@@ -4,6 +4,7 @@ same study again goes on with the same trials, and does exactly what is missing.
 
 import itertools
 import math
+import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -64,14 +65,19 @@ class Running:
 
 def begin(running: Running) -> list[Tuning]:
     """Check that the study can be run as its file says, and write study.json. Raises ConfigError: tuning problems are also
-    reported, or the file has changed since the registration."""
+    reported, or the file has changed since the registration; a night's study starts again."""
     study, layout = running.study, running.layout
-    run = study.run(study.spec.set)
     _check_apart(study)
-    tunings = tunings_of(study, data_digest(run))
+    tunings = tunings_of(study, data_digest(study.run(study.spec.set)))
     write_study(layout, study, tunings)
     record = registration.read_record(layout, running.name)
     if record and not running.again and (changed := registration.changes(layout, record)):
+        if study.night:  # each begins from scratch; the record goes last, for a kill in between
+            for folder in (layout.reports(running.name).parent, layout.runs):
+                for done in folder.glob(f"{running.name}.*"):
+                    shutil.rmtree(done)
+            registration.record_path(layout, running.name).unlink()
+            return tunings
         again = next_steps.command("study", str(study.path), "--register-again", layout=layout)
         raise ConfigError(
             f"{study.path}: {'; '.join(changed)}. Undo the change, or register again, which reports will show: {again}"
@@ -211,8 +217,7 @@ def report(running: Running) -> str | None:
         if record["factors"]:
             _look_over_levels(layout, name, runs)
         taken = registration.counted_looks(layout, record)
-        matters = record["matters"]
-        if number < len(looks) and any(decided(look["results"], headline, matters) for look in taken):
+        if number < len(looks) and any(decided(at["results"], headline, record["matters"]) for at in taken):
             running.say(
                 f"{name}: decided after {len(seeds)} of {len(record['seeds'])} seeds, by the registered rule"
             )

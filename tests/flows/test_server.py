@@ -31,15 +31,9 @@ def folders(tmp_path, monkeypatch):
         yield tmp_path / "home", cache / f"prefect-{__version__}.db", home / "prefect.db"
 
 
-def written(path, text):
-    with closing(sqlite3.connect(path)) as db, db:
-        db.execute("CREATE TABLE said (text)")
-        db.execute("INSERT INTO said VALUES (?)", [text])
-
-
-def said(path):
+def user_version(path, value=""):
     with closing(sqlite3.connect(path)) as db:
-        return db.execute("SELECT text FROM said").fetchone()[0]
+        return db.execute(f"PRAGMA user_version{value}").fetchone()
 
 
 def tables(path):
@@ -66,13 +60,12 @@ def test_two_first_starts_at_once_make_one_database_and_the_next_is_a_copy(folde
         ids = list(pool.map(write_through_a_server_of_its_own, [home] * 2))
     assert len(set(ids)) == 1, "both wrote the same flow"
     assert tables(kept) == tables(home / "prefect/prefect.db") == ((1,), (0,)), "though no database was kept"
-    written(kept, "a copy")
+    user_version(kept, "=7")
     server._prepare_database()
-    assert said(database) == "a copy"
-    with closing(sqlite3.connect(database)) as db, db:
-        db.execute("UPDATE said SET text = 'mine'")
+    assert user_version(database) == (7,), "a copy"
+    user_version(database, "=8")
     server._prepare_database()
-    assert said(database) == "mine" and said(kept) == "a copy"
+    assert (user_version(database), user_version(kept)) == ((8,), (7,))
 
 
 @pytest.mark.slow

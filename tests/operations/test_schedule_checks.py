@@ -10,15 +10,15 @@ import pytest
 
 from dashboard.view import service_problems
 from flows.prefect.flow_runs import folder_tag
-from flows.prefect.server import quiet_environment
+from flows.serve import supervisor
 from flows.serve.supervisor import look, schedule_problems
 from rpg.store.live_status import HEALTH, read_problems, write_problems
 from tests.real_sweep import rpg
 from tests.waiting import until
 
 
-def deployment(active=True, paused=False):
-    schedules = [SimpleNamespace(active=active)]
+def deployment(active=True, paused=False, updated=datetime(2026, 1, 1, tzinfo=UTC)):
+    schedules = [SimpleNamespace(active=active, updated=updated)]
     return SimpleNamespace(id=uuid4(), name="nightly", paused=paused, schedules=schedules)
 
 
@@ -31,6 +31,7 @@ def test_a_schedule_without_runs_and_runs_that_nobody_begins():
     ahead = run_of(night, now + timedelta(hours=3))
     assert "creates no runs" in schedule_problems([night], [], now, 600)[0]
     assert schedule_problems([night], [], now, 60) == [], "Prefect has a minute to make them"
+    assert schedule_problems([deployment(updated=now - timedelta(minutes=1))], [], now, 600) == []
     assert schedule_problems([night], [ahead], now, 600) == []
     assert schedule_problems([deployment(active=False), deployment(paused=True)], [], now, 600) == []
     late = schedule_problems([night], [ahead, run_of(night, now - timedelta(minutes=20))], now, 600)
@@ -52,8 +53,8 @@ def test_status_and_dashboard_say_it_while_somebody_serves(tmp_path):
 
 @pytest.mark.slow
 def test_a_real_server_is_well_and_a_schedule_whose_runs_are_gone_is_not(served, monkeypatch):
-    for name, value in quiet_environment(served.home).items():
-        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PREFECT_HOME", str(served.home / "prefect"))
+    monkeypatch.setattr(supervisor, "UNSCHEDULED_SECONDS", 0.0)
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
     with temporary_settings({PREFECT_API_URL: f"{served.ui}/api"}):

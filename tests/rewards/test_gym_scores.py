@@ -37,11 +37,6 @@ def grader():
         yield grader
 
 
-@pytest.fixture(scope="module")
-def evaluating(made):
-    return [made[name] for name in (*LITERALS, *EXPRESSIONS, *MORE)]
-
-
 def score_by_hand(columns, answer):
     made = pytest.importorskip("reasoning_gym").create_dataset(columns["dataset"], **columns["config"])
     return made.score_answer(answer, made[columns["index"]])
@@ -93,18 +88,18 @@ def test_the_data_sets_that_evaluate_an_answer_are_those_that_are_guarded():
         "(lambda: open('{}', 'w'))()", "x.__class__", "print(1)", "[c for c in 'ab']", "exit()",
     ],
 )  # fmt: skip
-def test_nothing_that_a_response_says_is_run(grader, evaluating, hostile, tmp_path):
+def test_nothing_that_a_response_says_is_run(grader, made, hostile, tmp_path):
     mark = tmp_path / "mark"
-    items = [Item(f"Answer: {hostile.format(mark)}", p.answer, False, p.columns) for p in evaluating]
+    items = [Item(f"Answer: {hostile.format(mark)}", p.answer, False, p.columns) for p in made.values()]
     grades = grader.grade(items)
     assert not mark.exists() and not any(grade.correct for grade in grades)
-    right = grader.grade([Item(f"Answer: {p.answer}", p.answer, False, p.columns) for p in evaluating])
-    assert [grade.score for grade in right] == [1.0] * len(evaluating)
+    right = grader.grade([Item(f"Answer: {p.answer}", p.answer, False, p.columns) for p in made.values()])
+    assert [grade.score for grade in right] == [1.0] * len(made)
 
 
-def test_what_takes_for_ever_ends_and_costs_one_answer(evaluating, monkeypatch):
+def test_what_takes_for_ever_ends_and_costs_one_answer(made, monkeypatch):
     monkeypatch.setattr("rpg.rewards.graders.GYM_SECONDS", 1.0)
-    problem = next(p for p in evaluating if p.group == "countdown")
+    problem = made["countdown"]
     texts = ["Answer: 9**9**9**9", f"Answer: {problem.answer}"]
     with grader_for(GymVerifier()) as short:
         stuck, right = short.grade([Item(text, problem.answer, False, problem.columns) for text in texts])

@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import zlib
+from dataclasses import replace
 
 import yaml
 
@@ -68,8 +69,8 @@ def train(folder, fails=lambda manifest: False, worse=lambda spec: False):
     write_done(folder, seconds=2.0, attempts=1)
 
 
-def run(home, path, only=STEPS, again=False, order=0, fails=lambda manifest: False, worse=lambda spec: False):
-    """Run a study to its end; its trainings end in an order that `order` decides."""
+def run(home, path, only=STEPS, again=False, order=0, night="", **training):
+    """Run a study to its end; its trainings end in an order that `order` decides. `training`: as `train`."""
     layout, lines = Layout.at(home), []
 
     def conduct(sweep, wanted):
@@ -77,10 +78,10 @@ def run(home, path, only=STEPS, again=False, order=0, fails=lambda manifest: Fal
         random.Random(order).shuffle(folders)
         for folder in folders:
             if not folder.done_path.exists():
-                train(folder, fails, worse)
+                train(folder, **training)
         return None
 
-    run_steps(only, Running(load_study(path), layout, conduct, lines.append, again))
+    run_steps(only, Running(replace(load_study(path), night=night), layout, conduct, lines.append, again))
     return lines
 
 

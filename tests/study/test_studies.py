@@ -115,6 +115,13 @@ def test_a_changed_file_is_registered_again_and_shown(undisturbed, tmp_path):
     assert again == "registered again after record 1: matters was 0.05, is 0.1" and rest == []
     assert json.loads(record_path(layout, "made-up", 1).read_text())["digest"] == first.digest
 
+    tonight = Layout.at(tmp_path / "night")
+    for path in (undisturbed[0], study_file(tmp_path, tune={"trials": 2}), undisturbed[0]):
+        run(tonight.home, path, night="2026-01-02-0123abcd")
+        fresh = registration(tonight, "made-up")
+        assert fresh.number == 1 and fresh.deviations == [] and len(trials(tonight, "made-up")) in (8, 4)
+        assert tonight.sweeps() == [fresh.sweep, "made-up.tuning"], "a night begins from scratch"
+
 
 def test_runs_that_were_there_before_or_are_others_are_shown(undisturbed, tmp_path):
     run(tmp_path, undisturbed[0])
