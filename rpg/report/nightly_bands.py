@@ -166,9 +166,10 @@ def read_nights(folder: Path, but: str) -> list[dict[str, Any]]:
 def markdown(
     night: str, numbers: list[Number], failed: dict[str, str], nights: int, said: str = "", bits: bool = False
 ) -> str:
-    red = sum(number.red for number in numbers) + len(failed)
-    parts = [*([said.partition(" since ")[0]] if bits else []), *([f"{red} out of band"] if red else [])]
-    lines = [f"# Night {night}: {', '.join(parts) or 'as before'}", ""]
+    red, usual = sum(number.red for number in numbers), "as before" if nights else "the first night"
+    parts = [said.partition(" since ")[0]] if bits else []
+    parts += [f"{count} {what}" for count, what in ((len(failed), "failed"), (red, "out of band")) if count]
+    lines = [f"# Night {night}: {', '.join(parts) or usual}", ""]
     lines += [f"Compared with {min(nights, NIGHTS)} earlier nights.", ""]
     if said:
         lines += [f"- {'**red**: ' if bits else ''}{said}".replace("|", "\\|")]

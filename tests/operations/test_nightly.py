@@ -59,7 +59,7 @@ def test_no_band_before_there_are_enough_nights_and_only_the_newest_count():
     old, new = nights(*[5.0] * 10, name="s / v / reward"), nights(*[0.0] * NIGHTS, name="s / v / reward")
     assert not compare({"s / v / reward": 0.0}, old + new)[0].red
     table = markdown("2026-01-01-abc", compare({"s / v / reward": 9.0}, new), {"s / x": "no space"}, len(new))
-    assert "2 out of band" in table and "| RED | s / v / reward | 9 |" in table and "no space" in table
+    assert "1 failed, 1 out of band" in table and "| RED | s / v / reward | 9 |" in table and "space" in table
 
 
 def test_of_old_nights_only_the_numbers_stay(tmp_path):
