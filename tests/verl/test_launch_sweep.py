@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from itertools import chain
 from pathlib import Path
 
@@ -44,7 +43,6 @@ STARTED: list[subprocess.Popen] = []
 
 def sweep(home, prefect):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "RPG_HOME": str(home), **prefect}
-    environment["OMP_NUM_THREADS"] = "1"
     written = yaml.safe_load(SHIPPED.read_text())
     local, verl = written["axes"]["backend"]
     _, lora = written["axes"]["model.lora"]
@@ -57,7 +55,6 @@ def sweep(home, prefect):
     written["set"]["training"]["steps"] = written["set"]["evaluation"]["every"] = STEPS[-1]
     file = home / "verl-ci.yaml"
     file.write_text(yaml.safe_dump(written))
-    environment["RPG_SLOTS_FOLDER"] = str(home / "slots")  # other sweeps of this machine are not waited for
     log = (home / "sweep.log").open("ab")
     command = [sys.executable, "-m", "rpg", "sweep", str(file)]
     STARTED.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True))
@@ -89,13 +86,9 @@ def why(home):
     return f"the sweep ended: {(home / 'sweep.log').read_text()[-2000:]}\n{[failed for failed in failures if failed]}"
 
 
-def wait_for(condition, process, seconds=SECONDS):
-    deadline = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < deadline, "it never happened"
-        assert process.poll() is None, why(Path(process.args[-1]).parent)
-        time.sleep(0.1)
-    return value
+def wait_for(condition, process):
+    home = Path(process.args[-1]).parent
+    return until(condition, unless=lambda: process.poll() is not None and pytest.fail(why(home)), pause=0.1)
 
 
 def test_a_sweep_on_both_back_ends_survives_kills(home, prefect):
