@@ -43,6 +43,7 @@ STARTED: list[subprocess.Popen] = []
 
 def sweep(home, prefect):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "RPG_HOME": str(home), **prefect}
+    environment["OMP_NUM_THREADS"] = "1"
     written = yaml.safe_load(SHIPPED.read_text())
     local, verl = written["axes"]["backend"]
     _, lora = written["axes"]["model.lora"]
@@ -55,6 +56,7 @@ def sweep(home, prefect):
     written["set"]["training"]["steps"] = written["set"]["evaluation"]["every"] = STEPS[-1]
     file = home / "verl-ci.yaml"
     file.write_text(yaml.safe_dump(written))
+    environment["RPG_SLOTS_FOLDER"] = str(home / "slots")  # other sweeps of this machine are not waited for
     log = (home / "sweep.log").open("ab")
     command = [sys.executable, "-m", "rpg", "sweep", str(file)]
     STARTED.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True))
