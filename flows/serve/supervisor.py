@@ -34,7 +34,7 @@ START_TRIES = 5
 """A service that ends this often before everything is up is given up."""
 UNSCHEDULED_SECONDS = 180.0
 """Prefect's scheduler creates the runs of a schedule within a minute."""
-LATE_SECONDS = 300.0
+LATE = timedelta(minutes=5)
 """A run that has been due for this long is late; a worker may be restarted within that time."""
 
 
@@ -161,16 +161,16 @@ def _examine(layout: Layout, plan: Plan, say: Say, up_for: float, told: list[str
 def schedule_problems(deployments: list[Any], runs: list[Any], now: datetime, up_for: float) -> list[str]:
     """Schedules without runs, and runs that nobody starts. `runs` are those in a scheduled state."""
     scheduled = {run.deployment_id for run in runs}
-    just_now = now - timedelta(seconds=UNSCHEDULED_SECONDS)
+    just_now = now - timedelta(seconds=UNSCHEDULED_SECONDS)  # an edit of one schedule makes all runs anew
     problems = [
         f"the schedule of {deployment.name} creates no runs: nothing will start when it is due; "
         "see serve/server.log in the data folder"
         for deployment in deployments
-        if any(each.active and each.updated < just_now for each in deployment.schedules)
-        if deployment.id not in scheduled and not deployment.paused and up_for > UNSCHEDULED_SECONDS
+        if any(schedule.active for schedule in deployment.schedules) and not deployment.paused
+        if all(schedule.updated < just_now for schedule in deployment.schedules)
+        if deployment.id not in scheduled and up_for > UNSCHEDULED_SECONDS
     ]
-    latest = now - timedelta(seconds=LATE_SECONDS)
-    late = [run for run in runs if run.expected_start_time and run.expected_start_time < latest]
+    late = [run for run in runs if run.expected_start_time and now - run.expected_start_time > LATE]
     if late:
         first = min(late, key=lambda run: run.expected_start_time)
         name = next((each.name for each in deployments if each.id == first.deployment_id), first.name)

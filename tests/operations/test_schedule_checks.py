@@ -18,7 +18,8 @@ from tests.waiting import until
 
 
 def deployment(active=True, paused=False, updated=datetime(2026, 1, 1, tzinfo=UTC)):
-    schedules = [SimpleNamespace(active=active, updated=updated)]
+    times = datetime(2026, 1, 1, tzinfo=UTC), updated
+    schedules = [SimpleNamespace(active=active, updated=time) for time in times]
     return SimpleNamespace(id=uuid4(), name="nightly", paused=paused, schedules=schedules)
 
 
