@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks.synthetic import write_sweep
+from flows.sweep import conductor
 from rpg.cli import load
 from tests.docs.pages import ROOT, blocks
 
@@ -22,7 +23,21 @@ SHORT = [f"--set={setting}" for setting in QUICK.split()]
 SHORTER = {"train": SHORT, "sweep": [*SHORT, "--axis", "seed=[0]"]}
 
 
+@pytest.fixture(scope="module")
+def one_fork_server(tmp_path_factory):
+    """For the sweeps of all examples: each would start its own, which imports PyTorch."""
+    folder = tmp_path_factory.mktemp("server")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RPG_HOME", str(folder))
+        server = conductor.ForkServer(folder / "log", conductor.programs.FORKED, {})
+        patch.setattr(conductor, "_fork_server", lambda *sweep: server)
+        patch.setattr(conductor.ForkServer, "close", lambda server: None)
+        yield
+    server.close()
+
+
 @pytest.mark.long
+@pytest.mark.usefixtures("one_fork_server")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
 def test_an_example_runs(page, tmp_path, monkeypatch, prefect):
     folder = tmp_path / page.parent.name

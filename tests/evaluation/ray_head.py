@@ -4,14 +4,14 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
-from tests.waiting import HANG, free_port
+import pytest
+
+from tests.waiting import free_port, until
 
 QUIET = "--include-log-monitor=false"
 """No process that watches what the workers print, to tell a driver who does not ask for it."""
@@ -53,18 +53,11 @@ def ray_head(cpus: int = 2, dashboard: int | None = None):
         f"--dashboard-agent-grpc-port={free_port()}", f"--runtime-env-agent-port={free_port()}",
         f"--ray-client-server-port={free_port()}",
     ]  # fmt: skip
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with open(folder / "head.log", "wb") as log:
-        head = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+        head = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
     try:
-        deadline = time.monotonic() + HANG
-        while True:
-            with contextlib.suppress(OSError):
-                socket.create_connection(("127.0.0.1", port), timeout=5).close()
-                break
-            if head.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError((folder / "head.log").read_text()[-2000:])
-            time.sleep(0.1)
+        over = lambda: head.poll() is not None and pytest.fail((folder / "head.log").read_text()[-2000:])  # noqa: E731
+        until(lambda: b"Ray runtime started" in (folder / "head.log").read_bytes(), "Ray's head", over)
         yield f"127.0.0.1:{port}"
     finally:
         with contextlib.suppress(ProcessLookupError):

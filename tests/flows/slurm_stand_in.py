@@ -106,9 +106,8 @@ def start(name, task, run, array):
 
 def end(process, how):
     os.killpg(process.pid, how)
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline and process.poll() is None:
-        time.sleep(0.05)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(10)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

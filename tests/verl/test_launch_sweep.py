@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from itertools import chain
 from pathlib import Path
 
@@ -89,13 +88,9 @@ def why(home):
     return f"the sweep ended: {(home / 'sweep.log').read_text()[-2000:]}\n{[failed for failed in failures if failed]}"
 
 
-def wait_for(condition, process, seconds=SECONDS):
-    deadline = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < deadline, "it never happened"
-        assert process.poll() is None, why(Path(process.args[-1]).parent)
-        time.sleep(0.1)
-    return value
+def wait_for(condition, process):
+    home = Path(process.args[-1]).parent
+    return until(condition, unless=lambda: process.poll() is not None and pytest.fail(why(home)), pause=0.1)
 
 
 def test_a_sweep_on_both_back_ends_survives_kills(home, prefect):
