@@ -58,7 +58,7 @@ test-long: $(STAMP)
 	@$(TESTS) -m long $(ARGS)
 
 # Some of the long tests wait more than they compute.
-test-all: WORKERS = 4
+test-all: WORKERS = 5
 test-all: $(STAMP)
 	@$(TESTS) $(ARGS)
 
