@@ -124,6 +124,11 @@ def policy_loss(
     return LossOutput(loss, _metrics(measured, ratio_max), measured["tokens"])
 
 
+def weighted_likelihood(log_prob: Tensor, weights: Tensor, mask: Tensor, counts: Counts) -> Tensor:
+    """The mean over tokens of log_prob times `weights` (advantages.positive_lm_weights), (B, T) each: a scalar."""
+    return aggregate(log_prob.clamp(min=LOG_PROB_FLOOR) * weights, mask, "token-mean", counts)
+
+
 @dataclass(frozen=True)
 class TokenTerms:
     """Of which the metrics of a loss are means; (B, T), zero where masked."""

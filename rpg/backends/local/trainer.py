@@ -31,7 +31,7 @@ from rpg.losses.advantages import advantages as advantages_of
 from rpg.losses.advantages import positive_lm_weights, value_targets
 from rpg.losses.aggregation import Counts, aggregate
 from rpg.losses.kl_terms import k3
-from rpg.losses.policy_loss import LOG_PROB_FLOOR, policy_loss, rollout_weights, weight_metrics
+from rpg.losses.policy_loss import policy_loss, rollout_weights, weight_metrics, weighted_likelihood
 from rpg.models import seeds
 from rpg.models.activation_offload import offloaded
 from rpg.models.decoding import Batch
@@ -256,8 +256,7 @@ class Trainer:
             with offloaded(self.policy.model, self.place) if spec.backend.offload else nullcontext():
                 log_prob, divergence, bonus, more = self._forward(micro.batch, counts)
             if micro.lm_weights is not None:
-                bounded = log_prob.clamp(min=LOG_PROB_FLOOR) * micro.lm_weights
-                likelihood = aggregate(bounded, micro.batch.mask, "token-mean", counts)
+                likelihood = weighted_likelihood(log_prob, micro.lm_weights, micro.batch.mask, counts)
                 bonus = likelihood if bonus is None else bonus + likelihood
             leaf = log_prob.detach().requires_grad_()
             of_kl = None if divergence is None else divergence.detach().requires_grad_()

@@ -25,7 +25,7 @@ from rpg.backends.token_recorder import Values, token_values
 from rpg.backends.verl.job_settings import JobSettings
 from rpg.catalogue import Algorithm
 from rpg.losses.aggregation import Counts, aggregate
-from rpg.losses.policy_loss import LOG_PROB_FLOOR, policy_loss
+from rpg.losses.policy_loss import policy_loss, weighted_likelihood
 
 _OPTIONAL = ("ref_log_prob", "rollout_is_weights", "rollout_log_probs", "marks", "lm_weights")
 
@@ -70,8 +70,7 @@ class ActorLoss:
         out = policy_loss(self.algorithm, rollout_weights=weights, counts=counts, **inputs)
         loss, metrics, values = out.loss, out.metrics, Values()
         if "lm_weights" in optional:
-            bounded = log_prob.clamp(min=LOG_PROB_FLOOR) * fields["lm_weights"]
-            loss = loss - aggregate(bounded, fields["response_mask"], "token-mean", counts)
+            loss = loss - weighted_likelihood(log_prob, fields["lm_weights"], fields["response_mask"], counts)
         if "marks" in optional:
             marks, step, drawn = fields["marks"], tu.get(data, "optimizer_step"), fields["rollout_log_probs"]
             values = token_values(self.algorithm, marks, step, out.loss, drawn, inputs)
