@@ -24,7 +24,6 @@ from rpg.planning.preflight import missing_packages
 from rpg.provenance import ROOT
 from rpg.report.nightly_bands import NIGHTS, Number, judge, markdown, measure, read_nights
 from rpg.report.run_digests import environment, ledger, reference, run_digest
-from rpg.report.statistics_digests import digest, statistics
 from rpg.store import Layout, RunFolder, atomic_write_json, atomic_write_text, locks
 from rpg.store.atomic_files import read_json_object
 from rpg.store.current import current_runs
@@ -106,6 +105,7 @@ def code_version() -> str:
 def _audit() -> dict[str, dict[str, str]]:
     """Digests of the audit's table in the smallest worlds (rpg.auditing), by loss and study."""
     from rpg.auditing import Settings, audit_catalogue  # noqa: PLC0415 - PyTorch: only after the trainings
+    from rpg.report.statistics_digests import digest  # noqa: PLC0415 - pandas: no form of `rpg serve` has a use for it
 
     smallest = Settings(vocabulary=2, length=2, seeds=(0,), drifts=(0.0, 0.4))
     report = audit_catalogue(peers=False, settings=smallest)
@@ -192,6 +192,8 @@ def run_night(
                 failed[f"{label} / {member.name}"] = (member.read_failed() or {}).get("error", "not finished")
         before = read_nights(kept, night)
         failed |= {label: "nothing was run" for label, members in reported.items() if not members}
+        from rpg.report.statistics_digests import statistics  # noqa: PLC0415 - as above
+
         values, spread = measure(reported)
         record: dict[str, Any] = {
             "night": night,

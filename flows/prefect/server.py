@@ -98,7 +98,7 @@ def _prepare_database() -> None:
     from prefect.server.database import provide_database_interface
     from prefect.settings import PREFECT_API_DATABASE_CONNECTION_URL, PREFECT_HOME
 
-    database, cached = PREFECT_HOME.value() / "prefect.db", user_cache() / f"prefect-{__version__}.db"
+    database, cached = PREFECT_HOME.value() / "prefect.db", user_cache() / f"prefect-{__version__}-blocks.db"
     is_own = PREFECT_API_DATABASE_CONNECTION_URL.value() == f"sqlite+aiosqlite:///{database}"
     interface = provide_database_interface()
     with locks.in_turn(database.with_suffix(".lock")):
@@ -106,7 +106,8 @@ def _prepare_database() -> None:
         if is_new and cached.exists():
             with suppress(sqlite3.Error):  # what was kept is no database
                 _copy(cached, database)
-        anyio.run(_create, interface)
+        if not (is_new and database.exists()):  # the copy of one that was created as this one would be
+            anyio.run(_create, interface)
         if is_new and not cached.exists():
             with suppress(OSError, StoreError, sqlite3.Error):  # the cache cannot be used
                 _copy(database, cached)

@@ -155,9 +155,12 @@ def checkpoints_of(folder: RunFolder) -> CheckpointFolder:
 
 def _accuracy(folder: RunFolder, benchmark: str, step: int) -> float:
     """mean@k: the mean over problems of the share of correct samples."""
-    samples = read_eval(folder, benchmark, step).select(["problem_id", "correct"]).to_pandas()
-    shares = samples.groupby("problem_id", sort=False)["correct"].mean().tolist()
-    return float(sum(shares) / max(1, len(shares)))
+    samples, grades = read_eval(folder, benchmark, step), dict[str, list[bool]]()
+    for problem, correct in zip(
+        *(samples[name].to_pylist() for name in ("problem_id", "correct")), strict=True
+    ):
+        grades.setdefault(problem, []).append(correct)
+    return sum(sum(each) / len(each) for each in grades.values()) / max(1, len(grades))
 
 
 def model_digest(checkpoint: Path) -> str:

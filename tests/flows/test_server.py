@@ -28,7 +28,7 @@ def folders(tmp_path, monkeypatch):
     cache.mkdir(parents=True)
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache.parent))
     with temporary_settings({PREFECT_HOME: home}):
-        yield tmp_path / "home", cache / f"prefect-{__version__}.db", home / "prefect.db"
+        yield tmp_path / "home", cache / f"prefect-{__version__}-blocks.db", home / "prefect.db"
 
 
 def user_version(path, value=""):
