@@ -21,6 +21,7 @@ from flows.machine import programs
 from flows.machine.children import Children, Stopped
 from flows.machine.slots import Held, Need
 from flows.sweep.context import Context, StageFailed
+from rpg.config.evaluation import ThisMachine
 from rpg.config.run_spec import RunSpec
 from rpg.errors import UserError
 from rpg.store import Layout, RunFolder, StoreError
@@ -45,7 +46,8 @@ def evaluate_checkpoints(context: Context, trainings_over: Event) -> None:
         alternate(context, trainings_over, gpus)
     else:
         folder = context.layout.sweep_folder(context.sweep)
-        run_beside(folder, context.children, trainings_over, context.progress.tell)
+        count = max(1, _most(context.layout, context.sweep, _processes))
+        run_beside(folder, context.children, trainings_over, context.progress.tell, count)
 
 
 def mark_done(folders: Sequence[RunFolder]) -> list[RunFolder]:
@@ -84,21 +86,31 @@ def _trained(folder: RunFolder) -> bool:
     return folder.checkpoint(folder.read_manifest()["steps"]).exists()
 
 
-def run_beside(folder: Path, children: Children, trainings_over: Event, note: Callable[[str], None]) -> None:
-    """One evaluator for all runs of a sweep's folder; closing its input tells it that no more checkpoints will come.
-    `note` gets the last line of its log now and then.
+def run_beside(
+    folder: Path, children: Children, trainings_over: Event, note: Callable[[str], None], count: int = 1
+) -> None:
+    """`count` evaluators for all runs of a sweep's folder; closing their input tells them that no more checkpoints come.
+    `note` gets the last line of their log now and then.
     """
     log = folder / EVALUATION_LOG
     for _ in range(EVALUATOR_TRIES):
-        child = children.start(programs.EVALUATOR, folder, log=log, stdin=subprocess.PIPE)
-        assert child.stdin is not None
-        while child.poll() is None and not trainings_over.wait(0.2):
+        running = [
+            children.start(programs.EVALUATOR, folder, *_share(number, count), log=log, stdin=subprocess.PIPE)
+            for number in range(1, count + 1)
+        ]
+        while all(child.poll() is None for child in running) and not trainings_over.wait(0.2):
             note(programs.last_line(log))
-        child.stdin.close()
-        [code] = children.watch([child], log, note)
+        for child in running:
+            assert child.stdin is not None
+            child.stdin.close()
+        code = next(filter(None, children.watch(running, log, note)), 0)
         if code == 0:
             return
     raise _evaluation_failed(folder, code)
+
+
+def _share(number: int, count: int) -> tuple[str, str]:
+    return "--share", f"{number}/{count}"
 
 
 def _evaluation_failed(folder: Path, code: int) -> StageFailed:
@@ -108,12 +120,22 @@ def _evaluation_failed(folder: Path, code: int) -> StageFailed:
 
 def evaluator_gpus(layout: Layout, sweep: str) -> int:
     """How many GPUs an evaluator of this sweep needs for itself."""
-    gpus = [0]
+    return _most(layout, sweep, RunSpec.evaluator_gpus)
+
+
+def _processes(spec: RunSpec) -> int:
+    place = spec.evaluation.place
+    return place.processes if isinstance(place, ThisMachine) else 1
+
+
+def _most(layout: Layout, sweep: str, of: Callable[[RunSpec], int]) -> int:
+    """The largest number that a run of this sweep asks for."""
+    numbers = [0]
     for folder in current_runs(layout, sweep):
         # An unreadable manifest is reported when its run is trained.
         with contextlib.suppress(UserError, ValidationError, KeyError):
-            gpus.append(RunSpec.model_validate(folder.read_manifest()["spec"]).evaluator_gpus())
-    return max(gpus)
+            numbers.append(of(RunSpec.model_validate(folder.read_manifest()["spec"])))
+    return max(numbers)
 
 
 def alternate(context: Context, trainings_over: Event, gpus: int) -> None:
@@ -185,7 +207,7 @@ def _run_evaluators(context: Context, held: Sequence[Held]) -> int:
     log = folder / EVALUATION_LOG
     running = [
         context.children.start(
-            programs.EVALUATOR, folder, "--drain", "--share", f"{number}/{len(held)}", log=log,
+            programs.EVALUATOR, folder, "--drain", *_share(number, len(held)), log=log,
             keep=slots.fds, extra=slots.environment,
         )
         for number, slots in enumerate(held, 1)

@@ -51,14 +51,16 @@ ENGINES: dict[str, type[Section]] = kinds_of(EngineSpec)
 
 
 class ThisMachine(Section):
-    """A separate process on the training machine, limited so that it does not slow down training."""
+    """Separate processes on the training machine, limited so that they do not slow down training."""
 
     type: Literal["here"] = "here"
+    processes: Positive = 1
+    """How many evaluate a sweep's checkpoints at a time, each with its own model; the largest number of its runs counts."""
     threads: Positive = 1
     niceness: Annotated[int, Field(ge=0, le=19)] = 5
     """Priority of training when processors are scarce (0: none; 19: evaluation gets only what is left)."""
     memory_gib: Annotated[float, Field(gt=0)] | None = None
-    """Memory limit of the process (Linux; GPU memory not included). An evaluation that needs more fails."""
+    """Memory limit of each process (Linux; GPU memory not included). An evaluation that needs more fails."""
     gpu_memory: Annotated[float, Field(gt=0, le=1)] | None = None
     """Share of GPU memory for the engine `local`; `vllm` has `gpu_memory_utilization`."""
 

@@ -132,17 +132,18 @@ def test_the_kernel_refuses_memory_beyond_the_limit():
 
 @slow
 def test_the_sweep_starts_a_killed_evaluation_again(checkpoints, tmp_path):
-    """As a sweep runs it: trainings go on, the evaluation process is killed, its successor finishes."""
+    """As a sweep runs it: trainings go on, one of two evaluation processes is killed, their successors finish."""
     layout = Layout.at(tmp_path)
     folder = register(layout, "one", checkpoints, **LONG)
     fork_server = ForkServer(tmp_path / "fork-server.log", {EVALUATOR: FORKED[EVALUATOR]}, owner_mark())
     over, children = threading.Event(), Children(fork_server)
-    arguments = (layout.sweep_folder("sweep"), children, over, lambda _: None)
+    arguments = (layout.sweep_folder("sweep"), children, over, lambda _: None, 2)
     task = threading.Thread(target=run_beside, args=arguments)
     task.start()
     try:
         wait_for_samples(layout, 1)
-        [victim] = children._running
+        assert len(children._running) == 2
+        victim = min(children._running, key=lambda child: child.pid)
         os.kill(victim.pid, signal.SIGKILL)
         victim.wait()
         until(lambda: len(folder.eval_steps("chain-easy")) == 2, "the end of both")
