@@ -18,7 +18,7 @@ from rpg.auditing.diagnosis import diagnose
 from rpg.auditing.measure import EXACT, Result, Settings, measure
 from rpg.auditing.moments import LossFunction
 from rpg.auditing.objectives import named
-from rpg.auditing.shipped_losses import field
+from rpg.auditing.shipped import field
 from rpg.auditing.studies import advantage_study, aggregation_study, correction_study
 from rpg.auditing.subjects import Subject, catalogue, from_algorithm, ratio_levels
 from rpg.catalogue import Algorithm

@@ -4,7 +4,7 @@ The average step of a loss is projected on gradients that are known exactly (rew
 something is left over, the slopes of single tokens are compared with those of a loss that is exact for the same objective.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import NamedTuple
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from rpg.auditing.measure import Settings
-from rpg.auditing.moments import LossFunction, batch_slopes
+from rpg.auditing.moments import LossFunction, batch_slopes, normaliser_of
 from rpg.auditing.objectives import LEVELS, gradients
 from rpg.auditing.subjects import Scene, Subject
 from rpg.auditing.worlds import world
@@ -76,11 +76,10 @@ def diagnose(subject: Subject, settings: Settings) -> Diagnosis:
     scenes = replace(settings, drifts=drifts).scenes(subject)
     if why := unmeasurable(subject.loss, scenes[-1]):
         return Diagnosis(why, is_measurable=False)
-    if any(scene.normaliser(subject.loss) is None for scene in scenes):
+    if any(normaliser_of(subject.loss, scene.inputs) is None for scene in scenes):
         return _coupled(subject, settings)
-    measured = [(scene, scene.moments(subject.loss).mean) for scene in scenes]
-    on_policy = projected([(scene, step) for scene, step in measured if scene.drift == 0])
-    off_policy = projected(measured, on_policy)
+    on_policy = projected(subject.loss, [scene for scene in scenes if scene.drift == 0])
+    off_policy = projected(subject.loss, scenes, before=on_policy)
     same = f"{on_policy}" == f"{off_policy}"
     sentences = [
         f"On- and off-policy: {off_policy}." if same else f"On-policy: {on_policy}. Off-policy: {off_policy}."
@@ -113,15 +112,17 @@ def unmeasurable(loss: LossFunction, scene: Scene) -> str | None:
     return None
 
 
-def projected(measured: list[tuple[Scene, Tensor]], before: Projection | None = None) -> Projection:
-    """Steps of several worlds, explained by the same coefficients of as few terms as possible.
+def projected(
+    loss: LossFunction, scenes: Sequence[Scene], size: int = 1, before: Projection | None = None
+) -> Projection:
+    """Average steps of batches of `size` in several scenes, explained by the same coefficients of as few terms as possible.
 
     At the token level, unless only that of whole responses is exact. Off-policy, the terms of `before`, which were exact
     on-policy, say how much they leave over.
     """
-    step, fits = torch.cat([step for _, step in measured]), []
+    step, fits = torch.cat([scene.moments(loss, size).mean for scene in scenes]), []
     for level in LEVELS:
-        parts = [gradients(scene.world, scene.logits, scene.world.ref, level) for scene, _ in measured]
+        parts = [gradients(scene.world, scene.logits, scene.world.ref, level) for scene in scenes]
         columns = {name: torch.cat([part[name] for part in parts]) for name in TERMS}
         fits.append(_fewest(step, columns, level))
         if before and before.is_exact and not fits[-1].is_exact:
@@ -157,7 +158,7 @@ def _fit(step: Tensor, columns: dict[str, Tensor], level: str) -> Projection:
 def _coupled(subject: Subject, settings: Settings) -> Diagnosis:
     """A loss whose responses affect each other, over every batch of two and of three that a small world has."""
     scenes = settings.coupled().scenes(subject)
-    fits = [projected([(s, s.moments(subject.loss, size).mean) for s in scenes]) for size in (2, 3)]
+    fits = [projected(subject.loss, scenes, size) for size in (2, 3)]
     shares = [fit.coefficients.get("reward", 0.0) for fit in fits]
     words = (
         "The responses of a batch affect each other: permuting, mixing or enlarging it changes a response's gradient. "
@@ -196,9 +197,9 @@ def _against_request(on: Projection, off: Projection, subject: Subject) -> Itera
 def _by_length(subject: Subject, drift: float) -> Iterator[str]:
     """Whether a response's gradient is divided by its length; seen where responses differ in length."""
     scene = Scene.of(subject, world(2, 3, eos=True), drift)
-    if scene.normaliser(subject.loss) != "responses":
+    if normaliser_of(subject.loss, scene.inputs) != "responses":
         return
-    silent = {**scene.inputs, "advantages": torch.zeros_like(scene.advantages)}
+    silent = {**scene.inputs, "advantages": 0 * scene.inputs["advantages"]}
     slope = batch_slopes(subject.loss, scene.inputs) - batch_slopes(subject.loss, silent)
     mask, exact = scene.world.mask, _exact_slopes(scene, "rkl")[0]
     if proportional((slope * mask.sum(-1, keepdim=True))[mask], exact[mask]):
@@ -217,7 +218,9 @@ def _exact_slopes(scene: Scene, form: str) -> tuple[Tensor, Tensor]:
     log_ref = scene.world.log_probs(scene.world.ref)
     v = torch.where(scene.world.mask, (log_ref - scene.world.log_probs(scene.world.old)).exp(), 0)
     d = scene.world.log_probs(scene.logits) - log_ref
-    return -w * scene.advantages, {"rkl": w * (d + 1), "urkl": w * d, "fkl": -v, "ufkl": w - v}[form]
+    return -w * scene.inputs["advantages"], {"rkl": w * (d + 1), "urkl": w * d, "fkl": -v, "ufkl": w - v}[
+        form
+    ]
 
 
 def _in_tokens(subject: Subject, scenes: list[Scene], on: Projection) -> Iterator[str]:
@@ -235,7 +238,7 @@ def _in_tokens(subject: Subject, scenes: list[Scene], on: Projection) -> Iterato
     slope = tokens(scene.slopes(subject.loss) for scene in scenes)
     facts = {
         "ratio": tokens(scene.ratio() for scene in scenes),
-        "advantage": tokens(scene.advantages for scene in scenes),
+        "advantage": tokens(scene.inputs["advantages"] for scene in scenes),
         "last": tokens(each & (each.flip(-1).cumsum(-1).flip(-1) == 1) for each in masks),
     }
     asked = {} if subject.divergence == "none" else {subject.divergence: subject.beta}

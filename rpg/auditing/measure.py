@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from torch import Tensor
 
-from rpg.auditing.moments import relative
+from rpg.auditing.moments import normaliser_of, relative
 from rpg.auditing.objectives import DIVERGENCE_NAMES, LEVELS, Objective, gradient
 from rpg.auditing.subjects import Scene, Subject
 from rpg.auditing.worlds import World, world
@@ -98,8 +98,8 @@ class Result:
 
 
 @lru_cache(maxsize=4096)
-def _exact(w: World, drift: float, third: bool, beta: float, rewarded: bool) -> dict[str, Tensor]:
-    """objective -> gradient; shared by all subjects. Not `rewarded`: without the reward's."""
+def exact_gradients(w: World, drift: float, third: bool, beta: float, rewarded: bool) -> dict[str, Tensor]:
+    """objective -> its gradient, (S * V,); shared by all subjects. Not `rewarded`: without the reward's."""
     ref = w.ref if third else w.old
     return {str(o): gradient(o, w, w.policy(drift), ref, beta, rewarded) for o in OBJECTIVES}
 
@@ -108,7 +108,7 @@ def _is_coupled(subject: Subject, settings: Settings) -> bool:
     """Whether the responses of a batch affect each other, with the loss's clip or without."""
     ends = replace(settings, seeds=settings.seeds[:1], drifts=(settings.drifts[0], settings.drifts[-1]))
     losses = [loss for loss in (subject.loss, subject.clipped) if loss is not None]
-    return any(scene.normaliser(loss) is None for loss in losses for scene in ends.scenes(subject))
+    return any(normaliser_of(loss, scene.inputs) is None for loss in losses for scene in ends.scenes(subject))
 
 
 def _point(subject: Subject, settings: Settings, drift: float, clipped: bool, reference: str) -> Point:
@@ -122,8 +122,8 @@ def _point(subject: Subject, settings: Settings, drift: float, clipped: bool, re
         moments = scene.moments(loss, settings.batch)
         size, variance = size + moments.mean.norm().item() ** 2, variance + moments.variance
         away = (place.log_probs(place.old) - place.log_probs(scene.logits)).sum(-1)
-        kl += (place.probabilities(place.old) @ away).item()
-        for name, exact in _exact(place, drift, third, subject.beta, subject.rewarded).items():
+        kl += (place.sampled() @ away).item()
+        for name, exact in exact_gradients(place, drift, third, subject.beta, subject.rewarded).items():
             biases.setdefault(name, []).append(relative(moments.mean, exact))
     bias, worlds = {name: max(values) for name, values in biases.items()}, len(settings.seeds)
     noise = (variance / size) ** 0.5 if size > 0 else inf

@@ -1,6 +1,6 @@
 """The exact mean and variance of a loss's gradient under the sampling policy."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +10,8 @@ from torch import Tensor
 from rpg.auditing.worlds import World
 from rpg.losses.policy_loss import LossOutput
 
-LossFunction = Callable[..., Tensor | LossOutput]  # called with the keyword arguments of `batches_of` below
-Batches = Callable[[Tensor], dict[str, Any]]
+LossFunction = Callable[..., Tensor | LossOutput]  # called with the keyword arguments of `inputs_of` below
+Inputs = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -30,80 +30,74 @@ NORMALISERS: dict[str, Callable[[Tensor], float]] = {
 DRAWS = 4  # calls that are averaged for a loss that draws random numbers (Clip-Cov, KL-Cov)
 
 
+def inputs_of(world: World, logits: Tensor, ref: Tensor, advantages: Tensor) -> Inputs:
+    """What a loss is called with for all responses of a world; ref_log_prob is None where the reference is `old`."""
+    return {
+        "log_prob": world.log_probs(logits),
+        "old_log_prob": world.log_probs(world.old),
+        "advantages": advantages,
+        "response_mask": world.mask,
+        "ref_log_prob": None if ref is world.old else world.log_probs(ref),
+    }
+
+
 def batch_slopes(
-    loss: LossFunction, inputs: Mapping[str, Tensor | None], normaliser: str = "responses"
+    loss: LossFunction, inputs: Inputs, rows: Tensor | None = None, normaliser: str = "responses"
 ) -> Tensor:
-    """d loss / d log_prob (B, T) of one batch, times what the loss divides by."""
-    log_prob, mask = inputs["log_prob"], inputs["response_mask"]
-    assert log_prob is not None and mask is not None
-    log_prob = log_prob.detach().requires_grad_()
+    """d loss / d log_prob (B, T) of the batch of all responses, or of `rows` (B,), times what the loss divides by."""
+    if rows is not None:
+        inputs = {name: None if value is None else value[rows] for name, value in inputs.items()}
+    log_prob: Tensor = inputs["log_prob"].detach().requires_grad_()
     result = loss(**{**inputs, "log_prob": log_prob})
     scalar = result if isinstance(result, Tensor) else result.loss
-    return torch.autograd.grad(scalar, log_prob)[0] * NORMALISERS[normaliser](mask)
+    return torch.autograd.grad(scalar, log_prob)[0] * NORMALISERS[normaliser](inputs["response_mask"])
 
 
-def normaliser_of(loss: LossFunction, batch: Batches, count: int) -> str | None:
+def normaliser_of(loss: LossFunction, inputs: Inputs) -> str | None:
     """What the loss divides by, of NORMALISERS; None where the responses of a batch affect each other in any other way.
 
-    `batch(rows)` has the loss's inputs for the responses `rows`, of which there are `count`. The slopes of each response
-    have to be the same in a permuted batch, a doubled one, in parts, and where responses are there once, twice, three times.
+    The slopes of each response have to be the same in a permuted batch, a doubled one, in parts, and where responses are
+    there once, twice, three times.
     """
-    everyone = torch.arange(count)
-    permuted = torch.randperm(count, generator=torch.Generator().manual_seed(0))
+    everyone = torch.arange(len(inputs["log_prob"]))
+    permuted = torch.randperm(len(everyone), generator=torch.Generator().manual_seed(0))
     mixed = everyone.repeat_interleave(everyone % 3 + 1)
     batches = [permuted, everyone.repeat(2), everyone[::2], everyone[1::2], mixed]
 
     def separable(normaliser: str) -> bool:
-        whole = batch_slopes(loss, batch(everyone), normaliser)
-        return all(
-            torch.allclose(batch_slopes(loss, batch(rows), normaliser), whole[rows], rtol=1e-9, atol=1e-12)
-            for rows in batches
-            if len(rows)
-        )
+        whole = batch_slopes(loss, inputs, normaliser=normaliser)
+        slopes = (batch_slopes(loss, inputs, rows, normaliser) for rows in batches)
+        pairs = zip(slopes, batches, strict=True)
+        return all(torch.allclose(slope, whole[rows], rtol=1e-9, atol=1e-12) for slope, rows in pairs)
 
     return next(filter(separable, NORMALISERS), None)
 
 
-def batches_of(world: World, logits: Tensor, ref: Tensor | None, advantages: Tensor) -> Batches:
-    """The inputs of a loss for any selection of a world's responses; without `ref` the reference is `old`."""
-    inputs = {
-        "log_prob": world.log_probs(logits).detach(),
-        "old_log_prob": world.log_probs(world.old),
-        "advantages": advantages.detach(),
-        "response_mask": world.mask,
-        "ref_log_prob": None if ref is None else world.log_probs(ref),
-    }
-    return lambda rows: {name: None if value is None else value[rows] for name, value in inputs.items()}
-
-
 def coupled_moments(
-    loss: LossFunction, world: World, logits: Tensor, batch: Batches, size: int, scale: float = 1.0
+    loss: LossFunction, world: World, logits: Tensor, inputs: Inputs, size: int, scale: float = 1.0
 ) -> Moments:
     """The moments of the step of a batch of `size` responses, over all batches that `old` can draw."""
-    everyone, scores = torch.arange(len(world.tokens)), _scores(world, logits)
-    weights = world.probabilities(world.old)
+    weights, scores = world.sampled(), _scores(world, logits)
     mean, square = torch.zeros(scores.shape[-1], dtype=scores.dtype), 0.0
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        all_inputs = batch(everyone)
-        draws = 1 if torch.equal(batch_slopes(loss, all_inputs), batch_slopes(loss, all_inputs)) else DRAWS
-        for rows in torch.cartesian_prod(*[everyone] * size):
-            inputs, weight = batch(rows), weights[rows].prod() / draws
+        draws = 1 if torch.equal(batch_slopes(loss, inputs), batch_slopes(loss, inputs)) else DRAWS
+        for rows in torch.cartesian_prod(*[torch.arange(len(weights))] * size):
+            weight = weights[rows].prod() / draws
             for _ in range(draws):
-                step = -scale * torch.einsum("bt,btk->k", batch_slopes(loss, inputs) / size, scores[rows])
+                slope = batch_slopes(loss, inputs, rows) / size
+                step = -scale * torch.einsum("bt,btk->k", slope, scores[rows])
                 mean += weight * step
                 square += (weight * step @ step).item()
     return Moments(mean, square - (mean @ mean).item())
 
 
-def moments(
-    world: World, logits: Tensor, slope: Tensor, beside: Tensor | float = 0.0, weights: Tensor | None = None
-) -> Moments:
+def moments(world: World, logits: Tensor, slope: Tensor, beside: Tensor | float = 0.0) -> Moments:
     """Push slopes (N, T) through the scores of the tabular policy, add the steps `beside` (N, S * V), and average over
-    responses of `old`, or with `weights` (N,).
+    responses of `old`.
     """
     steps = beside - torch.einsum("nt,ntk->nk", slope, _scores(world, logits))
-    weights = world.probabilities(world.old) if weights is None else weights
+    weights = world.sampled()
     mean = weights @ steps
     return Moments(mean, (weights @ (steps * steps).sum(-1) - mean @ mean).item())
 

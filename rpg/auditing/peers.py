@@ -31,11 +31,9 @@ def installed(beta: float, all_shipped: bool = False) -> tuple[list[Subject], di
     """
     subjects: list[Subject] = []
     absent: dict[str, str] = {}
-    for name, make, more in (("verl", _verl, _verl_more), ("trl", _trl, _trl_more)):
+    for name, subjects_of in (("verl", _verl), ("trl", _trl)):
         try:
-            source = f"{name} {version(name)}"
-            subjects += make(source, beta)
-            subjects += more(source, beta) if all_shipped else []
+            subjects += subjects_of(f"{name} {version(name)}", beta, all_shipped)
         except PackageNotFoundError:
             absent[name] = "not installed"
         except (ImportError, AttributeError, TypeError) as error:
@@ -45,7 +43,6 @@ def installed(beta: float, all_shipped: bool = False) -> tuple[list[Subject], di
 
 # --- verl ----------------------------------------------------------------------------------------------
 
-VERL_KINDS = ("k1", "abs", "k2", "k3", "k1+", "k3+")
 VERL_BOUNDS = ("clip_ratio", "clip_ratio_low", "clip_ratio_high", "clip_ratio_c")
 # required, not read by losses
 _VERL_ACTOR = {"strategy": "fsdp", "rollout_n": 1, "ppo_micro_batch_size_per_gpu": 1}
@@ -90,27 +87,22 @@ def _fields_of(config: type, settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name in accepted}
 
 
-def _verl(source: str, beta: float) -> list[Subject]:
+def _verl(source: str, beta: float, all_shipped: bool) -> Iterator[Subject]:
     from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY  # noqa: PLC0415 (optional)
 
-    subjects = [
-        verl_subject(name, source, 0.0, loss=name, options={"dro_beta": beta})  # dro requires one
-        for name in POLICY_LOSS_REGISTRY
+    for loss in POLICY_LOSS_REGISTRY:
         # not a loss, but a dispatcher to the others; and what rpg.integrations.verl registers where it was imported
-        if name != "bypass_mode" and not name.startswith("rpg/")
-    ]
-    with_kl = (verl_subject(f"vanilla + kl_penalty {kind}", source, beta, kl=kind) for kind in VERL_KINDS)
-    return [*subjects, *with_kl]
-
-
-def _verl_more(source: str, beta: float) -> list[Subject]:
-    in_reward = [
-        verl_subject(f"vanilla + use_kl_in_reward {kind}", source, beta, reward_kl=kind)
-        for kind in ("k1", "k2", "k3")
-    ]
-    to_go = verl_subject("reinforce_plus_plus + use_kl_in_reward", source, beta, reward_kl="k1", to_go=True)
-    kinds = (("k3", False), ("k3", True), ("k1", True), ("k2", False))
-    return [*in_reward, to_go, *(verl_distillation(source, beta, *kind) for kind in kinds)]
+        if loss != "bypass_mode" and not loss.startswith("rpg/"):
+            yield verl_subject(loss, source, 0.0, loss=loss, options={"dro_beta": beta})  # dro requires one
+    for kind in ("k1", "abs", "k2", "k3", "k1+", "k3+"):
+        yield verl_subject(f"vanilla + kl_penalty {kind}", source, beta, kl=kind)
+    if all_shipped:
+        for kind in ("k1", "k2", "k3"):
+            yield verl_subject(f"vanilla + use_kl_in_reward {kind}", source, beta, reward_kl=kind)
+        name = "reinforce_plus_plus + use_kl_in_reward"
+        yield verl_subject(name, source, beta, reward_kl="k1", to_go=True)
+        for kind, as_reward in (("k3", False), ("k3", True), ("k1", True), ("k2", False)):
+            yield verl_distillation(source, beta, kind, as_reward)
 
 
 def verl_distillation(
@@ -205,47 +197,43 @@ def _verl_weights(
     return rejected if weights is None else rejected * weights.batch["rollout_is_weights"]
 
 
-def _verl_reward_kl(kind: str, beta: float, to_go: bool, world: World, ref: Tensor | None) -> Tensor:
+def _verl_reward_kl(kind: str, beta: float, to_go: bool, world: World, ref: Tensor) -> Tensor:
     from verl.trainer.ppo.core_algos import kl_penalty  # noqa: PLC0415 (optional)
 
-    old = world.log_probs(world.old)
-    penalty = kl_penalty(old, old if ref is None else world.log_probs(ref), kind) * world.mask
+    penalty = kl_penalty(world.log_probs(world.old), world.log_probs(ref), kind) * world.mask
     return with_reward_kl(world, beta * penalty, to_go)
 
 
 # --- TRL -----------------------------------------------------------------------------------------------
 
-_UNCORRECTED = {"use_bias_correction_kl": False}
-# name -> (fields of GRPOConfig, has a KL); `corrected` is its use_bias_correction_kl
-_TRL: dict[str, tuple[dict[str, Any], bool]] = {
-    "grpo": ({"loss_type": "grpo"}, False),
-    "bnpo": ({"loss_type": "bnpo"}, False),
-    "dr_grpo": ({"loss_type": "dr_grpo"}, False),
-    "dapo": ({"loss_type": "dapo"}, False),
-    "cispo": ({"loss_type": "cispo", "epsilon_high": 5.0}, False),  # a bound, not a distance from 1
-    "sapo": ({"loss_type": "sapo"}, False),
-    "grpo, sequence ratio": ({"loss_type": "grpo", "importance_sampling_level": "sequence"}, False),
-    "grpo, beta": ({"loss_type": "grpo", **_UNCORRECTED}, True),
-    "grpo, beta, corrected": ({"loss_type": "grpo"}, True),
-    "grpo, beta, corrected, seq.": ({"loss_type": "grpo", "importance_sampling_level": "sequence"}, True),
+_BY_RESPONSE = {"importance_sampling_level": "sequence"}
+# A name is a loss_type, and `beta` where there is a KL -> further fields of GRPOConfig.
+_TRL: dict[str, dict[str, Any]] = {
+    "grpo": {},
+    "bnpo": {},
+    "dr_grpo": {},
+    "dapo": {},
+    "cispo": {"epsilon_high": 5.0},  # a bound, not a distance from 1
+    "sapo": {},
+    "grpo, sequence ratio": _BY_RESPONSE,
+    "grpo, beta": {"use_bias_correction_kl": False},
+    "grpo, beta, corrected": {},
+    "grpo, beta, corrected, seq.": _BY_RESPONSE,
 }
+_TRL_MORE: dict[str, dict[str, Any]] = {
+    "cispo, its default epsilon_high": {}, "luspo": {}, "vespo": {}, "dapo, beta": {},
+}  # fmt: skip
 _TRL_BARE = {"epsilon": WIDE, "epsilon_high": WIDE, "delta": None, "off_policy_mask_threshold": None}
 
 
-def _trl(source: str, beta: float) -> list[Subject]:
+def _trl(source: str, beta: float, all_shipped: bool) -> Iterator[Subject]:
     from trl.trainer.grpo_trainer import GRPOTrainer  # noqa: PLC0415 (optional)
 
     assert callable(GRPOTrainer._compute_loss)
-    return [
-        trl_subject(name, source, beta if has_kl else 0.0, options)
-        for name, (options, has_kl) in _TRL.items()
-    ]
-
-
-def _trl_more(source: str, beta: float) -> list[Subject]:
-    more = {"cispo, its default epsilon_high": "cispo", "luspo": "luspo", "vespo": "vespo"}
-    rows = [trl_subject(name, source, 0.0, {"loss_type": loss}) for name, loss in more.items()]
-    return [*rows, trl_subject("dapo, beta", source, beta, {"loss_type": "dapo"})]
+    for name, options in (_TRL | _TRL_MORE if all_shipped else _TRL).items():
+        loss, _, rest = name.partition(", ")
+        kl = beta if rest.startswith("beta") else 0.0
+        yield trl_subject(name, source, kl, {"loss_type": loss, **options})
 
 
 def trl_subject(name: str, source: str, beta: float, options: Mapping[str, Any]) -> Subject:
@@ -269,30 +257,24 @@ def _trl_loss(
     from trl.trainer.grpo_config import GRPOConfig  # noqa: PLC0415 (optional)
     from trl.trainer.grpo_trainer import GRPOTrainer  # noqa: PLC0415 (optional)
 
-    mask = response_mask.to(log_prob.dtype)
-    entropies = torch.zeros_like(log_prob)
-    defaults = {entry.name: entry.default for entry in fields(GRPOConfig)}
-    args = SimpleNamespace(**{**defaults, **options, "steps_per_generation": 1})
+    mask, entropies = response_mask.to(log_prob.dtype), torch.zeros_like(log_prob)
+    config = {entry.name: entry.default for entry in fields(GRPOConfig)} | dict(options)
+    config |= {"steps_per_generation": 1, "max_completion_length": log_prob.shape[1]}
+    if config["epsilon_high"] is None:  # as the trainer's constructor
+        config["epsilon_high"] = config["epsilon"]
     trainer = SimpleNamespace(
+        **config,
         _get_per_token_logps_and_entropies=lambda *_args, **_kwargs: (log_prob, entropies, None),
         _metrics={"train": defaultdict(list), "eval": defaultdict(list)},
         _entropy_bonus_enabled=False,
         accelerator=SimpleNamespace(num_processes=1, gather=lambda x: x, reduce=lambda x, **_: x),
-        args=args,
+        args=SimpleNamespace(**config),
         aux_loss_enabled=False,
-        beta=args.beta,
         current_gradient_accumulation_steps=1,
-        epsilon_high=args.epsilon if args.epsilon_high is None else args.epsilon_high,  # as its constructor
-        epsilon_low=args.epsilon,
+        epsilon_low=config["epsilon"],
         get_gamma_weights=GRPOTrainer.get_gamma_weights,
         get_off_policy_mask=GRPOTrainer.get_off_policy_mask,
-        importance_sampling_level=args.importance_sampling_level,
-        loss_type=args.loss_type,
-        max_completion_length=log_prob.shape[1],
         model=SimpleNamespace(training=True),
-        off_policy_mask_threshold=args.off_policy_mask_threshold,
-        top_entropy_quantile=1.0,
-        use_vllm=False,
     )
     nothing = torch.zeros(len(log_prob), 0, dtype=torch.long)
     inputs = {

@@ -137,10 +137,9 @@ def subject(name: str, source: str, formula: Formula, beta: float) -> Subject:
     )  # fmt: skip
 
 
-def _advantages(formula: Formula, beta: float, world: World, ref: Tensor | None) -> Tensor:
+def _advantages(formula: Formula, beta: float, world: World, ref: Tensor) -> Tensor:
     rewarded = replace(world, rewards=world.rewards * formula.reward)
-    old = world.log_probs(world.old)
-    away = old - (old if ref is None else world.log_probs(ref))
+    away = world.log_probs(world.old) - world.log_probs(ref)
     if not formula.signal or formula.scope == "current":
         return with_reward_kl(rewarded, torch.zeros_like(away), to_go=False)
     penalty = beta * estimator(formula.signal, away)[0] * world.mask

@@ -14,9 +14,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from rpg.auditing.moments import LossFunction, Moments, batch_slopes, batches_of, moments
+from rpg.auditing.moments import LossFunction, Moments, batch_slopes, inputs_of, moments
 from rpg.auditing.objectives import Objective, gradient
-from rpg.auditing.subjects import spread
+from rpg.auditing.subjects import Scene, Subject, spread
 from rpg.auditing.worlds import World, world
 from rpg.catalogue import algorithm, override
 from rpg.losses.advantages import advantages
@@ -94,25 +94,21 @@ def advantage_study(sizes: tuple[int, ...] = (2, 4, 8, 16)) -> list[StudyResult]
 
 @cache
 def aggregation_study() -> list[StudyResult]:
-    """The four aggregation modes for responses of different lengths, against the gradient of E[R]."""
+    """The aggregation modes for responses of different lengths, against the gradient of E[R]."""
     w = world(vocabulary=3, length=LENGTH, eos=True)
-    logits, n = w.policy(0.0), len(w.rewards)
-    exact = gradient(Objective("sequence", "none"), w, logits, w.ref, 0.0)
-    tokens = (w.probabilities(logits) @ w.mask.sum(-1).double()).item()
-    counts = Counts(tokens=n * tokens, sequences=n, horizon=LENGTH)  # of a large batch
-    results = []
+    return aggregations(w, gradient(Objective("sequence", "none"), w, w.policy(0.0), w.ref, 0.0))
+
+
+def aggregations(world: World, exact: Tensor) -> list[StudyResult]:
+    """Each mode on-policy, in a large batch of a world's responses, against the gradient `exact`."""
+    (n, longest), results = world.tokens.shape, []
+    tokens = (world.sampled() @ world.mask.sum(-1).double()).item()
+    counts = Counts(tokens=n * tokens, sequences=n, horizon=longest)
     for mode in ("seq-mean-token-sum", "seq-mean-token-sum-norm", "token-mean", "seq-mean-token-mean"):
-        log_prob = w.log_probs(logits).requires_grad_()
-        out = policy_loss(
-            algorithm("reinforce", loss_agg_mode=mode),
-            log_prob=log_prob,
-            old_log_prob=log_prob.detach(),
-            advantages=w.rewards[:, None].expand_as(log_prob),
-            response_mask=w.mask,
-            counts=counts,
-        )
-        moment = moments(w, logits, torch.autograd.grad(out.loss, log_prob)[0] * n)
-        results.append(StudyResult.of("aggregation", mode, f"up to {LENGTH} tokens", moment, exact))
+        loss = partial(policy_loss, algorithm("reinforce", loss_agg_mode=mode), counts=counts)
+        scene = Scene.of(Subject(mode, "rpg", loss, per_token=False), world, 0.0)
+        setting = f"up to {longest} tokens"
+        results.append(StudyResult.of("aggregation", mode, setting, scene.moments(loss), exact))
     return results
 
 
@@ -163,9 +159,9 @@ def _mismatch(apart: float) -> tuple[World, Tensor, dict[str, Any], dict[str, Te
     w = world()
     sampler = w.old + apart / APART * (w.ref - w.old)
     drawn = replace(w, old=sampler)  # responses come from the sampler
-    drawn = replace(drawn, rewards=w.rewards - drawn.probabilities(sampler) @ w.rewards)
+    drawn = replace(drawn, rewards=w.rewards - drawn.sampled() @ w.rewards)
     logits = w.policy(DRIFT)
-    inputs = batches_of(drawn, logits, None, spread(drawn, None))(torch.arange(len(w.tokens)))
+    inputs = inputs_of(drawn, logits, sampler, spread(drawn, sampler))
     targets = {
         "token, sampler's prefixes": gradient(Objective("token", "none"), drawn, logits, sampler, 0.0),
         "token, old's prefixes": gradient(Objective("token", "none"), w, logits, w.old, 0.0),

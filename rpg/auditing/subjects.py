@@ -9,14 +9,13 @@ import torch
 from torch import Tensor
 
 from rpg.auditing.moments import (
-    Batches,
+    Inputs,
     LossFunction,
     Moments,
     batch_slopes,
-    batches_of,
     coupled_moments,
+    inputs_of,
     moments,
-    normaliser_of,
 )
 from rpg.auditing.worlds import World
 from rpg.catalogue import DIVERGENCES, Algorithm, DistributionKL, RewardKL, algorithm, algorithms, override
@@ -26,7 +25,7 @@ from rpg.losses.distribution_kl import distribution_kl
 from rpg.losses.policy_loss import LossOutput, policy_loss
 
 
-def spread(world: World, _ref: Tensor | None) -> Tensor:
+def spread(world: World, _ref: Tensor) -> Tensor:
     """The centred reward of each response on each of its tokens, (N, T)."""
     return world.rewards[:, None] * world.mask
 
@@ -34,7 +33,7 @@ def spread(world: World, _ref: Tensor | None) -> Tensor:
 def with_reward_kl(world: World, penalty: Tensor, to_go: bool) -> Tensor:
     """Advantages (N, T) of the reward less `penalty` (N, T): a response's, or with `to_go` a token's from there on."""
     kl = penalty.flip(-1).cumsum(-1).flip(-1) if to_go else penalty.sum(-1, keepdim=True)
-    baseline = world.probabilities(world.old) @ penalty.sum(-1)
+    baseline = world.sampled() @ penalty.sum(-1)
     return (world.rewards[:, None] - (kl - baseline)) * world.mask
 
 
@@ -52,7 +51,7 @@ class Subject:
     beta: float = 0.0
     divergence: str = "none"
     per_token: bool = True  # the mean is over tokens; times T it is a mean over responses
-    advantages: Callable[[World, Tensor | None], Tensor] = field(default=spread)
+    advantages: Callable[[World, Tensor], Tensor] = field(default=spread)
     peer: bool = False  # code of another project
     rewarded: bool = True  # False: distillation, whose advantages have no reward
     whole: DistributionKL | None = None
@@ -61,32 +60,24 @@ class Subject:
 
 @dataclass(frozen=True)
 class Scene:
-    """All responses of a world, with a policy at some drift from `old`; without `ref` (S, V) the reference is `old`."""
+    """All responses of a world, with a policy at some drift from `old`."""
 
     world: World
     drift: float
     logits: Tensor
-    ref: Tensor | None
-    advantages: Tensor
-    batch: Batches
+    inputs: Inputs
     scale: int  # what makes a mean over tokens one over responses
     beside: Tensor | float = 0.0
     """(N, S * V): the step of each response that does not come from its tokens' own log-probabilities."""
 
     @classmethod
     def of(cls, subject: Subject, world: World, drift: float, third: bool = True) -> Self:
-        """`third`: the reference is a policy of its own."""
-        logits, ref = world.policy(drift), world.ref if third else None
-        advantages = subject.advantages(world, ref)
+        """`third`: the reference is a policy of its own, not `old`."""
+        logits, ref = world.policy(drift), world.ref if third else world.old
         scale = world.tokens.shape[1] if subject.per_token else 1
         beside = 0.0 if subject.whole is None else -subject.beta * _whole(subject.whole, world, logits, ref)
-        batch = batches_of(world, logits, ref, advantages)
-        return cls(world, drift, logits, ref, advantages, batch, scale, beside)
-
-    @property
-    def inputs(self) -> dict[str, Any]:
-        """What the loss is called with."""
-        return self.batch(torch.arange(len(self.world.tokens)))
+        inputs = inputs_of(world, logits, ref, subject.advantages(world, ref))
+        return cls(world, drift, logits, inputs, scale, beside)
 
     def ratio(self) -> Tensor:
         """π/old of every token, (N, T)."""
@@ -99,12 +90,8 @@ class Scene:
     def moments(self, loss: LossFunction, size: int = 1) -> Moments:
         """Of the steps of single responses, or of batches of `size` whose responses affect each other."""
         if size > 1:
-            return coupled_moments(loss, self.world, self.logits, self.batch, size, self.scale)
+            return coupled_moments(loss, self.world, self.logits, self.inputs, size, self.scale)
         return moments(self.world, self.logits, self.slopes(loss), self.beside)
-
-    def normaliser(self, loss: LossFunction) -> str | None:
-        """What the loss divides by (moments.normaliser_of); None where responses of a batch affect each other."""
-        return normaliser_of(loss, self.batch, len(self.world.tokens))
 
 
 def from_algorithm(algo: Algorithm, beta: float | None = None, name: str | None = None) -> Subject:
@@ -129,10 +116,10 @@ def from_algorithm(algo: Algorithm, beta: float | None = None, name: str | None 
     )
 
 
-def _whole(kl: DistributionKL, world: World, logits: Tensor, ref: Tensor | None) -> Tensor:
+def _whole(kl: DistributionKL, world: World, logits: Tensor, ref: Tensor) -> Tensor:
     """d (sum over a response's tokens of D) / d logits, (N, S * V)."""
     leaf = logits.detach().requires_grad_()
-    value = distribution_kl(kl, leaf.log_softmax(-1), (world.old if ref is None else ref).log_softmax(-1))
+    value = distribution_kl(kl, leaf.log_softmax(-1), ref.log_softmax(-1))
     slope = torch.autograd.grad(value.sum(), leaf)[0]
     visits = torch.zeros(len(world.tokens), len(logits), dtype=logits.dtype)
     visits.scatter_add_(1, world.states, world.mask.to(logits.dtype))
@@ -147,7 +134,7 @@ def _loss(algo: Algorithm, *, old_log_prob: Tensor, ref_log_prob: Tensor | None,
     return policy_loss(algo, old_log_prob=old_log_prob, ref_log_prob=reference, **inputs)
 
 
-def _advantages(algo: Algorithm, world: World, ref: Tensor | None) -> Tensor:
+def _advantages(algo: Algorithm, world: World, ref: Tensor) -> Tensor:
     """The algorithm's advantages from reward and KL, without its group and batch statistics, which are not part of the loss
     and are audited separately.
     """
@@ -155,14 +142,13 @@ def _advantages(algo: Algorithm, world: World, ref: Tensor | None) -> Tensor:
         return spread(world, ref) * algo.rewarded
     per_token = algo.advantage.type in ("batch", "gae")
     plain = override(algo, advantage={"type": "batch", "std": False} if per_token else "none")
-    old = world.log_probs(world.old)
     return estimate_advantages(
         plain,
         rewards=world.rewards,
         group=world.tokens[:, 0] * 0,
         response_mask=world.mask,
-        old_log_prob=old,
-        ref_log_prob=old if ref is None else world.log_probs(ref),
+        old_log_prob=world.log_probs(world.old),
+        ref_log_prob=world.log_probs(ref),
     )
 
 

@@ -5,28 +5,26 @@ random; in a third world one of its answers ends the response. `masked` is the l
 it has to be; `leaked` the same loss with that token taken for one of the policy's.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache
 from itertools import product
 
 import torch
-from torch import Tensor
 
 from rpg.auditing.audit_report import markdown_table
-from rpg.auditing.measure import EXACT
-from rpg.auditing.moments import LossFunction, batch_slopes, batches_of, moments, relative
+from rpg.auditing.measure import EXACT, exact_gradients
+from rpg.auditing.moments import relative
 from rpg.auditing.objectives import LEVELS, Objective, gradient
-from rpg.auditing.subjects import ratio_levels
+from rpg.auditing.studies import aggregations
+from rpg.auditing.subjects import Scene, ratio_levels
 from rpg.auditing.worlds import World, of_responses
-from rpg.catalogue import algorithm
-from rpg.losses.aggregation import Counts
-from rpg.losses.policy_loss import policy_loss
 
 BETA, DRIFTS, SEEDS = 0.3, (0.0, 0.4), (0, 1)
 SYMBOLS, LENGTH, SAID = 3, 4, 1  # of the language; of a response; the place of the environment's token
 
 
+@cache
 def turn_world(kind: str, seed: int = 0) -> World:
     """The world of a `deterministic` or `random` environment, or of one that `ends` some responses."""
     g = torch.Generator().manual_seed(seed)
@@ -39,20 +37,13 @@ def turn_world(kind: str, seed: int = 0) -> World:
     environment = torch.zeros(base.mask.shape, dtype=torch.float64)
     environment[:, SAID] = chances[base.tokens[:, 0], base.tokens[:, SAID]]
     world = replace(base, mask=base.mask & (torch.arange(LENGTH) != SAID), environment=environment)
-    return replace(world, rewards=world.rewards - world.probabilities(world.old) @ world.rewards)
+    return replace(world, rewards=world.rewards - world.sampled() @ world.rewards)
 
 
 def leaky(world: World) -> World:
     """The world as a loss sees it that takes the environment's tokens for the policy's."""
-    return replace(world, mask=world.mask | (torch.arange(LENGTH) == SAID), environment=None)
-
-
-def expected_step(loss: LossFunction, world: World, drift: float, leak: bool) -> Tensor:
-    """The average step (S * V,), of a sum over responses, under the sampling policy and the true environment."""
-    view, logits = leaky(world) if leak else world, world.policy(drift)
-    inputs = batches_of(view, logits, world.ref, world.rewards[:, None] * view.mask)
-    slopes = batch_slopes(loss, inputs(torch.arange(len(world.tokens))))
-    return moments(view, logits, slopes, weights=world.probabilities(world.old)).mean
+    mask = world.mask | (torch.arange(LENGTH) == SAID)
+    return replace(world, mask=mask, environment=None, drawn=world.sampled())
 
 
 @dataclass(frozen=True)
@@ -67,39 +58,29 @@ class TurnRow:
     leaked: float  # the same with a leak
 
 
-def _levels(kind: str) -> list[TurnRow]:
-    rows = []
+def _levels(kind: str) -> Iterator[TurnRow]:
     for subject in ratio_levels(BETA):
-        bias = {(level, leak): 0.0 for level in LEVELS for leak in (False, True)}
+        bias = dict.fromkeys(product(LEVELS, (False, True)), 0.0)
         for seed, drift, leak in product(SEEDS, DRIFTS, (False, True)):
             world = turn_world(kind, seed)
-            moved = expected_step(subject.loss, world, drift, leak)
+            step = Scene.of(subject, leaky(world) if leak else world, drift).moments(subject.loss).mean
+            exact = exact_gradients(world, drift, True, BETA, True)
             for level in LEVELS:
-                objective = Objective(level, subject.divergence)
-                exact = gradient(objective, world, world.policy(drift), world.ref, BETA)
-                bias[level, leak] = max(bias[level, leak], relative(moved, exact))
+                error = relative(step, exact[str(Objective(level, subject.divergence))])
+                bias[level, leak] = max(bias[level, leak], error)
         level = "token" if subject.name.endswith("token") else "sequence"
         exact_for = [x for x in LEVELS if bias[x, False] <= EXACT]
         names = tuple(Objective(x, subject.divergence).short for x in exact_for)
-        rows.append(TurnRow(subject.name, kind, names, bias[level, False], bias[level, True]))
-    return rows
+        yield TurnRow(subject.name, kind, names, bias[level, False], bias[level, True])
 
 
-def _aggregations(kind: str) -> list[TurnRow]:
+def _aggregations(kind: str) -> Iterator[TurnRow]:
     """Against E[R], on-policy."""
-    world, rows, target = turn_world(kind), [], Objective("sequence", "none")
+    world, target = turn_world(kind), Objective("sequence", "none")
     exact = gradient(target, world, world.old, world.ref, 0.0)
-    for mode in ("seq-mean-token-sum", "seq-mean-token-sum-norm", "token-mean", "seq-mean-token-mean"):
-        algo, errors = algorithm("reinforce", loss_agg_mode=mode), []
-        for leak in (False, True):
-            mask = leaky(world).mask if leak else world.mask
-            tokens = float(world.probabilities(world.old) @ mask.sum(-1).double()) * len(mask)
-            loss = partial(policy_loss, algo, counts=Counts(tokens, len(mask), LENGTH))  # of a large batch
-            moved = expected_step(loss, world, 0.0, leak)
-            scale = moved @ exact / (exact @ exact)
-            errors.append(relative(moved, scale * exact))
-        rows.append(TurnRow(mode, kind, (target.short,) if errors[0] <= EXACT else (), *errors))
-    return rows
+    for masked, leaked in zip(aggregations(world, exact), aggregations(leaky(world), exact), strict=True):
+        names = (target.short,) if masked.bias <= EXACT else ()
+        yield TurnRow(masked.name, kind, names, masked.bias, leaked.bias)
 
 
 def audit_turns() -> list[TurnRow]:

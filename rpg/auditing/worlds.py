@@ -29,6 +29,8 @@ class World:
     direction: Tensor  # (S, V) logits
     environment: Tensor | None = None
     """(N, T) log-probability of the tokens that an environment writes, zero elsewhere; these are not in `mask`."""
+    drawn: Tensor | None = None
+    """(N,) how often a response is sampled, where `old` and the environment do not say it."""
 
     def policy(self, drift: float) -> Tensor:
         """Logits (S, V) of the trained policy."""
@@ -42,6 +44,10 @@ class World:
     def probabilities(self, logits: Tensor) -> Tensor:
         """(N,) probability of every response."""
         return self._chances(logits).sum(-1).exp()
+
+    def sampled(self) -> Tensor:
+        """(N,) probability of every response under the sampling policy."""
+        return self.probabilities(self.old) if self.drawn is None else self.drawn
 
     def _chances(self, logits: Tensor) -> Tensor:
         """(N, T) log-probability of every token, whoever writes it."""
@@ -88,4 +94,4 @@ def of_responses(responses: Sequence[tuple[int, ...]], vocabulary: int, length: 
     ref = old + 0.7 * apart
     rewards = torch.randn(len(responses), generator=g, dtype=torch.float64)
     world = World(tokens, states, mask, rewards, old, ref, direction)
-    return replace(world, rewards=rewards - world.probabilities(old) @ rewards)
+    return replace(world, rewards=rewards - world.sampled() @ rewards)

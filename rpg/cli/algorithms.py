@@ -176,7 +176,7 @@ def _on_other_losses(config: Path | None, turns: bool, output: Path | None, as_j
 
     from rich.markdown import Markdown
 
-    from rpg.auditing import audit_field, shipped_corrections, turn_audit
+    from rpg.auditing import audit_field, shipped, turn_audit
     from rpg.auditing.linter import lint
     from rpg.store import atomic_write_text
 
@@ -194,7 +194,7 @@ def _on_other_losses(config: Path | None, turns: bool, output: Path | None, as_j
         else:
             measured = audit_field()
             data, text = measured.to_json(), measured.markdown()
-            text += f"\n{shipped_corrections.markdown(measured.corrections)}"
+            text += f"\n{shipped.corrections_markdown(measured.corrections)}"
             for peer, reason in measured.absent.items():
                 complain(f"! left out: {peer} ({reason})", "yellow")
     if as_json:

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from rpg.auditing import peers, pinned
-from rpg.auditing.shipped_corrections import WORDS, corrections, markdown
+from rpg.auditing.shipped import CORRECTION_WORDS as WORDS
+from rpg.auditing.shipped import corrections, corrections_markdown
 from rpg.auditing.studies import CORRECTIONS, correction_study
 from rpg.catalogue import AlgorithmError, algorithm
 from rpg.losses.policy_loss import rollout_weights
@@ -75,7 +76,7 @@ DOCUMENTED = PAGE[PAGE.index(f"| {' | '.join(WORDS)}") :].split("\n\n")[0].split
 def differences():
     """Settings whose row is not that of the page, of what can be measured here."""
     rows, absent = corrections()
-    measured = markdown(rows).splitlines()
+    measured = corrections_markdown(rows).splitlines()
     shown = [line for line in DOCUMENTED if not (absent and line.startswith("| verl |"))]
     assert [line.split(" | ")[:2] for line in measured] == [line.split(" | ")[:2] for line in shown]
     return [line.split(" | ")[1] for line, other in zip(measured, shown, strict=True) if line != other]

@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from rpg.auditing import audit_field, peers, pinned
-from rpg.auditing.shipped_losses import HEADINGS, row_of
+from rpg.auditing.shipped import FIGURES, WORDS, row_of
 
 PAGE = (Path(__file__).parents[2] / "docs/field.md").read_text()
+HEADINGS = (*WORDS, *FIGURES, "origin")
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
@@ -93,9 +94,9 @@ def test_mask_of_prime_rl_is_that_of_dppo():
     prime = pinned.trainers()["prime-rl"]
     formula = replace(prime.losses["default"], drift=0.0)
     dppo = {"clip_ratio_low": 0.2, "clip_ratio_high": 0.2, "clip_ratio_c": 1e9}
-    ours = row_of(pinned.subject("default", "prime-rl", formula, 0.3), "prime-rl", "", "", 0.3)
+    ours = row_of(pinned.subject("default", "prime-rl", formula, 0.3), "prime-rl", "", "")
     subject = peers.verl_subject("dppo", "verl 0", 0.0, loss="dppo_tv", actor=dppo)
-    theirs = row_of(subject, "verl", "", "", 0.3)
+    theirs = row_of(subject, "verl", "", "")
     assert ours.token == pytest.approx(theirs.token, abs=1e-6) and ours.token > 0.1
 
 
@@ -124,7 +125,7 @@ def trl_coefficient(monkeypatch):
 def test_a_changed_peer_turns_the_table_red(monkeypatch, plant):
     subject = plant(monkeypatch)
     trainer = subject.source.split()[0]
-    row = row_of(subject, trainer, "", "called", 0.3)
+    row = row_of(subject, trainer, "", "called")
     expected = dict(zip(HEADINGS, documented()[trainer, subject.name], strict=True))
     off = "0" if row.token < 1e-7 else f"{row.token:.1%}"
     assert not same(expected["off"], off) or row.follows != expected["follows on-policy"]

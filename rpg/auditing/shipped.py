@@ -1,0 +1,209 @@
+"""Two tables of what trainers ship: their losses, and what they do about samples of another policy.
+
+Measured are installed packages' own functions, and the pinned formulas of the others; a correction as our own
+`rollout_correction` is (studies.corrected).
+"""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from importlib.metadata import version
+from math import inf
+from typing import Any
+
+from rpg.auditing import peers, pinned
+from rpg.auditing.audit_report import markdown_table, percent
+from rpg.auditing.diagnosis import Projection, projected
+from rpg.auditing.measure import PEER_EXACT, Settings, measure
+from rpg.auditing.moments import LossFunction
+from rpg.auditing.objectives import LEVELS, Objective
+from rpg.auditing.studies import APART, corrected, direct_loss, weighted_loss
+from rpg.auditing.subjects import Subject
+
+DRIFT = 0.4
+MISMATCHES = (APART, 0.1)  # stale weights; an engine that rounds
+SHORT = {
+    "reward": "R", "fkl": "FKL", "rkl": "RKL", "entropy": "H", "fkl_old": "KL(old‖π)", "rkl_old": "KL(π‖old)",
+}  # fmt: skip
+WORDS = ("trainer", "loss", "asked for", "follows on-policy")
+FIGURES = ("off", "off (resp.)", "unclipped", "noise")
+CORRECTION_WORDS = ("trainer", "setting", "correction")
+CORRECTION_FIGURES = ("scale", "tokens, prefixes of μ", "tokens, prefixes of π₀", "responses", "noise")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One loss as its trainer ships it. origin: "called", or repository/path:line for a formula of our own, whose `version`
+    is a commit. follows: the objective whose step it takes on-policy. Where the policy has drifted by DRIFT: token,
+    response: |step - gradient| / |gradient| of the objective `asked` for, by level, as shipped; bare: by tokens, without
+    clip or mask; noise: standard deviation / |mean| of one response's step (coupled: of a batch of two).
+    """
+
+    trainer: str
+    version: str
+    loss: str
+    origin: str
+    asked: str
+    follows: str
+    token: float
+    response: float
+    bare: float
+    noise: float
+    coupled: bool = False
+
+
+@dataclass(frozen=True)
+class CorrectionRow:
+    """One correction under one mismatch: standard deviations of a logit between the sampler μ and the policy at the start
+    of the step, π₀. origin: as of a loss; default: the line with its default or bounds. token, started, response: bias
+    against the gradient of tokens, prefixes of μ or of π₀, and of whole responses; scale: of the first; noise: of one
+    response's step. Infinite where nothing of the step is left.
+    """
+
+    trainer: str
+    version: str
+    setting: str
+    correction: str
+    origin: str
+    default: str
+    mismatch: float
+    scale: float
+    token: float
+    started: float
+    response: float
+    noise: float
+
+
+@dataclass(frozen=True)
+class Field:
+    """Both tables. absent: peers that are not installed or could not be measured, and why they were left out."""
+
+    rows: tuple[Row, ...]
+    absent: dict[str, str]
+    corrections: list[CorrectionRow]
+
+    def to_json(self) -> str:
+        return json.dumps([asdict(row) for row in self.rows], ensure_ascii=False, allow_nan=False)
+
+    def markdown(self) -> str:
+        """The losses, for documentation."""
+        return markdown_table(WORDS, FIGURES, map(_cells, self.rows), last=("origin",)) + "\n"
+
+
+def field() -> Field:
+    """Measure every loss and every correction that is installed or pinned."""
+    installed, absent = peers.installed(Settings.beta, all_shipped=True)
+    rows = []
+    for subject in installed:
+        try:
+            trainer, release = subject.source.split()
+            rows.append(row_of(subject, trainer, release, "called"))
+        except ValueError as error:  # a peer whose code has moved; the audit of the others goes on
+            absent[f"{subject.source}: {subject.name}"] = str(error)
+    for pins in pinned.trainers().values():
+        for name, formula in pins.losses.items():
+            subject = pinned.subject(name, pins.name, formula, Settings.beta)
+            rows.append(row_of(subject, pins.name, pins.commit[:8], f"{pins.repository}/{formula.at}"))
+    order = list(dict.fromkeys(row.trainer for row in rows))
+    samplers, unmeasured = corrections()
+    in_order = tuple(sorted(rows, key=lambda row: order.index(row.trainer)))
+    return Field(in_order, absent | unmeasured, samplers)
+
+
+def row_of(subject: Subject, trainer: str, version: str, origin: str) -> Row:
+    """Where the responses of a batch affect each other, all batches of two are enumerated."""
+    result = measure(subject, Settings(drifts=(0.0, DRIFT)))
+    if result.note:
+        raise ValueError(result.note)
+    bare = result.point(DRIFT)
+    point = result.point(DRIFT, clipped=True) or bare
+    assert bare and point
+    token, response = (str(Objective(level, subject.divergence)) for level in LEVELS)
+    settings = Settings(drifts=(0.0,))
+    settings = settings.coupled() if result.batch > 1 else settings
+    follows = projected(subject.clipped or subject.loss, settings.scenes(subject), settings.batch)
+    asked = {"reward": 1.0} if subject.rewarded else {}
+    asked |= {subject.divergence: -subject.beta} if subject.beta else {}
+    return Row(
+        trainer, version, subject.name, origin, formula_of(asked), short(follows), point.bias[token],
+        point.bias[response], bare.bias[token], point.noise, result.batch > 1,
+    )  # fmt: skip
+
+
+def short(projection: Projection) -> str:
+    """`R − 0.3 FKL`, with what is left over."""
+    level = " (resp.)" if projection.level == "sequence" else ""
+    rest = "" if projection.is_exact else f"; {projection.rest:.1%} left over"
+    return formula_of(projection.coefficients) + level + rest
+
+
+def formula_of(coefficients: dict[str, float]) -> str:
+    """`R − 0.3 RKL`; weights of 1 are not written."""
+    text = ""
+    for term, number in coefficients.items():
+        size = f"{abs(number):.3g} "
+        text += f" {'−' if number < 0 else '+'} {'' if size == '1 ' else size}{SHORT.get(term, term)}"
+    return text.removeprefix(" + ").removeprefix(" ").replace("− ", "−", text.startswith(" −"))
+
+
+def _cells(row: Row) -> list[str]:
+    """As the table shows it; 0: at most 1e-7."""
+    off = (percent(bias, PEER_EXACT) for bias in (row.token, row.response, row.bare))
+    name = row.loss + " †" * row.coupled
+    return [row.trainer, name, row.asked, row.follows, *off, f"{row.noise:.1f}", _source(row)]
+
+
+def _source(row: Row | CorrectionRow) -> str:
+    """Of a called function its version, of a formula its line."""
+    return row.version if row.origin == "called" else f"{row.origin.split('/', 2)[-1]} @{row.version}"
+
+
+def corrections() -> tuple[list[CorrectionRow], dict[str, str]]:
+    """(verl's corrections and those that are pinned, under every mismatch; what was left out, and why)."""
+    rows: list[CorrectionRow] = []
+    absent: dict[str, str] = {}
+    try:
+        for setting, parts, loss in peers.verl_corrections():
+            told = "verl", version("verl"), setting, _words(parts), "called", "called"
+            rows += _rows(loss, partial(CorrectionRow, *told))
+    except (ImportError, AttributeError, LookupError, TypeError, ValueError) as error:
+        absent["verl's sampler corrections"] = f"{type(error).__name__}: {error}"
+    for pins in pinned.trainers().values():
+        for setting, correction in pins.corrections.items():
+            loss = partial(weighted_loss, partial(pinned.weights, correction))
+            if correction.ratio:
+                formula = replace(pins.losses[correction.ratio], aggregation="seq-mean-token-sum")
+                loss = partial(direct_loss, partial(pinned.loss, formula, 0.0))
+            words = _words({key: vars(correction)[key] for key in ("ratio", "weight", "bound", "by", "keep")})
+            at = f"{pins.repository}/{correction.at}"
+            told = pins.name, pins.commit[:8], setting, words, at, correction.default
+            rows += _rows(loss, partial(CorrectionRow, *told))
+    return rows, absent
+
+
+def _rows(loss: LossFunction, told: Callable[..., CorrectionRow]) -> Iterator[CorrectionRow]:
+    for apart in MISMATCHES:
+        token, started, response = corrected("", loss, apart)
+        figures = token.scale, token.bias, started.bias, response.bias, token.noise
+        yield told(apart, *figures)
+
+
+def _words(parts: dict[str, Any]) -> str:
+    """Of what is set; a tuple is a default."""
+    joined = {key: "–".join(map("{:g}".format, x)) if isinstance(x, list) else x for key, x in parts.items()}
+    return ", ".join(f"{key} {x}" for key, x in joined.items() if x and x != (0.0, inf)) or "ignored"
+
+
+def corrections_markdown(rows: Sequence[CorrectionRow]) -> str:
+    """For documentation; a figure is that of the first and of the second mismatch."""
+    cells = map(_correction_cells, rows[::2], rows[1::2])
+    return markdown_table(CORRECTION_WORDS, CORRECTION_FIGURES, cells, last=("origin",)) + "\n"
+
+
+def _correction_cells(large: CorrectionRow, small: CorrectionRow) -> list[str]:
+    both = (large, small)
+    shares = zip(*((row.scale, row.token, row.started, row.response) for row in both), strict=True)
+    figures = [" / ".join(percent(share, PEER_EXACT) or "–" for share in pair) for pair in shares]
+    noise = " / ".join("–" if row.noise == inf else f"{row.noise:.1f}" for row in both)
+    return [large.trainer, large.setting, large.correction, *figures, noise, _source(large)]
