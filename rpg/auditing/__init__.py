@@ -17,11 +17,11 @@ from rpg.auditing.audit_report import Report
 from rpg.auditing.diagnosis import diagnose
 from rpg.auditing.measure import EXACT, Result, Settings, measure
 from rpg.auditing.moments import LossFunction
-from rpg.auditing.objectives import named
 from rpg.auditing.shipped import field
 from rpg.auditing.studies import advantage_study, aggregation_study, correction_study
 from rpg.auditing.subjects import Subject, catalogue, from_algorithm, ratio_levels
 from rpg.catalogue import Algorithm
+from rpg.catalogue.lookup import normalised
 
 __all__ = ["EXACT", "Report", "Result", "Settings", "audit", "audit_catalogue", "audit_field"]
 
@@ -67,7 +67,7 @@ def audit(
     else:
         beta = beta or 0.0
         label = name or str(getattr(loss, "__name__", "callable"))
-        kl = named(divergence) if beta else "none"
+        kl = normalised(divergence) if beta else "none"
         subject = Subject(label, "callable", loss, None, beta, kl, per_token)
     settings = Settings(vocabulary, length, tuple(seeds), tuple(sorted({0.0, *drifts})), beta)
     start = time.perf_counter()

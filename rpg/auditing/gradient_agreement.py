@@ -35,20 +35,20 @@ class Agreement(NamedTuple):
 def agreement(blocks: Array, targets: Array, draws: int = 400) -> Agreement:
     """`blocks` (B, D) estimate a gradient; `targets` (C, D), from other samples, estimate its target.
 
-    Raises:
-        ValueError: fewer than two of either.
+    Raises ValueError for fewer than two of either.
     """
     if len(blocks) < 2 or len(targets) < 2:
         raise ValueError(
             f"{len(blocks)} blocks and {len(targets)} targets: at least 2 of each, of different samples"
         )
-    block_gram, cross, target_gram = blocks @ blocks.T, blocks @ targets.T, targets @ targets.T
-    rng = np.random.default_rng(0)
-    points = [_point(block_gram, cross, target_gram, np.ones(len(blocks)), np.ones(len(targets)))]
-    for _ in range(draws):
-        a = np.bincount(rng.integers(len(blocks), size=len(blocks)), minlength=len(blocks))
-        b = np.bincount(rng.integers(len(targets), size=len(targets)), minlength=len(targets))
-        points.append(_point(block_gram, cross, target_gram, a.astype(float), b.astype(float)))
+    grams, rng = (blocks @ blocks.T, blocks @ targets.T, targets @ targets.T), np.random.default_rng(0)
+
+    def redrawn(count: int) -> Array:
+        return np.bincount(rng.integers(count, size=count), minlength=count).astype(float)
+
+    sizes = len(blocks), len(targets)
+    points = [_point(*grams, *map(np.ones, sizes))]
+    points += [_point(*grams, *map(redrawn, sizes)) for _ in range(draws)]
     values = np.array(points)
     tail = (1 - LEVEL) / 2
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from rpg.auditing.worlds import World
-from rpg.catalogue import DIVERGENCES, AlgorithmError
+from rpg.catalogue import DIVERGENCES
 from rpg.losses.kl_terms import mathematics
 
 LEVELS = ("token", "sequence")
@@ -39,18 +39,6 @@ class Objective:
         """`token R−βRKL`, `resp. R`: for the cells of a table."""
         level = "token" if self.level == "token" else "resp."
         return f"{level} R" + ("" if self.divergence == "none" else f"−β{self.divergence.upper()}")
-
-
-def named(divergence: str) -> str:
-    """The divergence of DIVERGENCE_NAMES that `divergence` is for policies that sum to one; `none` stays.
-
-    Raises AlgorithmError for a name that the catalogue does not have.
-    """
-    if divergence == "none":
-        return divergence
-    if divergence not in DIVERGENCES:
-        raise AlgorithmError("divergence", divergence, tuple(DIVERGENCES))
-    return DIVERGENCES[divergence].normalised
 
 
 def terms(world: World, logits: Tensor, ref: Tensor, level: str) -> dict[str, Tensor]:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.resources import files
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -49,9 +48,8 @@ class Correction:
 
     at: str  # path:line of the original
     default: str  # path:line of the default, and what stands there
-    weight: str = (
-        ""  # whose π₀/μ the loss is multiplied by: of a token, a sequence, its geometric mean; "": by 1
-    )
+    weight: str = ""
+    """Whose π₀/μ the loss is multiplied by: of a token, a sequence, its geometric mean; "": by 1."""
     bound: Sequence[float] = (0.0, float("inf"))  # what the weight is clamped to
     by: str = ""  # whose π₀/μ decides what is left out; "": the weight's
     keep: Sequence[float] = (0.0, float("inf"))  # outside of this
@@ -59,26 +57,18 @@ class Correction:
     """Instead of a weight: the name of the trainer's loss whose ratio is π/μ."""
 
 
-class Step(NamedTuple):
-    """What a mask looks at, constants for the gradient: how far a token's probability has risen from old to π, w, A, and
-    the mean of log(old/π) over its response.
-    """
-
-    rise: Tensor
-    w: Tensor
-    advantages: Tensor
-    gap: Tensor
-
-
-KEPT: dict[str, Callable[[Step, float], Tensor]] = {
-    "rises_at_most": lambda step, most: ~((step.advantages > 0) & (step.rise > most)),
-    "falls_at_most": lambda step, most: ~((step.advantages <= 0) & (step.rise < -most)),
-    "falls_at_most_any": lambda step, most: step.rise >= -most,
-    "moves_at_most": lambda step, most: step.rise.abs() <= most,
-    "ratio_at_least": lambda step, least: step.w >= least,
-    "ratio_at_most": lambda step, most: step.w <= most,
-    "gap_if_negative": lambda step, most: ~((step.advantages < 0) & (step.gap > most)),
+KEPT: dict[str, Callable[[dict[str, Tensor], float], Tensor]] = {
+    "rises_at_most": lambda token, most: ~((token["advantage"] > 0) & (token["rise"] > most)),
+    "falls_at_most": lambda token, most: ~((token["advantage"] <= 0) & (token["rise"] < -most)),
+    "falls_at_most_any": lambda token, most: token["rise"] >= -most,
+    "moves_at_most": lambda token, most: token["rise"].abs() <= most,
+    "ratio_at_least": lambda token, least: token["w"] >= least,
+    "ratio_at_most": lambda token, most: token["w"] <= most,
+    "gap_if_negative": lambda token, most: ~((token["advantage"] < 0) & (token["gap"] > most)),
 }
+"""What a mask looks at, constants for the gradient: how far a token's probability has risen from old to π, w, A, and the
+mean of log(old/π) over its response, the gap.
+"""
 
 
 def loss(
@@ -102,8 +92,9 @@ def loss(
     step = _policy_step(formula, w, advantages, log_prob)
     rise = (log_prob.exp() - old_log_prob.exp()).detach()
     gap = (old_log_prob - log_prob).detach().sum(-1, keepdim=True) / lengths
+    token = {"rise": rise, "w": w.detach(), "advantage": advantages, "gap": gap}
     for name, threshold in formula.keep.items():
-        step = step * KEPT[name](Step(rise, w.detach(), advantages, gap), threshold)
+        step = step * KEPT[name](token, threshold)
     step = step + formula.drift * log_w.square()
     if formula.kl:
         weights = {"none": torch.ones_like(w), "ratio": w, "score": (log_prob - log_prob.detach()).exp()}

@@ -160,11 +160,16 @@ def divergence_of(algo: Algorithm) -> str:
     # k1, k2 and k3 are estimators of KL(policy || reference)
     if isinstance(algo.kl, DistributionKL):
         return algo.kl.divergence
-    if not isinstance(algo.kl, ObjectiveKL):
-        return "rkl"
-    if algo.kl.divergence not in DIVERGENCES:  # an algorithm that was copied with an unchecked name
-        raise AlgorithmError("divergence", algo.kl.divergence, tuple(DIVERGENCES))
-    return DIVERGENCES[algo.kl.divergence].normalised
+    return normalised(algo.kl.divergence) if isinstance(algo.kl, ObjectiveKL) else "rkl"
+
+
+def normalised(divergence: str) -> str:
+    """What a divergence is for policies that sum to one; `none` stays. Raises AlgorithmError for an unknown name."""
+    if divergence == "none":
+        return divergence
+    if divergence not in DIVERGENCES:
+        raise AlgorithmError("divergence", divergence, tuple(DIVERGENCES))
+    return DIVERGENCES[divergence].normalised
 
 
 def exact_loss(divergence: str, beta: float, **overrides: Any) -> Algorithm:
