@@ -55,11 +55,15 @@ def _updates(count: float) -> str:
     return f"There are {count:g} optimizer steps per rollout: all but the first are off-policy."
 
 
-def _kl(where: str, kind: str, weight: float) -> str:
-    return (
+def _kl(*asked: tuple[str, str, float]) -> list[str]:
+    """Of each KL where it is, its kind and its weight, 0 where none is asked for."""
+    remarks = [
         f"A reverse KL is asked for in the {where} ({kind}, weight {weight:g}); it is measured with weight "
         f"{Settings.beta:g}, so that errors in it are visible."
-    )
+        for where, kind, weight in asked
+        if weight
+    ]
+    return remarks or ["There is no KL."]
 
 
 # --- verl ----------------------------------------------------------------------------------------------
@@ -111,13 +115,10 @@ def _verl(source: str, settings: dict[str, Any]) -> tuple[Subject, list[str]]:
     studied = {True: "group mean and std (GRPO, DAPO)", False: "group mean (RPG, Dr. GRPO)"}
     by_std = studied[bool(settings["algorithm.norm_adv_by_std_in_grpo"])]
     remarks.append(_advantages(estimator, by_std if estimator == "grpo" else _VERL_ADVANTAGES.get(estimator)))
-    in_loss = kind if actor["use_kl_loss"] and actor["kl_loss_coef"] else None
-    in_reward = settings["algorithm.kl_penalty"] if settings["algorithm.use_kl_in_reward"] else None
-    if in_reward and not settings["algorithm.kl_ctrl.kl_coef"]:
-        in_reward = None
-    remarks += [_kl("loss", kind, actor["kl_loss_coef"])] * bool(in_loss)
-    remarks += [_kl("reward", str(in_reward), settings["algorithm.kl_ctrl.kl_coef"])] * bool(in_reward)
-    remarks += ["There is no KL."] * (not in_loss and not in_reward)
+    penalty = settings["algorithm.use_kl_in_reward"] and settings["algorithm.kl_penalty"]
+    in_loss = actor["use_kl_loss"] and actor["kl_loss_coef"]
+    in_reward = penalty and settings["algorithm.kl_ctrl.kl_coef"]
+    remarks += _kl(("loss", kind, in_loss), ("reward", str(penalty), in_reward))
     if actor["entropy_coeff"]:
         remarks.append(f"The entropy bonus ({actor['entropy_coeff']:g}) is not part of this measurement.")
     for key in ("rollout_is", "rollout_rs"):
@@ -125,8 +126,8 @@ def _verl(source: str, settings: dict[str, Any]) -> tuple[Subject, list[str]]:
             remarks.append(f"The correction for the sampler ({key} {value}) is not part of this measurement.")
     remarks.append(_updates(updates))
     subject = peers.verl_subject(
-        loss, source, beta, loss=loss, mode=actor["loss_agg_mode"], kl=in_loss, reward_kl=in_reward,
-        to_go=estimator in _VERL_TO_GO,
+        loss, source, beta, loss=loss, mode=actor["loss_agg_mode"], kl=kind if in_loss else None,
+        reward_kl=penalty if in_reward else None, to_go=estimator in _VERL_TO_GO,
         actor={key: actor[key] for key in (*peers.VERL_BOUNDS, "tau_pos", "tau_neg")},
         options={k.removeprefix("policy_loss."): v for k, v in actor.items() if k.startswith("policy_loss.")},
     )  # fmt: skip
@@ -167,7 +168,7 @@ def _trl(source: str, settings: dict[str, Any]) -> tuple[Subject, list[str]]:
     remarks = [f"{source}: loss_type {loss}, ratios per {settings['importance_sampling_level']}."]
     scaling = {True: "group", False: "none"}.get(settings["scale_rewards"], settings["scale_rewards"])
     remarks.append(_advantages(f"with scale_rewards {scaling}", _TRL_ADVANTAGES.get(scaling)))
-    remarks.append(_kl("loss", "k3", settings["beta"]) if beta else "There is no KL.")
+    remarks += _kl(("loss", "k3", settings["beta"]))
     if beta and not settings["use_bias_correction_kl"]:
         remarks.append("use_bias_correction_kl is off: the KL lacks its ratio.")
     if loss == "cispo" and settings["epsilon_high"] is None:
@@ -179,10 +180,8 @@ def _trl(source: str, settings: dict[str, Any]) -> tuple[Subject, list[str]]:
     changed = [key for key in _TRL_UNMEASURED if settings[key] != defaults[key]]
     remarks += [f"{key} {settings[key]} is not part of this measurement." for key in changed]
     if settings["use_vllm"] and settings["vllm_importance_sampling_correction"]:
-        mode, most = (settings[f"vllm_importance_sampling_{key}"] for key in ("mode", "clip_max"))
-        remarks.append(
-            f"The correction for vLLM's rounding ({mode}, {most}) is not part of this measurement."
-        )
+        rule = ", ".join(str(settings[f"vllm_importance_sampling_{key}"]) for key in ("mode", "clip_max"))
+        remarks.append(f"The correction for vLLM's rounding ({rule}) is not part of this measurement.")
     accumulated = settings["gradient_accumulation_steps"]
     steps = settings["steps_per_generation"] or accumulated
     if settings["generation_batch_size"] is None:
@@ -273,9 +272,7 @@ def _open(source: str, settings: dict[str, Any]) -> tuple[Subject, list[str]]:
     scaling = settings["advantage_normalization_type"]
     studied = {"centered": _CENTRED, "standard": "group mean and std (GRPO, DAPO)"}.get(scaling)
     remarks = [f"{source}: loss_fn {loss}.", _advantages(scaling, studied)]
-    remarks.append(
-        _kl("loss", f"kl_estimator {estimator}, {kl}", settings["beta"]) if kl else "There is no KL."
-    )
+    remarks += _kl(("loss", f"kl_estimator {estimator}, {kl}", settings["beta"]))
     if settings["rho_mask_lower_bound"] or settings["rho_mask_upper_bound"]:
         remarks.append("The mask by rho is not part of this measurement.")
     remarks += [_updates(updates)] * (not alone) + [_stale(settings["async_steps"], "async_steps")]

@@ -10,8 +10,8 @@ from rich.markup import escape
 
 from rpg.cli.app import Home, Json, Preset, app, complain, console, error_console, layout_at, refuse
 
+_WAITING = "auditing by enumeration ..."
 if TYPE_CHECKING:
-    from rich.status import Status
     from rich.table import Table
 
     from rpg.backends.local.checkpoint_fidelity import Fidelity
@@ -153,7 +153,7 @@ def audit(
         _on_checkpoint(checkpoint, name, as_json, layout_at(home).home, settings)
         return
     chosen = algorithm(name, preset) if name else None
-    with _auditing():
+    with error_console.status(_WAITING):
         report = audit_one(chosen) if chosen else audit_catalogue()
     text = report.to_json()
     if as_json:
@@ -163,10 +163,6 @@ def audit(
     if save:
         file = f"{name or 'catalogue'}{'-released' if preset == 'released' else ''}.json"
         atomic_write_text(layout_at(home).audits / file, text)
-
-
-def _auditing() -> Status:
-    return error_console.status("auditing by enumeration ...")
 
 
 def _on_other_losses(config: Path | None, turns: bool, output: Path | None, as_json: bool) -> None:
@@ -182,7 +178,7 @@ def _on_other_losses(config: Path | None, turns: bool, output: Path | None, as_j
 
     if output is not None and output.suffix not in (".html", ".md"):
         refuse(f"--output {output}: the name must end in .html or .md")
-    with _auditing():
+    with error_console.status(_WAITING):
         if config is not None:
             sentences = lint(config)
             data = json.dumps(sentences, ensure_ascii=False)
@@ -193,8 +189,8 @@ def _on_other_losses(config: Path | None, turns: bool, output: Path | None, as_j
             text = turn_audit.as_markdown(rows)
         else:
             measured = audit_field()
-            data, text = measured.to_json(), measured.markdown()
-            text += f"\n{shipped.corrections_markdown(measured.corrections)}"
+            data = measured.to_json()
+            text = f"{measured.markdown()}\n{shipped.corrections_markdown(measured.corrections)}"
             for peer, reason in measured.absent.items():
                 complain(f"! left out: {peer} ({reason})", "yellow")
     if as_json:
@@ -202,12 +198,11 @@ def _on_other_losses(config: Path | None, turns: bool, output: Path | None, as_j
     elif output is None:
         console.print(text if config else Markdown(text), markup=False, highlight=False)
     else:
-        if output.suffix == ".md":
-            atomic_write_text(output, text)
-        else:
+        if output.suffix == ".html":
             from rpg.report.sweep_report import field_page
 
-            atomic_write_text(output, field_page(data, [asdict(row) for row in measured.corrections]))
+            text = field_page(data, [asdict(row) for row in measured.corrections])
+        atomic_write_text(output, text)
         complain(f"wrote {output}")
 
 
