@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from math import inf
 from typing import Any
 
-from rpg.auditing.measure import BY_NAME, Result, Settings
+from rpg.auditing.measure import BY_NAME, EXACT, Result, Settings
 from rpg.auditing.objectives import DIVERGENCE_NAMES, LEVELS, Objective
 from rpg.auditing.studies import StudyResult
 from rpg.catalogue import DIVERGENCES
@@ -71,29 +71,33 @@ class Report:
         from rich.text import Text  # noqa: PLC0415 (optional)
 
         parts: list[Any] = [Text.from_markup(_LEGEND)]
-        sources = list(dict.fromkeys(result.source for result in self.losses))
-        for source in sources:
+        headings = ["loss", "exact for", "only on-policy", *_FIGURES[: 6 if width >= WIDE else 3]]
+        for source in dict.fromkeys(result.source for result in self.losses):
             title = {"rpg": "rpg-lab", "callable": "Your loss"}.get(source, f"{source}; 0: at most 1e-7")
-            results = [result for result in self.losses if result.source == source]
-            parts.append(self._loss_table(title, results, width >= WIDE))
+            rows = [self._row(result)[: len(headings)] for result in self.losses if result.source == source]
+            parts.append(_table(f"{title} (figures at drift {self.shown_drift:g})", headings, rows, words=3))
         if len(self.losses) == 1:
-            parts += [Text(self.losses[0].diagnosis + "\n"), self._drift_table(self.losses[0])]
+            (result,) = self.losses
+            rows = [[f"{p.drift:g}", f"{p.kl:.3f}", *_cells(result, p.drift)] for p in result.unclipped()]
+            parts.append(Text(result.diagnosis + "\n"))
+            parts.append(_table(f"{result.name} by drift", ["drift", "KL(old‖π)", *_FIGURES], rows))
         if self.levels:
-            parts.append(self._level_table())
-        for study, title in _STUDIES.items():
-            if studied := [result for result in self.studies if result.study == study]:
-                parts.append(_study_table(title, studied))
-        for peer, reason in self.absent.items():
-            parts.append(Text(f"Left out: {peer} ({reason})", style="yellow"))
+            title = "Ratio levels against the response-level objective, unclipped: bias / noise by drift"
+            headings = ["divergence", "ratio", *(f"{drift:g}" for drift in self.settings.drifts if drift > 0)]
+            parts.append(_table(title, headings, self.level_rows(), words=2))
+        for study, (title, *words) in _STUDIES.items():
+            rows = [
+                [r.name, r.setting, f"{r.scale:.3f}", percent(r.bias, EXACT), f"{r.noise:.1f}"]
+                for r in self.studies
+                if r.study == study
+            ]
+            if rows:
+                parts.append(_table(title, [*words, "scale", "bias", "noise"], rows, words=1))
+        parts += (Text(f"Left out: {peer} ({why})", style="yellow") for peer, why in self.absent.items())
         s = self.settings
-        parts.append(
-            Text(
-                f"{s.vocabulary} symbols x {s.length} tokens, {s.vocabulary**s.length} responses, seeds "
-                f"{', '.join(map(str, s.seeds))}; {self.seconds:.1f} s",
-                style="dim",
-            )
-        )
-        return Group(*parts)
+        world = f"{s.vocabulary} symbols x {s.length} tokens, {s.vocabulary**s.length} responses"
+        seeds = f"seeds {', '.join(map(str, s.seeds))}"
+        return Group(*parts, Text(f"{world}, {seeds}; {self.seconds:.1f} s", style="dim"))
 
     def markdown(self, source: str = "rpg") -> str:
         """The table of one source's losses (`rpg`, `verl`, `trl`) as Markdown, for documentation."""
@@ -112,26 +116,14 @@ class Report:
             *_cells(result, self.shown_drift),
         ]
 
-    def _loss_table(self, title: str, results: list[Result], clipped: bool) -> Any:
-        headings = ["loss", "exact for", "only on-policy", *(_FIGURES if clipped else _FIGURES[:3])]
-        rows = [self._row(result)[: len(headings)] for result in results]
-        return _table(f"{title} (figures at drift {self.shown_drift:g})", headings, rows, words=3)
-
-    def _drift_table(self, result: Result) -> Any:
-        points = [p for p in result.points if not p.clipped and p.reference == "third"]
-        rows = [[f"{p.drift:g}", f"{p.kl:.3f}", *_cells(result, p.drift)] for p in points]
-        return _table(f"{result.name} by drift", ["drift", "KL(old‖π)", *_FIGURES], rows)
-
-    def _level_table(self) -> Any:
-        drifts = [d for d in self.settings.drifts if d > 0]
+    def level_rows(self) -> list[list[str]]:
+        """By ratio level: divergence, ratio, and `bias / noise` against the response-level objective at each drift."""
         rows = []
         for result in self.levels:
-            target = str(Objective("sequence", result.divergence))
-            points = [point for drift in drifts if (point := result.point(drift)) is not None]
-            cells = [f"{percent(p.bias[target], result.tolerance)} / {p.noise:.1f}" for p in points]
-            rows.append([*result.name.split(), *cells])
-        title = "Ratio levels against the response-level objective, unclipped: bias / noise by drift"
-        return _table(title, ["divergence", "ratio", *(f"{drift:g}" for drift in drifts)], rows, words=2)
+            target, points = str(Objective("sequence", result.divergence)), result.unclipped()
+            pairs = ((percent(p.bias[target], result.tolerance), p.noise) for p in points if p.drift > 0)
+            rows.append([*result.name.split(), *(f"{bias} / {noise:.1f}" for bias, noise in pairs)])
+        return rows
 
 
 _NAMES = "; ".join(f"{kl.upper()}: {DIVERGENCES[kl].penalty}" for kl in DIVERGENCE_NAMES if kl != "none")
@@ -146,10 +138,12 @@ _LEGEND = f"""\
 [bold]drift[/bold]      distance from old to the trained policy, in standard deviations of a logit
 [bold]†[/bold]          the responses of a batch affect each other: the figures are of all batches of two\
 """
+_ADVANTAGES = "Advantage estimators, on-policy, two prompts: average step = scale x (gradient + bias)"
+_CORRECTIONS = "rollout_correction, sampler 0.7 and policy 0.2 standard deviations of a logit from old, E[R]"
 _STUDIES = {
-    "advantage": "Advantage estimators, on-policy, two prompts: average step = scale x (gradient + bias)",
-    "aggregation": "Aggregation of responses of different lengths, on-policy",
-    "correction": "rollout_correction, sampler 0.7 and policy 0.2 standard deviations of a logit from old, E[R]",
+    "advantage": (_ADVANTAGES, "estimator", "setting"),
+    "aggregation": ("Aggregation of responses of different lengths, on-policy", "mode", "setting"),
+    "correction": (_CORRECTIONS, "correction", "against the objective"),
 }
 
 
@@ -201,10 +195,3 @@ def _cells(result: Result, drift: float) -> list[str]:
         else:
             cells += [""] * 3
     return cells
-
-
-def _study_table(title: str, results: list[StudyResult]) -> Any:
-    first = {"advantage": ("estimator", "setting"), "correction": ("correction", "against the objective")}
-    headings = [*first.get(results[0].study, ("mode", "setting")), "scale", "bias", "noise"]
-    rows = [[r.name, r.setting, f"{r.scale:.3f}", percent(r.bias, 1e-10), f"{r.noise:.1f}"] for r in results]
-    return _table(title, headings, rows, words=1)

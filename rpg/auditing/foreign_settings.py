@@ -18,6 +18,7 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _FLAG = re.compile(r"--([A-Za-z]\w*)(?:=(.*))?", re.DOTALL)
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^${}]*))?\}|\$(\w+)")
 _ARITHMETIC = re.compile(r"\$\(\(.*?\)\)")
+Variables = dict[str, str | None]  # None: without one value that can be known
 _PROGRAMS = {
     "open-instruct": re.compile(r"(?:.*/)?open_instruct/grpo\w*\.py"),
     "trl": re.compile(r"grpo|(?:.*/)?\w*(?:grpo|gspo)\w*\.py"),
@@ -127,7 +128,7 @@ def _script(text: str) -> ForeignSettings:
 
 def _shell(text: str) -> ForeignSettings:
     """Overrides and flags in a script; its own variables are substituted, commands and arithmetic are not evaluated."""
-    settings, variables = ForeignSettings("verl"), ForeignSettings("shell")
+    settings, variables = ForeignSettings("verl"), Variables()
     code = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
     code = _ARITHMETIC.sub(lambda match: match[0].replace(" ", ""), code.replace("\\\n", " "))
     for line in code.splitlines():
@@ -144,7 +145,8 @@ def _shell(text: str) -> ForeignSettings:
             if override := _OVERRIDE.fullmatch(word):
                 _assign(settings, override[1], override[2], variables)
             elif assignment := _ASSIGNMENT.fullmatch(word):
-                _assign(variables, assignment[1], assignment[2], variables)
+                name, value = assignment[1], _substituted(assignment[2], variables)
+                variables[name] = value if variables.setdefault(name, value) == value else None
             elif before == "-m":
                 settings.program = word
             elif word.startswith("--config-name"):
@@ -154,7 +156,7 @@ def _shell(text: str) -> ForeignSettings:
     return settings
 
 
-def _words(word: str, variables: ForeignSettings) -> list[str]:
+def _words(word: str, variables: Variables) -> list[str]:
     """A variable on its own may hold several words."""
     value = _substituted(word, variables) if _VARIABLE.fullmatch(word) else None
     return [word] if value is None else value.split()
@@ -169,7 +171,7 @@ def _command(words: list[str]) -> tuple[str, list[str]] | None:
     return None
 
 
-def _flags(words: list[str], settings: ForeignSettings, variables: ForeignSettings) -> None:
+def _flags(words: list[str], settings: ForeignSettings, variables: Variables) -> None:
     name, values = "", list[str]()
     for word in [*words, "--end"]:
         if not (flag := _FLAG.fullmatch(word)):
@@ -180,26 +182,23 @@ def _flags(words: list[str], settings: ForeignSettings, variables: ForeignSettin
         name, values = flag[1], [flag[2]] if flag[2] is not None else []
 
 
-def _assign(into: ForeignSettings, key: str, text: str, variables: ForeignSettings) -> None:
+def _assign(settings: ForeignSettings, key: str, text: str, variables: Variables) -> None:
     value = _substituted(text, variables)
     if value is None:
-        into.unresolved[key] = f"not a plain value: {text}"
-    elif into is variables:
-        into.set(key, value)
-    else:
-        try:
-            into.set(key, _number(yaml.safe_load(value)))
-        except yaml.YAMLError:
-            into.set(key, value)
+        settings.unresolved[key] = f"not a plain value: {text}"
+        return
+    try:
+        settings.set(key, _number(yaml.safe_load(value)))
+    except yaml.YAMLError:
+        settings.set(key, value)
 
 
-def _substituted(text: str, variables: ForeignSettings) -> str | None:
+def _substituted(text: str, variables: Variables) -> str | None:
     """None where the text has a command, arithmetic or a variable without one known value."""
 
     def value(match: re.Match[str]) -> str:
-        name, default = match[1] or match[3], match[2]
-        is_resolved = name in variables.values and name not in variables.unresolved
-        return str(variables.values[name]) if is_resolved else "$" if default is None else default
+        known, default = variables.get(match[1] or match[3]), match[2]
+        return known if known is not None else "$" if default is None else default
 
     result = _VARIABLE.sub(value, text)
     return None if "$" in result or "`" in result else result

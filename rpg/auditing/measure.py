@@ -82,6 +82,10 @@ class Result:
         key = (drift, clipped, reference)
         return next((p for p in self.points if (p.drift, p.clipped, p.reference) == key), None)
 
+    def unclipped(self) -> list[Point]:
+        """The measurements without a clip, with a reference of its own."""
+        return [p for p in self.points if not p.clipped and p.reference == "third"]
+
     def rows(self) -> list[dict[str, Any]]:
         """One flat row per loss, drift, clipping, reference and objective; infinite figures are None."""
         shared = {"loss": self.name, "source": self.source, "beta": self.beta}

@@ -1,5 +1,6 @@
 """What every loss of the catalogue is exact for, and facts about losses that the audit has to find."""
 
+import functools
 import io
 import json
 from pathlib import Path
@@ -11,8 +12,9 @@ import rpg
 from rpg.auditing import EXACT, audit_catalogue
 from rpg.auditing.moments import moments
 from rpg.auditing.objectives import Objective, gradient, gradients, terms
+from rpg.auditing.subjects import Scene, from_algorithm
 from rpg.auditing.worlds import world
-from rpg.catalogue import DIVERGENCES
+from rpg.catalogue import DIVERGENCES, override
 
 TOKEN, RESPONSE = (str(Objective(level, "none")) for level in ("token", "sequence"))
 TOKEN_FKL, RESPONSE_FKL = (str(Objective(level, "fkl")) for level in ("token", "sequence"))
@@ -115,19 +117,10 @@ def test_normalised_and_unnormalised_forms_differ_in_variance_only(report):
 
 def test_urkl_is_weighted_k3(report):
     """Same expectation and same variance, because they have the same gradient sample by sample."""
-    w = world()
-    data = {
-        "log_prob": w.log_probs(w.policy(0.5)).requires_grad_(),
-        "old_log_prob": w.log_probs(w.old),
-        "ref_log_prob": w.log_probs(w.ref),
-        "advantages": torch.zeros(27, 3, dtype=torch.float64),
-        "response_mask": w.mask,
-    }
-    urkl = rpg.algorithm("rpg-urkl", beta=0.3, clip=None)
-    corrected = rpg.algorithm("grpo-corrected", beta=0.3, clip=None, loss_agg_mode="token-mean")
-    losses = (rpg.policy_loss(algo, **data).loss for algo in (urkl, corrected))
-    gradients = [torch.autograd.grad(loss, data["log_prob"])[0] for loss in losses]
-    torch.testing.assert_close(*gradients, rtol=1e-12, atol=1e-16)
+    entries = rpg.algorithm("rpg-urkl", clip=None), rpg.algorithm("grpo-corrected", clip=None)
+    subjects = (from_algorithm(override(algo, loss_agg_mode="token-mean"), 0.3) for algo in entries)
+    slopes = [Scene.of(subject, world(), 0.5).slopes(subject.loss) for subject in subjects]
+    torch.testing.assert_close(*slopes, rtol=1e-12, atol=1e-15)
 
 
 def test_on_policy_means_exact_gradients_of_no_more_than_what_is_claimed():
@@ -196,17 +189,15 @@ def test_a_loss_that_mixes_its_batch_is_measured_over_all_batches_of_two():
 def test_expected_gradient_against_finite_differences():
     """Objectives and scores against a second method."""
     w = world(vocabulary=2, length=2, seed=3)
-    logits, eps = w.policy(0.4), 1e-6
+    logits = w.policy(0.4).requires_grad_()
     for level in ("token", "sequence"):
+        stacked = functools.partial(
+            lambda level, x: torch.stack([*terms(w, x, w.ref, level).values()]), level
+        )
+        assert torch.autograd.gradcheck(stacked, logits)
         exact = gradients(w, logits, w.ref, level)
-        for i in range(logits.numel()):
-            bump = torch.zeros(logits.numel(), dtype=torch.float64)
-            bump[i] = eps
-            bump = bump.view_as(logits)
-            up, down = (terms(w, logits + s * bump, w.ref, level) for s in (1, -1))
-            for name in exact:
-                slope = (up[name] - down[name]) / (2 * eps)
-                assert slope.item() == pytest.approx(exact[name][i].item(), abs=1e-8)
+        jacobian = torch.autograd.functional.jacobian(stacked, logits).flatten(1)
+        torch.testing.assert_close(torch.stack([*exact.values()]), jacobian)
         for kl, weight in (("none", 0.0), ("fkl", 0.3), ("rkl", 0.3)):
             expected = exact["reward"] - weight * exact.get(kl, exact["reward"])
             assert torch.equal(gradient(Objective(level, kl), w, logits, w.ref, 0.3), expected)
@@ -294,15 +285,8 @@ DOCS = Path(__file__).parents[2] / "docs"
 def test_documented_figures_are_the_measured_ones(report):
     assert report.markdown() in (DOCS / "audit.md").read_text()
     levels = (DOCS / "losses" / "ratio-levels.md").read_text()
-    for result in report.levels:
-        divergence, level = result.name.split()
-        target = _token(divergence).replace("token", "sequence")
-        cells = []
-        for drift in (0.1, 0.2, 0.4, 0.8):
-            point = result.point(drift)
-            bias = "0" if point.bias[target] <= EXACT else f"{point.bias[target]:.1%}"
-            cells.append(f"{bias} / {point.noise:.1f}")
-        assert f"| `{divergence}` | {level} | {' | '.join(cells)} |" in levels
+    for divergence, level, *cells in report.level_rows():
+        assert len(cells) == 4 and f"| `{divergence}` | {level} | {' | '.join(cells)} |" in levels
     advantages = (DOCS / "losses" / "advantages.md").read_text()
     results = [b for b in report.studies if b.study == "advantage"]
     for name in dict.fromkeys(b.name for b in results):
