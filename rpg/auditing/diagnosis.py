@@ -4,8 +4,9 @@ The average step of a loss is projected on gradients that are known exactly (rew
 something is left over, the slopes of single tokens are compared with those of a loss that is exact for the same objective.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations
 from typing import NamedTuple
 
@@ -201,7 +202,7 @@ def _by_length(subject: Subject, drift: float) -> Iterator[str]:
         return
     silent = {**scene.inputs, "advantages": 0 * scene.inputs["advantages"]}
     slope = batch_slopes(subject.loss, scene.inputs) - batch_slopes(subject.loss, silent)
-    mask, exact = scene.world.mask, _exact_slopes(scene, "rkl")[0]
+    mask, exact = scene.world.mask, _exact_slopes("rkl", scene)[..., 0]
     if proportional((slope * mask.sum(-1, keepdim=True))[mask], exact[mask]):
         yield "Each response's gradient is divided by its length (a mean over its tokens): short answers count more."
 
@@ -212,15 +213,14 @@ def proportional(left: Tensor, right: Tensor) -> bool:
     return bool(factor.abs() > 1e-9 and (left - factor * right).norm() <= 1e-7 * left.norm())
 
 
-def _exact_slopes(scene: Scene, form: str) -> tuple[Tensor, Tensor]:
-    """d loss / d log_prob (N, T) of losses that follow E[R] and a KL exactly at token level: −w A, and that of the KL."""
+def _exact_slopes(form: str, scene: Scene) -> Tensor:
+    """d loss / d log_prob of losses that follow E[R] and a KL exactly at token level, (N, T, 2): −w A, and the KL's."""
     w = torch.where(scene.world.mask, scene.ratio(), 0)
     log_ref = scene.world.log_probs(scene.world.ref)
     v = torch.where(scene.world.mask, (log_ref - scene.world.log_probs(scene.world.old)).exp(), 0)
     d = scene.world.log_probs(scene.logits) - log_ref
-    return -w * scene.inputs["advantages"], {"rkl": w * (d + 1), "urkl": w * d, "fkl": -v, "ufkl": w - v}[
-        form
-    ]
+    kl = {"rkl": w * (d + 1), "urkl": w * d, "fkl": -v, "ufkl": w - v}[form]
+    return torch.stack([-w * scene.inputs["advantages"], kl], -1)
 
 
 def _in_tokens(subject: Subject, scenes: list[Scene], on: Projection) -> Iterator[str]:
@@ -229,25 +229,22 @@ def _in_tokens(subject: Subject, scenes: list[Scene], on: Projection) -> Iterato
     Losses of one KL differ by a baseline, which changes no expectation: both forms are tried, with the coefficients found
     on-policy and with those that were asked for, and also apart from a factor (of a mean over fewer tokens).
     """
-    masks = [scene.world.mask for scene in scenes]
-    mask = torch.cat([each.flatten() for each in masks])
 
-    def tokens(values: Iterable[Tensor]) -> Tensor:
-        return torch.cat([value.flatten() for value in values])[mask]
+    def tokens(values: Callable[[Scene], Tensor]) -> Tensor:
+        return torch.cat([values(scene)[scene.world.mask] for scene in scenes])
 
-    slope = tokens(scene.slopes(subject.loss) for scene in scenes)
+    slope = tokens(lambda scene: scene.slopes(subject.loss))
     facts = {
-        "ratio": tokens(scene.ratio() for scene in scenes),
-        "advantage": tokens(scene.inputs["advantages"] for scene in scenes),
-        "last": tokens(each & (each.flip(-1).cumsum(-1).flip(-1) == 1) for each in masks),
+        "ratio": tokens(Scene.ratio),
+        "advantage": tokens(lambda scene: scene.inputs["advantages"]),
+        "last": tokens(lambda scene: scene.world.mask.flip(-1).cumsum(-1).flip(-1) == 1),
     }
     asked = {} if subject.divergence == "none" else {subject.divergence: subject.beta}
     remarks = []
     for reward_weight, kls in ((on.coefficients.get("reward", 1.0), on.kls), (1.0, asked)):
         name, weight = next(iter(kls.items()), ("rkl", 0.0))
         for form in (name, f"u{name}"):
-            exact = zip(*(_exact_slopes(scene, form) for scene in scenes), strict=True)
-            reward, kl = map(tokens, exact)
+            reward, kl = tokens(partial(_exact_slopes, form)).unbind(-1)
             facts |= {"reward": reward_weight * reward, "kl": weight * kl}
             scale = float((slope / (facts["reward"] + facts["kl"])).nanmedian())
             remarks.append(_difference(slope, **facts))
@@ -268,16 +265,12 @@ def _difference(
     }
     exact = reward + kl
     differs = (slope - exact).abs() > 1e-9 * slope.abs().max()
-    same = [words for words, other in ways.items() if (slope - other).norm() <= 1e-7 * slope.norm()]
-    if same or not differs.any():
-        return same[0] if same else ""
+    if (way := _equal_to(slope, ways, slope.norm())) or not differs.any():
+        return way
     up, down = advantage > 0, advantage < 0
     classes = {"the last token of each response": last}
-    for words, among in (
-        ("", up | down | last),
-        ("a positive advantage and ", up),
-        ("a negative advantage and ", down),
-    ):
+    groups = {"": up | down | last, "a positive advantage and ": up, "a negative advantage and ": down}
+    for words, among in groups.items():
         if (differs & among).any():
             low, high = ratio[differs & among].min(), ratio[differs & among].max()
             least, most = _threshold(ratio, low, below=True), _threshold(ratio, high, below=False)
@@ -299,9 +292,13 @@ def _difference(
         " They lack the reward.": kl,
         " They lack the KL.": reward,
     }
-    off = {words: float((slope - other)[differs].norm()) for words, other in ways.items()}
-    how = next((words for words in ways if off[words] <= 1e-7 * exact[differs].norm()), "")
-    return f"What is left over comes from {words}.{how}"
+    here = {how: other[differs] for how, other in ways.items()}
+    return f"What is left over comes from {words}.{_equal_to(slope[differs], here, exact[differs].norm())}"
+
+
+def _equal_to(slope: Tensor, ways: dict[str, Tensor], size: Tensor) -> str:
+    """The words of the first slopes that these are equal to, up to rounding; empty if none are."""
+    return next((words for words, other in ways.items() if (slope - other).norm() <= 1e-7 * size), "")
 
 
 def _threshold(ratios: Tensor, edge: Tensor, below: bool) -> str:

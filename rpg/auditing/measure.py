@@ -2,12 +2,13 @@
 
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
+from itertools import product
 from math import inf, isfinite
 from typing import Any, Self
 
 from torch import Tensor
 
-from rpg.auditing.moments import normaliser_of, relative
+from rpg.auditing.moments import LossFunction, normaliser_of, relative
 from rpg.auditing.objectives import DIVERGENCE_NAMES, LEVELS, Objective, gradient
 from rpg.auditing.subjects import Scene, Subject
 from rpg.auditing.worlds import World, world
@@ -111,14 +112,12 @@ def exact_gradients(w: World, drift: float, third: bool, beta: float, rewarded: 
 def _is_coupled(subject: Subject, settings: Settings) -> bool:
     """Whether the responses of a batch affect each other, with the loss's clip or without."""
     ends = replace(settings, seeds=settings.seeds[:1], drifts=(settings.drifts[0], settings.drifts[-1]))
-    losses = [loss for loss in (subject.loss, subject.clipped) if loss is not None]
-    return any(normaliser_of(loss, scene.inputs) is None for loss in losses for scene in ends.scenes(subject))
+    pairs = product(subject.losses, ends.scenes(subject))
+    return any(normaliser_of(loss, scene.inputs) is None for loss, scene in pairs)
 
 
-def _point(subject: Subject, settings: Settings, drift: float, clipped: bool, reference: str) -> Point:
-    third, loss = reference == "third", subject.loss
-    if clipped and subject.clipped is not None:
-        loss = subject.clipped
+def _point(subject: Subject, settings: Settings, loss: LossFunction, reference: str, drift: float) -> Point:
+    third = reference == "third"
     size = variance = kl = 0.0
     biases: dict[str, list[float]] = {}
     for place in map(settings.world, settings.seeds):
@@ -131,21 +130,17 @@ def _point(subject: Subject, settings: Settings, drift: float, clipped: bool, re
             biases.setdefault(name, []).append(relative(moments.mean, exact))
     bias, worlds = {name: max(values) for name, values in biases.items()}, len(settings.seeds)
     noise = (variance / size) ** 0.5 if size > 0 else inf
-    return Point(drift, clipped, reference, kl / worlds, bias, variance / worlds, noise)
+    return Point(drift, loss is subject.clipped, reference, kl / worlds, bias, variance / worlds, noise)
 
 
 def measure(subject: Subject, settings: Settings = Settings()) -> Result:
     """Audit one subject. Where the responses of a batch affect each other, all batches of two are enumerated."""
     base = Result(subject.name, subject.source, subject.beta, subject.divergence, batch=settings.batch)
-    points = []
+    places = product(("third", "old"), settings.drifts)
     try:
         if settings.batch == 1 and _is_coupled(subject, settings):
             return measure(subject, settings.coupled())
-        for reference in ("third", "old"):
-            for drift in settings.drifts:
-                points.append(_point(subject, settings, drift, False, reference))
-                if subject.clipped is not None:
-                    points.append(_point(subject, settings, drift, True, reference))
+        points = [_point(subject, settings, loss, *at) for at in places for loss in subject.losses]
     except Exception as error:  # (whatever a peer's code raises)
         if not subject.peer:
             raise

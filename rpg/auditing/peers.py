@@ -115,8 +115,7 @@ def verl_distillation(
     if not as_reward:
         return subject
     plain = verl_subject(name, source, 0.0, mode=mode)
-    losses = filter(None, (plain.loss, plain.clipped))
-    bare, clipped = (partial(_verl_distilled, loss, kind, beta) for loss in losses)
+    bare, clipped = (partial(_verl_distilled, loss, kind, beta) for loss in plain.losses)
     return replace(subject, loss=bare, clipped=clipped)
 
 
@@ -180,7 +179,7 @@ def verl_corrections() -> Iterator[tuple[str, dict[str, Any], LossFunction]]:
             subject = verl_subject(
                 "", "", 0.0, loss="bypass_mode", mode="seq-mean-token-sum", options=options
             )
-            loss = partial(direct_loss, subject.clipped or subject.loss)
+            loss = partial(direct_loss, subject.losses[-1])
         yield name, settings, loss
 
 

@@ -122,7 +122,7 @@ def row_of(subject: Subject, trainer: str, version: str, origin: str) -> Row:
     token, response = (str(Objective(level, subject.divergence)) for level in LEVELS)
     settings = Settings(drifts=(0.0,))
     settings = settings.coupled() if result.batch > 1 else settings
-    follows = projected(subject.clipped or subject.loss, settings.scenes(subject), settings.batch)
+    follows = projected(subject.losses[-1], settings.scenes(subject), settings.batch)
     asked = {"reward": 1.0} if subject.rewarded else {}
     asked |= {subject.divergence: -subject.beta} if subject.beta else {}
     return Row(

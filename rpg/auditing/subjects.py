@@ -57,6 +57,11 @@ class Subject:
     whole: DistributionKL | None = None
     """A KL between whole distributions, beta times which is part of the loss."""
 
+    @property
+    def losses(self) -> list[LossFunction]:
+        """Without clipping, and with it where there is any; the last one is the loss as it is trained with."""
+        return [self.loss] if self.clipped is None else [self.loss, self.clipped]
+
 
 @dataclass(frozen=True)
 class Scene:
@@ -100,8 +105,7 @@ def from_algorithm(algo: Algorithm, beta: float | None = None, name: str | None 
     if beta is not None and algo.kl.type != "none":
         algo = algo.model_copy(update={"beta": beta})
     bare = algo.model_copy(update={"clip": None, "mask": None, "drift_penalty": 0.0})
-    kl = algo.kl
-    divergence = divergence_of(algo)
+    kl, divergence = algo.kl, divergence_of(algo)
     return Subject(
         name=name or algo.name,
         source="rpg",

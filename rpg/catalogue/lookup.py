@@ -3,7 +3,7 @@ name and preset, with overrides. Errors name the accepted values.
 """
 
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from typing import Any
 
@@ -32,47 +32,39 @@ def _rpg(divergence: Divergence, reinforce: bool) -> Iterator[Algorithm]:
     """The paper's loss (arXiv 2505.17508, its Appendix H), and what is released under its name if that is another."""
     name = ("RPG-REINFORCE-" if reinforce else "RPG-") + divergence.name.upper()
     has_released = bool(divergence.paper_tables)
-    kl = {"type": "objective", "divergence": divergence.name}
-    clip = {"low": 0.2, "high": 0.28, "c": 10.0}
-    common: dict[str, Any] = {
-        "name": name.lower(),
-        "display_name": name,
-        "citation": divergence.citation,
-        "paper_tables": divergence.paper_tables,
-        "advantage": {"type": "group", "std": False},
-        "dynamic_sampling": True,
-        "overlong": {"buffer_fraction": 0.25, "factor": 1.0},
+    style = "reinforce" if reinforce else "differentiable"
+    kl: dict[str, Any] = {
+        "kl": {"type": "objective", "divergence": divergence.name, "style": style},
+        "beta": 1e-4,
     }
-    yield _with_rows(
-        **common,
+    clip = {"low": 0.2, "high": 0.28, "c": 10.0}
+    entry = partial(
+        _with_rows, name=name.lower(), display_name=name, citation=divergence.citation, paper_tables=divergence.paper_tables,
+        advantage={"type": "group", "std": False}, dynamic_sampling=True, overlong={"buffer_fraction": 0.25, "factor": 1.0},
+    )  # fmt: skip
+    yield entry(
         preset="paper" if has_released else None,
         description=f"Exact gradient under {divergence.words}, "
         + ("REINFORCE style with RPG-Style Clip." if reinforce else "fully differentiable, dual clip."),
         formula=f"−sg({divergence.weight}) log π" if reinforce else f"−wR {divergence.term}",
         objective=f"E_π[R] − β {divergence.penalty}, clipped",
         surrogate="rpg",
-        kl=kl | {"style": "reinforce" if reinforce else "differentiable"},
-        beta=1e-4,
         clip=clip if reinforce or divergence.advantage_slope else clip | {"gradient": "detached"},
+        **kl,
     )
-    if not has_released:
-        return
-    released = {**common, "preset": "released", "surrogate": "ppo_clip", "clip": clip}
-    if reinforce:
-        yield _with_rows(
-            **released,
+    released = partial(entry, preset="released", surrogate="ppo_clip", clip=clip)
+    if has_released and reinforce:
+        yield released(
             description="What the released rf_clip_ppo scripts run: dual-clip PPO; the KL is never added.",
             formula="−min(wR, clip(w)R), dual clip",
             objective="E_π[R], clipped; no KL",
         )
-    else:
-        yield _with_rows(
-            **released,
+    elif has_released:
+        yield released(
             description=f"Dual-clip PPO on the raw advantage, plus {divergence.words}, unclipped.",
             formula=f"−min(wR, clip(w)R) {divergence.term}",
             objective=f"E_π[R] − β {divergence.penalty}, reward term clipped",
-            kl=kl | {"style": "differentiable"},
-            beta=1e-4,
+            **kl,
         )
 
 
