@@ -18,9 +18,8 @@ DIVERGENCE_NAMES = ("none", *dict.fromkeys(record.normalised for record in DIVER
 class Objective:
     """J = E[R] - beta D, at one of two levels.
 
-    sequence: a sample is a whole response: E over responses of the trained policy, D between response
-    distributions. token: a sample is a token given its prefix: prefixes come from `old` and stay, each
-    token is redrawn on its own.
+    sequence: a sample is a whole response: E over responses of the trained policy, D between response distributions.
+    token: a sample is a token given its prefix: prefixes come from `old` and stay, each token is redrawn on its own.
     """
 
     level: str

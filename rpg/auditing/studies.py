@@ -67,8 +67,7 @@ LENGTH = 4  # of the longest response whose aggregation is studied
 def advantage_study(sizes: tuple[int, ...] = (2, 4, 8, 16)) -> list[StudyResult]:
     """Every advantage estimator on two prompts of different difficulty, reward 1 or 0, by group size.
 
-    A prompt's policy is one logit with success probability p; all counts of successes of the two groups are
-    enumerated.
+    A prompt's policy is one logit with success probability p; all counts of successes of the two groups are enumerated.
     """
     p = torch.tensor(SUCCESS, dtype=torch.float64)
     exact = p * (1 - p) / len(p)  # d mean E[R] / d logit

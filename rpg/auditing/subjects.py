@@ -39,9 +39,8 @@ def with_reward_kl(world: World, penalty: Tensor, to_go: bool) -> Tensor:
 
 @dataclass(frozen=True)
 class Subject:
-    """`loss` without clipping and `clipped` with it take log_prob, old_log_prob, advantages, response_mask,
-    ref_log_prob (N, T) and return a scalar; `divergence` is the KL it is meant to have, a name of
-    objectives.DIVERGENCE_NAMES.
+    """`loss` without clipping and `clipped` with it take log_prob, old_log_prob, advantages, response_mask, ref_log_prob
+    (N, T) and return a scalar; `divergence` is the KL it is meant to have, a name of objectives.DIVERGENCE_NAMES.
     """
 
     name: str

@@ -16,8 +16,7 @@ from torch import Tensor
 class World:
     """A tabular autoregressive language: one row of logits per prefix, a random reward per response.
 
-    The sampling policy is `old` (S, V), the reference `ref`; the trained policy lies at `old + drift *
-    direction`.
+    The sampling policy is `old`, the reference `ref`; the trained policy lies at `old + drift * direction`.
     """
 
     tokens: Tensor  # (N, T) long
@@ -80,18 +79,14 @@ def world(vocabulary: int = 3, length: int = 3, seed: int = 0, eos: bool = False
 
 def of_responses(responses: Sequence[tuple[int, ...]], vocabulary: int, length: int, seed: int) -> World:
     """A world of these responses, with random logits and rewards."""
-    index: dict[tuple[int, ...], int] = {}
-    for response in responses:
-        for t in range(len(response)):
-            index.setdefault(response[:t], len(index))
-    tokens = torch.zeros(len(responses), length, dtype=torch.long)
-    states, mask = torch.zeros_like(tokens), torch.zeros_like(tokens, dtype=torch.bool)
-    for n, response in enumerate(responses):
-        for t, token in enumerate(response):
-            tokens[n, t], states[n, t], mask[n, t] = token, index[response[:t]], True
+    prefixes = dict.fromkeys(response[:t] for response in responses for t in range(len(response)))
+    index = {prefix: state for state, prefix in enumerate(prefixes)}
+    rows = [[(token, index[r[:t]], True) for t, token in enumerate(r)] for r in responses]
+    padded = [row + [(0, 0, False)] * (length - len(row)) for row in rows]
+    tokens, states, written = torch.tensor(padded).unbind(-1)
     g = torch.Generator().manual_seed(seed)
     old, apart, direction = torch.randn(3, len(index), vocabulary, generator=g, dtype=torch.float64)
     ref = old + 0.7 * apart
     rewards = torch.randn(len(responses), generator=g, dtype=torch.float64)
-    world = World(tokens, states, mask, rewards, old, ref, direction)
+    world = World(tokens, states, written.bool(), rewards, old, ref, direction)
     return replace(world, rewards=rewards - world.sampled() @ rewards)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -331,21 +331,3 @@ class RejectedSamples(Frozen):
 RolloutCorrection = Annotated[
     ExactRatio | IgnoreSampler | TruncatedWeights | MaskedWeights | RejectedSamples, _BY_TYPE, _NAMED
 ]
-
-
-UNIONS: dict[str, Any] = {
-    "kl": KL,
-    "reference": Reference,
-    "advantage": Advantage,
-    "rollout_correction": RolloutCorrection,
-    "gate": Gate,
-}
-# place of a component in a config -> the component, for messages that list its fields
-MODELS: dict[str, type[BaseModel]] = {
-    **{
-        f"{field}.{member.model_fields['type'].default}": member
-        for field, union in UNIONS.items()
-        for member in get_args(get_args(union)[0])
-    },
-    **{"clip": Clip, "mask": Mask, "overlong": Overlong},
-}

@@ -5,13 +5,30 @@ name and preset, with overrides. Errors name the accepted values.
 from collections.abc import Iterator, Mapping
 from functools import cache, partial
 from itertools import product
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from rpg.catalogue.components import MODELS, UNIONS, DistributionKL, ObjectiveKL, named
+from rpg.catalogue.components import DistributionKL, ObjectiveKL, named
 from rpg.catalogue.divergences import DIVERGENCES, Divergence, read
 from rpg.catalogue.entry import PROSE, Algorithm, AlgorithmError
+
+
+def _components(annotation: Any) -> Iterator[type[BaseModel]]:
+    """All that a field of an algorithm may hold, of one union or alone."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _components(inner)
+
+
+# place of a component in a config -> the component, for messages that list its fields
+MODELS = {
+    f"{field}.{model.model_fields['type'].default}" if "type" in model.model_fields else field: model
+    for field, info in Algorithm.model_fields.items()
+    for model in _components(info.annotation)
+}
+UNIONS = {place.partition(".")[0] for place in MODELS if "." in place}
 
 
 @cache
