@@ -1,6 +1,7 @@
 """What every loss of the catalogue is exact for, and facts about losses that the audit has to find."""
 
 import functools
+import importlib.metadata
 import io
 import json
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 import rpg
-from rpg.auditing import EXACT, audit_catalogue
+from rpg.auditing import EXACT, audit_catalogue, peers
 from rpg.auditing.moments import moments
 from rpg.auditing.objectives import Objective, gradient, gradients, terms
 from rpg.auditing.subjects import Scene, from_algorithm
@@ -267,14 +268,7 @@ def test_report_as_json_and_table(report):
 
 
 def test_absent_peers_are_named(monkeypatch):
-    from importlib.metadata import PackageNotFoundError
-
-    import rpg.auditing.peers as peers
-
-    def missing(name):
-        raise PackageNotFoundError(name)
-
-    monkeypatch.setattr(peers, "version", missing)
+    monkeypatch.setattr(peers, "version", lambda name: importlib.metadata.version(f"no-{name}"))
     subjects, absent = peers.installed(0.3)
     assert subjects == [] and absent == {"verl": "not installed", "trl": "not installed"}
 

@@ -27,7 +27,7 @@ class Game:
         g = torch.Generator().manual_seed(1)
         self.said = torch.randn(3, 3, generator=g, dtype=torch.float64).softmax(-1)
         self.rewards = torch.randn(3, 3, 3, 3, generator=g, dtype=torch.float64)
-        self.now, self.old, self.ref = (tables(g, s) for s in (1.0, 0.8, 0.9))
+        self.policies = self.now, self.old, self.ref = [tables(g, s) for s in (1.0, 0.8, 0.9)]
 
     @staticmethod
     def words(table, talk):
@@ -64,11 +64,8 @@ class Game:
         total = 0.0
         for talk in product(SYMBOLS, repeat=4):
             rows = {}
-            for name, table in (
-                ("log_prob", self.now),
-                ("old_log_prob", self.old),
-                ("ref_log_prob", self.ref),
-            ):
+            policies = zip(("log_prob", "old_log_prob", "ref_log_prob"), self.policies, strict=True)
+            for name, table in policies:
                 a, b, c = self.words(table, talk)
                 said = table[1].log_softmax(-1).mean(-1)[talk[0], talk[1]] if leak else a.detach() * torch.nan
                 rows[name] = torch.stack([a, said, b, c])[None]
