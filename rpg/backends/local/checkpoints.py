@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -52,16 +52,15 @@ class Checkpoints(CheckpointFolder):
         step: int,
         policy: Policy,
         state: dict[str, Any],
-        optimizer: dict[str, Tensor],
-        reference: dict[str, Tensor] | None,
+        tensors: Mapping[str, dict[str, Tensor]],
         past: Sequence[tuple[int, Weights]] = (),
         trained: Weights | None = None,
-        critic: dict[str, Tensor] | None = None,
     ) -> None:
         """Write the checkpoint of `step`, then drop what is no longer needed.
 
-        `trained` are the weights that are trained, at full precision, where the model holds rounded ones. Raises
-        StoreError: it cannot be written (the message names the folder); earlier checkpoints are unharmed.
+        `tensors` of the optimizer, the reference and the critic, by file; `trained`: the weights that are trained, at full
+        precision, where the model holds rounded ones. Raises StoreError: it cannot be written (the message names the
+        folder); earlier checkpoints are unharmed.
         """
         final = self.folder.checkpoint(step)
         build = final.with_name(f".{final.name}.tmp")
@@ -70,17 +69,14 @@ class Checkpoints(CheckpointFolder):
                 shutil.rmtree(build, ignore_errors=True)
                 (build / "training").mkdir(parents=True)
                 self._write_model(policy, build)
-                save_file(optimizer, build / "training" / "optimizer.safetensors")
+                for name, values in tensors.items():
+                    save_file(values, build / "training" / f"{name}.safetensors")
                 if adapted(policy.model):
                     rounded = adapters(policy.model)
                     weights = {name: (trained or rounded)[name] for name in rounded}
                     save_file(weights, build / "training" / _ADAPTERS)
                 elif policy.bfloat16:
                     save_file(self._tensors(policy, trained), build / "training" / _WEIGHTS)
-                if reference is not None:
-                    save_file(reference, build / "training" / "reference.safetensors")
-                if critic is not None:
-                    save_file(critic, build / "training" / "critic.safetensors")
                 self._write_past(past, build / "training")
                 state = {"format": FORMAT, "step": step, **state, "files": digests(build / "training")}
                 (build / "training" / "state.json").write_text(json.dumps(state, indent=1))
@@ -150,13 +146,13 @@ def restore_adapters(model: nn.Module, checkpoint: Path) -> None:
     put_adapters(model, load_file(checkpoint / "training" / _ADAPTERS))
 
 
-def load_training(checkpoint: Path) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor] | None]:
-    """(state, optimizer tensors, reference weights or None) of a whole checkpoint."""
+def load_training(checkpoint: Path) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]]]:
+    """(state, tensors by file) of a whole checkpoint, as they were saved."""
     folder = checkpoint / "training"
-    state = read_json_object(folder / "state.json")
-    reference = folder / "reference.safetensors"
-    tensors = load_file(folder / "optimizer.safetensors")
-    return state, tensors, load_file(reference) if reference.exists() else None
+    files = (folder / f"{name}.safetensors" for name in ("optimizer", "reference", "critic"))
+    return read_json_object(folder / "state.json"), {
+        file.stem: load_file(file) for file in files if file.exists()
+    }
 
 
 def load_past(checkpoint: Path) -> list[tuple[int, Weights]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,11 +65,9 @@ class Experience:
 
     def rows(self, index: Tensor) -> Experience:
         batch = self.batch.rows(index)
-        part = (index, slice(batch.tokens.shape[1]))
-        optional = (self.reference, self.weights, self.values, self.targets, self.lm_weights)
-        reference, *others = (None if x is None else x[part] for x in optional)
-        indexed = (self.advantages[part], self.drawn[part], self.row[index])
-        return Experience(batch, self.old[part], reference, *indexed, *others)
+        tensors = {name: x for name, x in vars(self).items() if isinstance(x, Tensor)}
+        parts = {name: x[index, : batch.tokens.shape[1]] for name, x in tensors.items() if x.ndim > 1}
+        return replace(self, batch=batch, row=self.row[index], **parts)
 
 
 class Trainer:
@@ -254,31 +252,23 @@ class Trainer:
                 "counts": counts,
             }
             with offloaded(self.policy.model, self.place) if spec.backend.offload else nullcontext():
-                log_prob, divergence, bonus, more = self._forward(micro.batch, counts)
-            if micro.lm_weights is not None:
-                likelihood = weighted_likelihood(log_prob, micro.lm_weights, micro.batch.mask, counts)
-                bonus = likelihood if bonus is None else bonus + likelihood
+                log_prob, divergence, bonus, more = self._forward(micro, counts)
             leaf = log_prob.detach().requires_grad_()
-            of_kl = None if divergence is None else divergence.detach().requires_grad_()
-            out = policy_loss(spec.algorithm, log_prob=leaf, token_kl=of_kl, **inputs)
+            out = policy_loss(spec.algorithm, log_prob=leaf, token_kl=divergence, **inputs)
             if self.recorder is not None:
                 marks, at_step = self.recorder.marks[micro.row], self.optimizer_step + 1
-                given = out.loss, micro.drawn, {**inputs, "log_prob": leaf}, of_kl
+                given = out.loss, micro.drawn, {**inputs, "log_prob": leaf}, divergence
                 self.recorder.values |= token_values(spec.algorithm, marks, at_step, *given)
             if diagnostics is not None:
-                diagnostics.exact(log_prob, micro.drawn, inputs, self._beside(bonus, divergence, inputs))
-            torch.autograd.backward(out.loss)
-            of_kl_slope = None if of_kl is None else of_kl.grad
-            slopes = (leaf.grad, of_kl_slope, None if bonus is None else -torch.ones_like(bonus))
-            outputs, gradients = [], []
-            for output, slope in zip((log_prob, divergence, bonus), slopes, strict=True):
-                # Not for groups without a signal, or where all is clipped.
-                if output is not None and slope is not None and slope.any():
-                    outputs.append(output)
-                    gradients.append(slope)
+                diagnostics.exact(log_prob, micro.drawn, inputs, bonus)
+            (slope,) = torch.autograd.grad(out.loss, leaf)
+            outputs = (
+                [(log_prob, slope)] if slope.any() else []
+            )  # not without a signal, or where all is clipped
+            outputs += [] if bonus is None else [(bonus, -torch.ones_like(bonus))]
             if outputs:
-                torch.autograd.backward(outputs, gradients)
-            del log_prob, divergence, bonus, outputs  # and with them what was kept for the backward pass
+                torch.autograd.backward(*zip(*outputs, strict=True))
+            del log_prob, bonus, outputs  # and with them what was kept for the backward pass
             metrics = out.metrics | more
             meter.add(metrics, out.weight)
             token_kl += metrics["kl_policy_to_ref"] * out.weight / counts.tokens
@@ -290,34 +280,26 @@ class Trainer:
         return token_kl
 
     def _forward(
-        self, batch: Batch, counts: Counts
+        self, micro: Experience, counts: Counts
     ) -> tuple[Tensor, Tensor | None, Tensor | None, dict[str, float]]:
-        """Log-probabilities (N, T); divergences of whole distributions (N, T) and the entropy bonus, a scalar, where the run
-        has them; and their metrics.
+        """Log-probabilities (N, T); where the run has them, divergences of whole distributions (N, T), without a gradient,
+        and what the objective adds beside the loss of the sampled tokens, a scalar; and their metrics.
         """
-        coefficient, temperature = self.spec.training.entropy_coeff, self.spec.rollout.temperature
-        algorithm = self.spec.algorithm
+        algorithm, batch, temperature = self.spec.algorithm, micro.batch, self.spec.rollout.temperature
+        mode, coefficient = algorithm.loss_agg_mode, self.spec.training.entropy_coeff
         whole = isinstance(algorithm.kl, DistributionKL) and algorithm.beta > 0
         scored = self.policy.scored(batch, temperature, entropy=coefficient > 0, states=whole)
-        metrics: dict[str, float] = {}
-        bonus = divergence = None
+        metrics, bonuses, divergence = dict[str, float](), list[Tensor](), None
         if scored.entropy is not None:
-            bonus = coefficient * aggregate(scored.entropy, batch.mask, algorithm.loss_agg_mode, counts)
+            bonuses.append(coefficient * aggregate(scored.entropy, batch.mask, mode, counts))
             metrics["policy_entropy"] = float(scored.entropy.detach().sum() / batch.mask.sum())
+        if micro.lm_weights is not None:
+            bonuses.append(weighted_likelihood(scored.log_prob, micro.lm_weights, batch.mask, counts))
         if whole:
-            divergence, measured = self.reference.token_kl(self.policy, scored, batch, temperature)
-            metrics |= measured
-        return scored.log_prob, divergence, bonus, metrics
-
-    def _beside(
-        self, bonus: Tensor | None, divergence: Tensor | None, inputs: dict[str, Any]
-    ) -> Tensor | None:
-        """What the objective adds beside the loss of the sampled tokens: a scalar, or None."""
-        if divergence is None:
-            return bonus
-        algorithm = self.spec.algorithm
-        kl = aggregate(divergence, inputs["response_mask"], algorithm.loss_agg_mode, inputs["counts"])
-        return (0.0 if bonus is None else bonus) - algorithm.beta * kl
+            values, measured = self.reference.token_kl(self.policy, scored, batch, temperature)
+            bonuses.append(-algorithm.beta * aggregate(values, batch.mask, mode, counts))
+            metrics, divergence = metrics | measured, values.detach()
+        return scored.log_prob, divergence, torch.stack(bonuses).sum() if bonuses else None, metrics
 
 
 def _rollout_metrics(rollout: Rollout, group_size: int) -> dict[str, float]:

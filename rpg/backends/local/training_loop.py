@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
 
 from rpg.backends.local import checkpoints as files
 from rpg.backends.local.checkpoints import Checkpoints
@@ -124,12 +123,12 @@ def resume(spec: RunSpec, checkpoint: Path, home: Path, say: Say) -> Trainer:
 
 def _resumed(spec: RunSpec, checkpoint: Path, home: Path, roller: Roller, say: Say) -> tuple[Trainer, int]:
     """(trainer, steps that are done)."""
-    state, tensors, weights = files.load_training(checkpoint)
+    state, tensors = files.load_training(checkpoint)
     policy = _policy(spec, checkpoint, home, say)
     optimizer = _optimizer(spec, policy)
-    optimizer.load(tensors, state["optimizer"])
+    optimizer.load(tensors["optimizer"], state["optimizer"])
     reference = _reference(spec, policy, home, say)
-    reference.restore(state["reference"], weights, policy, lambda: _initial(spec, home, say))
+    reference.restore(state["reference"], tensors.get("reference"), policy, lambda: _initial(spec, home, say))
     sampler, device = Sampler(spec.rollout), spec.backend.device
     past = files.load_past(checkpoint)
     sampler.past = [(step, {k: v.to(device) for k, v in kept.items()}) for step, kept in past]
@@ -137,7 +136,7 @@ def _resumed(spec: RunSpec, checkpoint: Path, home: Path, roller: Roller, say: S
     trainer.optimizer_step, trainer.tokens = state["optimizer_step"], state["tokens"]
     roller.rows_at_once = spec.rollout.rows_at_once or state.get("rows_at_once")
     if trainer.critic is not None:
-        trainer.critic.load(load_file(checkpoint / "training" / "critic.safetensors"), state["critic"])
+        trainer.critic.load(tensors["critic"], state["critic"])
     return trainer, state["step"]
 
 
@@ -192,21 +191,18 @@ def _room(trainer: Trainer) -> float:
 
 
 def _save(checkpoints: Checkpoints, step: int, trainer: Trainer) -> None:
-    optimizer, past = trainer.optimizer, trainer.sampler.past
+    optimizer, critic = trainer.optimizer, trainer.critic
     numbers, reference = trainer.reference.state()
-    tensors, trained = optimizer.tensors(), optimizer.weights()
     state = {
         "optimizer_step": trainer.optimizer_step,
         "tokens": trainer.tokens,
         "optimizer": optimizer.numbers(),
         "reference": numbers,
         "rows_at_once": trainer.roller.rows_at_once,
-    }
-    critic = None
-    if trainer.critic is not None:
-        critic = trainer.critic.tensors()
-        state["critic"] = trainer.critic.numbers()
-    checkpoints.save(step, trainer.policy, state, tensors, reference, past, trained, critic)
+    } | ({"critic": critic.numbers()} if critic else {})
+    tensors = {"optimizer": optimizer.tensors()} | ({"critic": critic.tensors()} if critic else {})
+    tensors |= {"reference": reference} if reference else {}
+    checkpoints.save(step, trainer.policy, state, tensors, trainer.sampler.past, optimizer.weights())
 
 
 def _line(step: int, steps: int, metrics: dict[str, float]) -> str:
