@@ -18,8 +18,6 @@ from typing import Any
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from rpg.backends.local.optimizers import Optimizer
-from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Roller
 from rpg.backends.local.trainer import Trainer
 from rpg.backends.local.training_loop import configure_torch
@@ -109,10 +107,9 @@ def main() -> None:
         bfloat16=True,
     )
     policy.stop = []
-    optimizer = Optimizer(policy.model, spec.training.optimizer, half_weights=spec.half_weights())
     roller = Roller(spec, problems.train)
     roller.scorer = Even(roller.scorer, defaultdict(float))
-    trainer = Trainer(spec, policy, optimizer, Reference(spec.algorithm, None), roller)
+    trainer = Trainer(spec, policy, roller)
     spent: dict[str, float] = {}
 
     def watch(owner: object, method: str, name: str) -> None:

@@ -21,8 +21,6 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from rpg.backends.local.optimizers import Optimizer
-from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Roller
 from rpg.backends.local.trainer import Trainer
 from rpg.backends.local.training_loop import configure_memory, configure_torch
@@ -68,8 +66,7 @@ def measure(spec: RunSpec, home: Path, steps: int) -> tuple[float, dict[str, flo
     """(processor seconds, wall seconds of its phases) of the median step behind the first."""
     problems = read_problems(prepare_data(spec, home).train)
     policy = initial_policy(spec, home, say=lambda line: None)
-    optimizer = Optimizer(policy.model, spec.training.optimizer)
-    trainer = Trainer(spec, policy, optimizer, Reference(spec.algorithm), Roller(spec, problems))
+    trainer = Trainer(spec, policy, Roller(spec, problems))
     trainer.roller.scorer = Digits()
     found = []
     for step in range(1, steps + 2):

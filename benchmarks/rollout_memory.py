@@ -30,8 +30,6 @@ RUN: dict[str, Any] = {
 
 
 def child(rows: int | None) -> None:
-    from rpg.backends.local.optimizers import Optimizer
-    from rpg.backends.local.reference import Reference
     from rpg.backends.local.rollout import Roller
     from rpg.backends.local.trainer import Trainer
     from rpg.backends.local.training_loop import configure_torch
@@ -45,8 +43,7 @@ def child(rows: int | None) -> None:
     with tempfile.TemporaryDirectory() as home:
         problems = read_problems(prepare_data(spec, Path(home)).train)
         policy = starting_policy(spec, Path(home), lambda text: None)
-        optimizer = Optimizer(policy.model, spec.training.optimizer, spec.training.optimizer_steps, False)
-        trainer = Trainer(spec, policy, optimizer, Reference(spec.algorithm), Roller(spec, problems))
+        trainer = Trainer(spec, policy, Roller(spec, problems))
         metrics = trainer.step(1)
     need = memory(spec)
     assert need is not None

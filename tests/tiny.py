@@ -78,20 +78,22 @@ def numbers(folder):
 
 
 def make_trainer(spec, home, lean=True, half=False):
-    """The embedded trainer of a run, at its first step."""
+    """The embedded trainer of a run, at its first step, with its teacher; `half`: with bfloat16 weights, as on a GPU."""
     from rpg.backends.local.optimizers import Optimizer
-    from rpg.backends.local.reference import Reference
     from rpg.backends.local.rollout import Roller
     from rpg.backends.local.trainer import Trainer
     from rpg.models.initial_policy import initial_policy
     from rpg.models.policy import Policy
+    from rpg.models.teacher import teacher_of
     from rpg.tasks.preparation import prepare_data, read_problems
 
     policy = initial_policy(make_spec(), home)
     policy = Policy(policy.model, policy.tokenizer, lean=lean, bfloat16=half)
-    optimizer = Optimizer(policy.model, spec.training.optimizer, half_weights=half)
     roller = Roller(spec, read_problems(prepare_data(spec, home).train))
-    return Trainer(spec, policy, optimizer, Reference(spec.algorithm), roller)
+    trainer = Trainer(spec, policy, roller, teacher_of(spec, policy.tokenizer, home, lambda line: None))
+    if half:
+        trainer.optimizer = Optimizer(policy.model, spec.training.optimizer, half_weights=True)
+    return trainer
 
 
 class Killed(BaseException):

@@ -16,8 +16,6 @@ from typing import Any
 import torch
 
 from rpg.backends.local.checkpoints import Checkpoints
-from rpg.backends.local.optimizers import Optimizer
-from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Roller
 from rpg.backends.local.trainer import Trainer
 from rpg.backends.local.training_loop import configure_memory, configure_torch
@@ -68,8 +66,8 @@ def measure(spec: RunSpec, home: Path, scratch: Path, steps: int) -> dict[str, A
     policy = initial_policy(spec, home, say=_quiet)
     policy.stop = []
     problems = read_problems(prepare_data(spec, home).train)
-    roller, optimizer = Roller(spec, problems), Optimizer(policy.model, spec.training.optimizer)
-    trainer = Trainer(spec, policy, optimizer, Reference(spec.algorithm), roller)
+    roller = Roller(spec, problems)
+    trainer = Trainer(spec, policy, roller)
     clock: Clock = Clock(float)
     roller.scorer = Even(roller.scorer, clock)
     for owner, method, name in (
@@ -132,7 +130,7 @@ def _checkpoint(trainer: Trainer, scratch: Path, clock: Clock) -> int:
     folder.path.mkdir(parents=True)
     optimizer = trainer.optimizer
     save = timed(clock, "checkpoint", Checkpoints(folder, ()).save)
-    save(1, trainer.policy, {"optimizer_step": 1}, optimizer.tensors(), None, (), optimizer.weights())
+    save(1, trainer.policy, {"optimizer_step": 1}, {"optimizer": optimizer.tensors()}, (), optimizer.weights())
     return sum(path.stat().st_size for path in folder.path.rglob("*") if path.is_file())
 
 
@@ -149,7 +147,7 @@ def _limits(
         "update": spec.training.epochs * limits.pass_seconds(model, tokens, outputs, per_pass, True),
         "evaluate": prefill + (length - 1) * limits.decode_seconds(model, len(prompts)),
     }
-    if Reference(spec.algorithm).needed:
+    if spec.algorithm.needs_reference:
         bare["log-probabilities"] = limits.pass_seconds(model, tokens, outputs, per_pass, False)
     outer, inner = max(limits.weights(model)[0], key=torch.Tensor.numel).shape
     products = [

@@ -133,7 +133,6 @@ def test_the_gradient_is_that_of_the_kl_to_the_teacher(home, student, teacher, n
 def test_without_a_reward_the_policy_comes_closer_to_its_teacher(home, teacher):
     spec = distilled(teacher, training={"steps": 6, "optimizer": {"learning_rate": 3e-3}})
     trainer = make_trainer(spec, home)
-    trainer.reference = Reference(spec.algorithm, teacher_of(spec, trainer.policy.tokenizer, home, quiet))
     rows = [trainer.step(step) for step in range(1, 7)]
     assert all(row["reward"] == 0 for row in rows)
     assert rows[-1]["kl_policy_to_ref"] < 0.8 * rows[0]["kl_policy_to_ref"]
@@ -165,7 +164,6 @@ def test_the_gradient_of_whole_distributions_is_that_of_all_logits(home, teacher
     changes = {"training": {"prompts_per_step": 4, "mini_batch_prompts": 4}}
     spec = distilled(teacher, algorithm={"name": "opd-jsd", "kl": kl}, **changes)
     trainer = make_trainer(spec, home)
-    trainer.reference = Reference(spec.algorithm, teacher_of(spec, trainer.policy.tokenizer, home, quiet))
     if chunked:
         monkeypatch.setattr(next_tokens, "_PLAIN", 0)
         monkeypatch.setattr(next_tokens, "_PART", 200)

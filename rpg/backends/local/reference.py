@@ -28,7 +28,6 @@ class Reference(ReferenceSchedule):
     """
 
     def __init__(self, algorithm: Algorithm, teacher: Policy | None = None):
-        """`teacher`: the model of a reference of type `model`, if there is one that the loss reads."""
         super().__init__(algorithm)
         self.policy, self.digest = teacher, teacher and weights_digest(teacher.model)
         self.kl = algorithm.kl

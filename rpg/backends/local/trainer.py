@@ -83,19 +83,14 @@ class Trainer:
     recorder: Recorder | None = None
     """What the last step recorded of its tokens, if it was to (`training.token_records`)."""
 
-    def __init__(
-        self,
-        spec: RunSpec,
-        policy: Policy,
-        optimizer: Optimizer,
-        reference: Reference,
-        roller: Roller,
-        sampler: Sampler | None = None,
-    ):
-        self.spec, self.policy, self.optimizer = spec, policy, optimizer
+    def __init__(self, spec: RunSpec, policy: Policy, roller: Roller, teacher: Policy | None = None):
+        """`teacher`: the model of a reference of type `model`, if there is one that the loss reads."""
+        self.spec, self.policy, self.roller, training = spec, policy, roller, spec.training
         policy.recompute = spec.backend.gradient_checkpointing
-        self.reference, self.roller = reference, roller
-        self.sampler = sampler or Sampler(spec.rollout)
+        # The policy computes from here on with the weights it is trained with.
+        settings, total, half = training.optimizer, training.optimizer_steps, spec.half_weights()
+        self.optimizer = Optimizer(policy.model, settings, total, half)
+        self.reference, self.sampler = Reference(spec.algorithm, teacher), Sampler(spec.rollout)
         self.critic = Critic(spec, policy) if isinstance(spec.algorithm.advantage, GAE) else None
         self.optimizer_step = self.tokens = 0
 
@@ -261,13 +256,14 @@ class Trainer:
                 self.recorder.values |= token_values(spec.algorithm, marks, at_step, *given)
             if diagnostics is not None:
                 diagnostics.exact(log_prob, micro.drawn, inputs, bonus)
-            (slope,) = torch.autograd.grad(out.loss, leaf)
-            outputs = (
-                [(log_prob, slope)] if slope.any() else []
-            )  # not without a signal, or where all is clipped
-            outputs += [] if bonus is None else [(bonus, -torch.ones_like(bonus))]
+            torch.autograd.backward(out.loss)
+            assert leaf.grad is not None
+            # Not for groups without a signal, or where all is clipped.
+            outputs, slopes = ([log_prob], [leaf.grad]) if leaf.grad.any() else ([], [])
+            if bonus is not None:
+                outputs, slopes = [*outputs, bonus], [*slopes, -torch.ones_like(bonus)]
             if outputs:
-                torch.autograd.backward(*zip(*outputs, strict=True))
+                torch.autograd.backward(outputs, slopes)
             del log_prob, bonus, outputs  # and with them what was kept for the backward pass
             metrics = out.metrics | more
             meter.add(metrics, out.weight)

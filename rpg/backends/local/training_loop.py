@@ -9,10 +9,9 @@ import torch
 
 from rpg.backends.local import checkpoints as files
 from rpg.backends.local.checkpoints import Checkpoints
-from rpg.backends.local.optimizers import Optimizer, halve_weights
-from rpg.backends.local.reference import Reference
+from rpg.backends.local.optimizers import halve_weights
 from rpg.backends.local.rollout import Roller
-from rpg.backends.local.sampler import Sampler, Weights
+from rpg.backends.local.sampler import Weights
 from rpg.backends.local.trainer import Trainer
 from rpg.backends.manifest import spec_of
 from rpg.backends.progress_reporter import Reporter
@@ -96,9 +95,7 @@ def _begin(folder: RunFolder, spec: RunSpec, home: Path, say: Say) -> tuple[Trai
     newest = checkpoints.resumable({step for _, step in pending_evaluations(folder)}, say)
     if newest is None:
         roller.rows_at_once = rows_at_once(spec)
-        policy = starting_policy(spec, home, say)
-        optimizer = _optimizer(spec, policy)
-        trainer = Trainer(spec, policy, optimizer, _reference(spec, policy, home, say), roller)
+        trainer = _trainer(spec, starting_policy(spec, home, say), roller, home, say)
         _save(checkpoints, 0, trainer)
         return trainer, checkpoints, 0
     trainer, done = _resumed(spec, newest, home, roller, say)
@@ -113,26 +110,22 @@ def resume(spec: RunSpec, checkpoint: Path, home: Path, say: Say) -> Trainer:
     roller = Roller(spec, read_problems(prepare_data(spec, home).train))
     if (checkpoint / "training" / "state.json").exists():
         return _resumed(spec, checkpoint, home, roller, say)[0]
-    policy = _policy(spec, checkpoint, home, say)
-    reference = _reference(spec, policy, home, say)
+    trainer = _trainer(spec, _policy(spec, checkpoint, home, say), roller, home, say)
     # Without the state only `fixed` and a teacher are known; the initial model stands in for the other schedules.
-    if reference.needed and reference.policy is None:
-        reference.policy = _initial(spec, home, say).frozen_copy()
-    return Trainer(spec, policy, _optimizer(spec, policy), reference, roller)
+    if trainer.reference.needed and trainer.reference.policy is None:
+        trainer.reference.policy = _initial(spec, home, say).frozen_copy()
+    return trainer
 
 
 def _resumed(spec: RunSpec, checkpoint: Path, home: Path, roller: Roller, say: Say) -> tuple[Trainer, int]:
     """(trainer, steps that are done)."""
     state, tensors = files.load_training(checkpoint)
-    policy = _policy(spec, checkpoint, home, say)
-    optimizer = _optimizer(spec, policy)
-    optimizer.load(tensors["optimizer"], state["optimizer"])
-    reference = _reference(spec, policy, home, say)
-    reference.restore(state["reference"], tensors.get("reference"), policy, lambda: _initial(spec, home, say))
-    sampler, device = Sampler(spec.rollout), spec.backend.device
-    past = files.load_past(checkpoint)
-    sampler.past = [(step, {k: v.to(device) for k, v in kept.items()}) for step, kept in past]
-    trainer = Trainer(spec, policy, optimizer, reference, roller, sampler)
+    trainer = _trainer(spec, _policy(spec, checkpoint, home, say), roller, home, say)
+    trainer.optimizer.load(tensors["optimizer"], state["optimizer"])
+    reference, weights = trainer.reference, tensors.get("reference")
+    reference.restore(state["reference"], weights, trainer.policy, lambda: _initial(spec, home, say))
+    past, device = files.load_past(checkpoint), spec.backend.device
+    trainer.sampler.past = [(step, {k: v.to(device) for k, v in kept.items()}) for step, kept in past]
     trainer.optimizer_step, trainer.tokens = state["optimizer_step"], state["tokens"]
     roller.rows_at_once = spec.rollout.rows_at_once or state.get("rows_at_once")
     if trainer.critic is not None:
@@ -140,21 +133,15 @@ def _resumed(spec: RunSpec, checkpoint: Path, home: Path, roller: Roller, say: S
     return trainer, state["step"]
 
 
-def _optimizer(spec: RunSpec, policy: Policy) -> Optimizer:
-    """The optimizer of a policy, which from here on computes with the weights it is trained with."""
-    training = spec.training
-    return Optimizer(policy.model, training.optimizer, training.optimizer_steps, spec.half_weights())
-
-
-def _reference(spec: RunSpec, policy: Policy, home: Path, say: Say) -> Reference:
-    """The reference of a run that begins, with its teacher if it has one."""
+def _trainer(spec: RunSpec, policy: Policy, roller: Roller, home: Path, say: Say) -> Trainer:
+    """The training of a run that begins, with its teacher if it has one."""
     teacher = teacher_of(spec, policy.tokenizer, home, say)
     if teacher and spec.half_weights():
         halve_weights(teacher.model)
-    reference = Reference(spec.algorithm, teacher)
+    trainer = Trainer(spec, policy, roller, teacher)
     if teacher:
-        say(f"teacher: {teacher.model.name_or_path}, SHA-256 of its weights {reference.digest}...")
-    return reference
+        say(f"teacher: {teacher.model.name_or_path}, SHA-256 of its weights {trainer.reference.digest}...")
+    return trainer
 
 
 def _initial(spec: RunSpec, home: Path, say: Say) -> Policy:
