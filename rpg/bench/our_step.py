@@ -128,9 +128,9 @@ def _checkpoint(trainer: Trainer, scratch: Path, clock: Clock) -> int:
     """Bytes of a checkpoint, written once."""
     folder = RunFolder(scratch / "runs" / "bench" / "run")
     folder.path.mkdir(parents=True)
-    optimizer = trainer.optimizer
-    save = timed(clock, "checkpoint", Checkpoints(folder, ()).save)
-    save(1, trainer.policy, {"optimizer_step": 1}, {"optimizer": optimizer.tensors()}, (), optimizer.weights())
+    optimizer, save = trainer.optimizer, timed(clock, "checkpoint", Checkpoints(folder, ()).save)
+    tensors = {"optimizer": optimizer.tensors()}
+    save(1, trainer.policy, {"optimizer_step": 1}, tensors, (), optimizer.weights())
     return sum(path.stat().st_size for path in folder.path.rglob("*") if path.is_file())
 
 

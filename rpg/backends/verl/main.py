@@ -103,19 +103,12 @@ def derive(config: Any) -> None:
         config.critic.enable = settings.algorithm.advantage.type == "gae"
         if config.critic.enable:  # trained as the policy is
             actor, critic = config.actor_rollout_ref.actor, config.critic
-            critic.model, critic.optim, critic.fsdp = (
-                config.actor_rollout_ref.model,
-                actor.optim,
-                actor.fsdp_config,
-            )
-            for name in (
-                "strategy",
-                "use_dynamic_bsz",
-                "ppo_max_token_len_per_gpu",
-                "ulysses_sequence_parallel_size",
-            ):
+            critic.model = config.actor_rollout_ref.model
+            critic.optim, critic.fsdp = actor.optim, actor.fsdp_config
+            limit, shards = "ppo_max_token_len_per_gpu", "ulysses_sequence_parallel_size"
+            for name in ("strategy", "use_dynamic_bsz", limit, shards):
                 critic[name] = actor[name]
-            critic.ppo_infer_max_token_len_per_gpu = actor.ppo_max_token_len_per_gpu
+            critic.ppo_infer_max_token_len_per_gpu = actor[limit]
 
 
 def attention(config: Any) -> dict[str, object]:
