@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
-from rpg.catalogue import Algorithm, algorithm
+from rpg.catalogue import Algorithm, ModelReference, algorithm
 from rpg.config.backend import Backend, LocalBackend
 from rpg.config.evaluation import Evaluation, ThisMachine, VllmEngineSpec
 from rpg.config.model import Model, TinyModel, bfloat16
@@ -34,6 +34,14 @@ def _algorithm(value: Any) -> Any:
 
 _serialised = PlainSerializer(lambda algo: {"name": algo.name, **algo.settings()})
 AlgorithmField = Annotated[Algorithm, BeforeValidator(_algorithm), _serialised]
+
+
+def teacher_path(algorithm: Algorithm) -> str | None:
+    """The model that is the reference, as the run names it; None if the loss reads no teacher."""
+    reference = algorithm.reference
+    if not isinstance(reference, ModelReference) or not algorithm.needs_reference:
+        return None
+    return str(reference.path)
 
 
 class RunSpec(Section):

@@ -264,11 +264,8 @@ def _warn_of_positive(inputs: dict[str, Tensor], mask: Tensor) -> None:
         bad = (mask & (value > POSITIVE)).nonzero()
         if name.endswith("log_prob") and len(bad):
             row, token = bad[0].tolist()
-            likely = (
-                "are they probabilities? Pass their logarithm"
-                if value[mask].min() >= 0
-                else "is a sign wrong?"
-            )
+            none_below = value[mask].min() >= 0
+            likely = "are they probabilities? Pass their logarithm" if none_below else "is a sign wrong?"
             warnings.warn(
                 f"{name}[{row}, {token}] is {value[row, token].item():.4g}, expected the natural logarithm of a "
                 f"probability, at most 0; {len(bad)} unmasked entries are above: {likely}",

@@ -8,9 +8,8 @@ import torch
 from torch import nn
 from transformers import AutoConfig, PreTrainedTokenizerBase
 
-from rpg.catalogue import Algorithm, ModelReference
 from rpg.config.model import bfloat16
-from rpg.config.run_spec import RunSpec
+from rpg.config.run_spec import RunSpec, teacher_path
 from rpg.models.model_cache import pretrained_folder
 from rpg.models.model_loading import ModelError, load_pretrained, load_tokenizer
 from rpg.models.policy import Policy
@@ -31,14 +30,6 @@ def teacher_of(
     _check_tokens(path, tokenizer, student, model.get_output_embeddings().weight.shape[0])
     model = model.requires_grad_(False).to(spec.backend.device)
     return Policy(model, tokenizer, bfloat16=bfloat16(spec.model))
-
-
-def teacher_path(algorithm: Algorithm) -> str | None:
-    """As the run names it; None if its loss reads no teacher."""
-    reference = algorithm.reference
-    if not isinstance(reference, ModelReference) or not algorithm.needs_reference:
-        return None
-    return str(reference.path)
 
 
 def check_teacher(path: str, folder: Path, student: Path) -> None:

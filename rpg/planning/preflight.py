@@ -15,9 +15,8 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from rpg.catalogue import ModelReference
 from rpg.config.model import KNOWN_MODELS, PretrainedModel, located
-from rpg.config.run_spec import RunSpec
+from rpg.config.run_spec import RunSpec, teacher_path
 from rpg.config.task import FileTask, MathTask, is_name
 from rpg.config.verl_keys import sections, unknown
 from rpg.planning.gpu_estimate import Assumptions, problems_of
@@ -100,11 +99,11 @@ def _files(spec: RunSpec) -> list[str]:
 
 
 def _models(spec: RunSpec, layout: Layout) -> list[str]:
-    model, reference, lines = spec.model, spec.algorithm.reference, list[str]()
+    model, lines = spec.model, list[str]()
     if isinstance(model, PretrainedModel):
         lines += _model(layout, "model.path", model.path)
-    if isinstance(reference, ModelReference) and spec.algorithm.needs_reference:
-        lines += _model(layout, "algorithm.reference.path", str(reference.path))
+    if (teacher := teacher_path(spec.algorithm)) is not None:
+        lines += _model(layout, "algorithm.reference.path", teacher)
     return lines
 
 

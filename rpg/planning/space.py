@@ -8,10 +8,9 @@ layer with its gradients.
 
 from dataclasses import dataclass
 
-from rpg.catalogue import ModelReference
 from rpg.config.backend import LocalBackend, VerlBackend
 from rpg.config.model import TinyModel, bfloat16
-from rpg.config.run_spec import RunSpec
+from rpg.config.run_spec import RunSpec, teacher_path
 from rpg.planning.model_shapes import Shape, shape_and_source, shape_of, tiny_shape
 from rpg.store.token_records import FILE_BYTES as RECORD_BYTES
 from rpg.store.token_records import TOKEN_BYTES as RECORDED_TOKEN_BYTES
@@ -108,10 +107,8 @@ def _waiting(spec: RunSpec) -> float:
 
 def teacher_shape(spec: RunSpec) -> Shape | None:
     """Of the model that is the reference; None: there is none, or its size is unknown."""
-    reference = spec.algorithm.reference
-    if not spec.algorithm.needs_reference or not isinstance(reference, ModelReference):
-        return None
-    return shape_and_source(str(reference.path))[0]
+    path = teacher_path(spec.algorithm)
+    return None if path is None else shape_and_source(path)[0]
 
 
 def _reference(spec: RunSpec) -> int:

@@ -22,6 +22,7 @@ from rpg.models.teacher import teacher_of
 from rpg.models.tokenizer import build_tokenizer
 from rpg.planning.model_shapes import shape_and_source
 from rpg.planning.space import memory
+from tests.losses.test_teacher_kl import by_definition
 from tests.tiny import Killed, killed_in, make_run, make_spec, make_trainer, numbers, whole_and_resumed
 
 LIMITS = Limits(rows=2000, tokens=10**9, tokens_of_long=10**9)
@@ -206,17 +207,6 @@ def test_no_matrix_of_tokens_and_vocabulary_is_kept_for_the_backward_pass(monkey
     monkeypatch.setattr(next_tokens, "_PLAIN", 0)
     monkeypatch.setattr(next_tokens, "_PART", 10 * vocabulary)
     assert largest() <= 10 * vocabulary
-
-
-def by_definition(kl, p, q):
-    if kl.top_k:
-        top = q.topk(kl.top_k).indices
-        p, q = p.gather(-1, top), q.gather(-1, top)
-        p, q = (torch.cat([x, 1 - x.sum(-1, keepdim=True)], -1) for x in (p, q))
-    m = kl.mix * q + (1 - kl.mix) * p
-    of = lambda a, b: (a * (a / b).log()).sum()  # noqa: E731
-    values = {"rkl": of(p, q), "fkl": of(q, p), "jsd": kl.mix * of(q, m) + (1 - kl.mix) * of(p, m)}
-    return values[kl.divergence]
 
 
 def test_gkd_mixes_demonstrations_and_goes_on_to_the_same_bits(home, teacher):

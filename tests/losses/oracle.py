@@ -7,6 +7,12 @@ Nothing here imports rpg. `plain_*` write each loss as the papers do and let aut
 import torch
 
 DIVERGENCES = ("fkl", "rkl", "ufkl", "urkl")
+STYLES = ("differentiable", "reinforce")
+
+
+def name(divergence, style):
+    """Of the RPG loss in the catalogue."""
+    return f"rpg-{'reinforce-' if style == 'reinforce' else ''}{divergence}"
 
 
 def policies(outcomes=6, seed=0, drift=1.0, third=True):

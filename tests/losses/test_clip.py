@@ -1,6 +1,7 @@
 """RPG-Style Clip, branch by branch: hand-computed numbers and gradients (paper.md section 5, Algorithms 1, 2)."""
 
 import math
+from itertools import product
 
 import pytest
 import torch
@@ -10,7 +11,6 @@ from tests.losses import oracle
 
 LOW, HIGH, C = 0.2, 0.28, 3.0
 BETA = 0.5
-STYLES = ("differentiable", "reinforce")
 
 
 def one(algo, w, reward, log_old=-1.0, log_ref=None, **kwargs):
@@ -30,11 +30,10 @@ def one(algo, w, reward, log_old=-1.0, log_ref=None, **kwargs):
 
 
 def rpg_clip(divergence, style, gradient="exact"):
-    name = f"rpg-{'reinforce-' if style == 'reinforce' else ''}{divergence}"
     clip = {"low": LOW, "high": HIGH, "c": C}
     if style == "differentiable":
         clip["gradient"] = gradient
-    return rpg.algorithm(name, beta=BETA, clip=clip)
+    return rpg.algorithm(oracle.name(divergence, style), beta=BETA, clip=clip)
 
 
 def test_urkl_reinforce_by_hand():
@@ -73,11 +72,7 @@ def test_branch_is_on_the_regularised_advantage():
     assert grad == pytest.approx(-2 * (0.1 - 0.5 * math.log(2)), abs=1e-12)
 
 
-GRID = [
-    (w, r)
-    for w in (0.3, 0.7, 0.79, 0.81, 1.0, 1.27, 1.29, 2.0, 2.9, 3.1, 6.0)
-    for r in (-2.0, -0.3, 0.2, 2.0)
-]
+GRID = [*product((0.3, 0.7, 0.79, 0.81, 1.0, 1.27, 1.29, 2.0, 2.9, 3.1, 6.0), (-2.0, -0.3, 0.2, 2.0))]
 
 
 @pytest.mark.parametrize("log_ref", [None, -1.4])
@@ -136,14 +131,13 @@ def test_ppo_dual_clip_by_hand():
 
 
 @pytest.mark.parametrize("ratio", ["prefix", "sequence"])
-@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("style", oracle.STYLES)
 def test_sequence_clip_uses_the_product(style, ratio):
     """Two tokens at ratio 1.2 each: every token is inside, the response (1.44) is not."""
     lp = torch.full((1, 2), -1 + math.log(1.2), dtype=torch.float64, requires_grad=True)
     old = torch.full((1, 2), -1.0, dtype=torch.float64)
-    name = "rpg-reinforce-urkl" if style == "reinforce" else "rpg-urkl"
     for level, silent in (("token", False), (ratio, True)):
-        algo = rpg.algorithm(name, ratio=level, beta=0.0)
+        algo = rpg.algorithm(oracle.name("urkl", style), ratio=level, beta=0.0)
         out = rpg.policy_loss(
             algo, log_prob=lp, old_log_prob=old, advantages=torch.ones(1, 2), response_mask=torch.ones(1, 2)
         )

@@ -46,9 +46,9 @@ def steps(algo, logits, old, ref, reward, third):
     return torch.stack(each), weights
 
 
-def make(divergence, style, ratio):
-    name = f"rpg-{'reinforce-' if style == 'reinforce' else ''}{divergence}"
-    return rpg.algorithm(name, beta=BETA, clip=None, ratio=ratio, loss_agg_mode="seq-mean-token-sum")
+def make(divergence, style, ratio, **changes):
+    how = {"beta": BETA, "clip": None, "loss_agg_mode": "seq-mean-token-sum"}
+    return rpg.algorithm(oracle.name(divergence, style), ratio=ratio, **how | changes)
 
 
 def exact(divergence, logits, ref, reward):
@@ -57,7 +57,7 @@ def exact(divergence, logits, ref, reward):
 
 
 @pytest.mark.parametrize("third", [False, True], ids=["ref==old", "three policies"])
-@pytest.mark.parametrize("style", ["differentiable", "reinforce"])
+@pytest.mark.parametrize("style", oracle.STYLES)
 @pytest.mark.parametrize("ratio", ["prefix", "sequence"])
 @pytest.mark.parametrize("divergence", oracle.DIVERGENCES)
 def test_exact_for_whole_responses(divergence, ratio, style, third):
@@ -73,26 +73,18 @@ def test_exact_for_whole_responses(divergence, ratio, style, third):
 def test_differentiable_form_is_autograd_of_the_plain_formula(ratio, divergence):
     """The response's loss written with products and sums, differentiated by autograd."""
     g = torch.Generator().manual_seed(3)
-    rows, mask = (
-        5,
-        torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0], [1, 0, 0, 0], [0, 1, 1, 0], [0, 0, 0, 0]]).bool(),
-    )
-    old, ref, lp = -torch.rand(3, rows, 4, generator=g, dtype=torch.float64)
-    lp, reward = lp.clone().requires_grad_(), torch.randn(rows, 1, generator=g, dtype=torch.float64)
-    data = {
-        "log_prob": lp,
-        "old_log_prob": old,
-        "ref_log_prob": ref,
-        "advantages": reward.expand(-1, 4),
-        "response_mask": mask,
-    }
-    out = rpg.policy_loss(make(divergence, "differentiable", ratio), **data)
+    mask = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0], [1, 0, 0, 0], [0, 1, 1, 0], [0, 0, 0, 0]]).bool()
+    old, ref, lp = -torch.rand(3, 5, 4, generator=g, dtype=torch.float64)
+    lp, reward = lp.clone().requires_grad_(), torch.randn(5, 1, generator=g, dtype=torch.float64)
+    log_probs = {"log_prob": lp, "old_log_prob": old, "ref_log_prob": ref}
+    given = {"advantages": reward.expand(-1, 4), "response_mask": mask, **log_probs}
+    out = rpg.policy_loss(make(divergence, "differentiable", ratio), **given)
     zero = torch.zeros_like(lp)
     a, b, c = (torch.where(mask, x, zero) for x in (lp, old, ref))
     if ratio == "sequence":
         a, b, c = (x.sum(-1, keepdim=True) for x in (a, b, c))
         plain = oracle.plain_rpg(divergence, "differentiable", a, b, c, reward, BETA)[:, 0]
-        constant = (c - b).exp() * (c - 1) if divergence == "ufkl" else torch.zeros(rows, 1)
+        constant = (c - b).exp() * (c - 1) if divergence == "ufkl" else torch.zeros(5, 1)
         plain = plain + BETA * constant[:, 0]
     else:
         w = (a - b).cumsum(-1).exp()
@@ -117,21 +109,10 @@ def test_clipped_differentiable_sequences_are_autograd_of_algorithm_1(divergence
     g = torch.Generator().manual_seed(5)
     old, ref, lp = -torch.rand(3, 60, 3, generator=g, dtype=torch.float64) * 2
     lp, reward = lp.clone().requires_grad_(), torch.randn(60, 1, generator=g, dtype=torch.float64)
-    algo = rpg.algorithm(
-        f"rpg-{divergence}",
-        beta=BETA,
-        ratio="sequence",
-        loss_agg_mode="seq-mean-token-sum",
-        clip={"low": 0.2, "high": 0.3, "c": 3.0, "gradient": mode},
-    )
-    out = rpg.policy_loss(
-        algo,
-        log_prob=lp,
-        old_log_prob=old,
-        ref_log_prob=ref,
-        advantages=reward.expand(-1, 3),
-        response_mask=torch.ones(60, 3),
-    )
+    clip = {"low": 0.2, "high": 0.3, "c": 3.0, "gradient": mode}
+    log_probs = {"log_prob": lp, "old_log_prob": old, "ref_log_prob": ref}
+    given = {"advantages": reward.expand(-1, 3), "response_mask": torch.ones(60, 3), **log_probs}
+    out = rpg.policy_loss(make(divergence, "differentiable", "sequence", clip=clip), **given)
     a, b, c = (x.sum(-1, keepdim=True) for x in (lp, old, ref))
     w, A = (a - b).exp(), oracle.regularised_advantage(divergence, a, b, c, reward, BETA)
     plain = oracle.plain_dual_clip(w, A.detach() if mode == "detached" else A, 0.2, 0.3, 3.0)

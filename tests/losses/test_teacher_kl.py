@@ -1,7 +1,7 @@
 """Every KL to a teacher, against sums over all responses of small policies that share no code with the losses.
 
-A policy is a table {prefix: log-probabilities}; three tokens, responses of two. Reward zero; three policies: pi is trained,
-old sampled, teacher is the reference.
+A policy is a table of log-probabilities by prefix; three tokens, responses of two. Reward zero; three policies: pi is
+trained, old sampled, teacher is the reference.
 """
 
 import itertools
@@ -10,63 +10,51 @@ import pytest
 import torch
 
 import rpg
+from tests.losses import oracle
 
 V, T = 3, 2
-PREFIXES = [(), *((a,) for a in range(V))]
-RESPONSES = list(itertools.product(range(V), repeat=T))
+RESPONSES = torch.tensor(list(itertools.product(range(V), repeat=T)))
+STATES = torch.stack([torch.zeros(len(RESPONSES), dtype=torch.long), 1 + RESPONSES[:, 0]], 1)
 MODEL = {"type": "model"}
 
 
 class Language:
-    """Logits of pi (a leaf), old and teacher; log-probabilities by prefix."""
+    """Logits of pi (a leaf); `policies`: log-probabilities of pi, old and teacher, a row for each prefix;
+    `sampled`: those of the tokens of all responses.
+    """
 
     def __init__(self, seed, moved):
         g = torch.Generator().manual_seed(seed)
-        old, away, teacher = torch.randn(3, len(PREFIXES), V, generator=g, dtype=torch.float64)
+        old, away, teacher = torch.randn(3, 1 + V, V, generator=g, dtype=torch.float64)
         self.logits = (old + moved * away).requires_grad_()
-        tables = {"pi": self.logits, "old": old, "ref": teacher}
-        log_probs = {name: logits.log_softmax(-1) for name, logits in tables.items()}
-        self.tables = {name: dict(zip(PREFIXES, rows, strict=True)) for name, rows in log_probs.items()}
-
-    def tokens(self, name):
-        """(responses, tokens) log-probabilities of the sampled tokens."""
-        table = self.tables[name]
-        return torch.stack([torch.stack([table[y[:t]][y[t]] for t in range(T)]) for y in RESPONSES])
+        self.policies = [logits.log_softmax(-1) for logits in (self.logits, old, teacher)]
+        self.sampled = [log_probs[STATES, RESPONSES] for log_probs in self.policies]
 
     def gradient(self, value):
-        return torch.autograd.grad(value, self.logits, retain_graph=True)[0]
+        return oracle.gradient(value, self.logits)
 
     def over_prefixes(self, term):
         """Sum over the prefixes that old visits of its probability times term(log pi, log old, log ref)."""
-        pi, old, ref = (self.tables[name] for name in ("pi", "old", "ref"))
-        return sum((old[()][s[0]].exp() if s else 1.0) * term(pi[s], old[s], ref[s]) for s in PREFIXES)
+        visited = [1.0, *self.policies[1][0].exp()]
+        return sum(p * term(*rows) for p, *rows in zip(visited, *self.policies, strict=True))
 
     def over_responses(self, term):
         """Sum over responses of term(log pi, log old, log ref) of the response."""
-        return term(*(self.tokens(name).sum(-1) for name in ("pi", "old", "ref"))).sum()
+        return term(*(log_probs.sum(-1) for log_probs in self.sampled)).sum()
 
     def loss(self, algo, token_kl=None):
         """The expectation under old of the loss, advantages included."""
-        p = self.tokens("old").sum(-1).exp()
-        given = {"old_log_prob": self.tokens("old"), "ref_log_prob": self.tokens("ref")}
-        mask, n = torch.ones(len(RESPONSES), T), len(RESPONSES)
+        (pi, old, ref), n = self.sampled, len(RESPONSES)
+        given = {"old_log_prob": old, "ref_log_prob": ref, "response_mask": torch.ones(n, T)}
         advantages = torch.zeros(n, T, dtype=torch.float64)
         if algo.kl.type == "reward":
             group = torch.zeros(n, dtype=torch.long)
-            rewards = torch.zeros(n, dtype=torch.float64)
-            advantages = rpg.advantages(algo, rewards=rewards, group=group, response_mask=mask, **given)
-        weights = (n * p)[:, None].expand(n, T)
+            advantages = rpg.advantages(algo, rewards=advantages[:, 0], group=group, **given)
+        weights = (n * old.sum(-1).exp())[:, None].expand(n, T)
         if token_kl is not None:
             token_kl = weights * token_kl  # an expectation over prefixes, like all else
-        return rpg.policy_loss(
-            algo,
-            log_prob=self.tokens("pi"),
-            advantages=advantages,
-            response_mask=mask,
-            rollout_weights=weights,
-            token_kl=token_kl,
-            **given,
-        ).loss
+        given |= {"advantages": advantages, "rollout_weights": weights, "token_kl": token_kl}
+        return rpg.policy_loss(algo, log_prob=pi, **given).loss
 
 
 def close(found, meant):
@@ -112,7 +100,7 @@ def test_estimators_in_the_loss(language, estimator, weighted):
     found = language.gradient(language.loss(algo))
     meant = language.over_prefixes(lambda p, o, q: ((p if weighted else o).exp() * k(estimator, p - q)).sum())
     meant = 0.7 * language.gradient(meant)
-    on_policy = torch.equal(language.tokens("pi"), language.tokens("old"))
+    on_policy = torch.equal(*language.sampled[:2])
     if estimator == "k1" and not weighted and on_policy:
         assert found.norm() < 1e-15 and meant.norm() < 1e-15
         return
@@ -131,51 +119,38 @@ def test_estimators_in_the_reward(estimator, advantage):
     """On-policy, which is where a policy gradient without a ratio is exact: E_pi of the sum of k(old, teacher)."""
     language = Language(2, 0.0)
     algo = entry("rloo", kl={"estimator": estimator}, advantage=advantage, rewarded=False)
-    away = k(estimator, language.tokens("old") - language.tokens("ref")).sum(-1)
-    meant = (language.tokens("pi").sum(-1).exp() * away).sum()
+    pi, old, ref = language.sampled
+    meant = (pi.sum(-1).exp() * k(estimator, old - ref).sum(-1)).sum()
     close(language.gradient(language.loss(algo)), 0.7 * language.gradient(meant))
     if estimator == "k1":  # and that is the reverse KL of responses
-        close(
-            language.gradient(meant),
-            language.gradient(language.over_responses(lambda p, _o, q: p.exp() * (p - q))),
-        )
+        reverse = language.over_responses(lambda p, _o, q: p.exp() * (p - q))
+        close(language.gradient(meant), language.gradient(reverse))
 
 
-def plain(divergence, p, q, mix):
-    """From probabilities, by the definitions."""
-    m = mix * q + (1 - mix) * p
-    kl = lambda a, b: (a * (a / b).log()).sum()  # noqa: E731
-    return {
-        "rkl": lambda: kl(p, q),
-        "fkl": lambda: kl(q, p),
-        "jsd": lambda: mix * kl(q, m) + (1 - mix) * kl(p, m),
-    }[divergence]()
+def by_definition(kl, p, q):
+    """From probabilities (..., V), summed; all tokens beyond the teacher's top k are one outcome."""
+    if kl.top_k and kl.top_k < q.shape[-1]:
+        top = q.topk(kl.top_k).indices
+        p, q = (x.gather(-1, top) for x in (p, q))
+        p, q = (torch.cat([x, 1 - x.sum(-1, keepdim=True)], -1) for x in (p, q))
+    m = kl.mix * q + (1 - kl.mix) * p
+    of = lambda a, b: (a * (a / b).log()).sum()  # noqa: E731
+    values = {"rkl": of(p, q), "fkl": of(q, p), "jsd": kl.mix * of(q, m) + (1 - kl.mix) * of(p, m)}
+    return values[kl.divergence]
 
 
 @pytest.mark.parametrize("top_k", [None, 1, 2])
 @pytest.mark.parametrize(("divergence", "mix"), [("rkl", 0.5), ("fkl", 0.5), ("jsd", 0.5), ("jsd", 0.1)])
 def test_whole_distributions(language, divergence, mix, top_k):
     """Exact at any drift without a ratio. Beyond the top k everything is one outcome, which gives a lower bound."""
-    kl = {"type": "distribution", "divergence": divergence, "mix": mix, "top_k": top_k}
-    algo = entry("opd-rkl", kl=kl)
-    tables = language.tables
-    rows = {s: rpg.distribution_kl(algo.kl, tables["pi"][s], tables["ref"][s]) for s in PREFIXES}
-    token_kl = torch.stack([torch.stack([rows[y[:t]] for t in range(T)]) for y in RESPONSES])
-
-    def term(p, _o, q):
-        p, q = p.exp(), q.exp()
-        if top_k and top_k < V:
-            order = q.argsort(descending=True)
-            p, q = (torch.stack([*x[order[:top_k]], x[order[top_k:]].sum()]) for x in (p, q))
-        return plain(divergence, p, q, mix)
-
-    meant = language.over_prefixes(term)
+    kl = {"type": "distribution", "divergence": divergence, "mix": mix}
+    algo, complete = (entry("opd-rkl", kl=kl | {"top_k": k}) for k in (top_k, None))
+    exact = lambda algo: language.over_prefixes(lambda p, _o, q: by_definition(algo.kl, p.exp(), q.exp()))  # noqa: E731
+    meant, whole = exact(algo), exact(complete)
     ours = language.over_prefixes(lambda p, _o, q: rpg.distribution_kl(algo.kl, p, q))
     torch.testing.assert_close(ours, meant)
-    whole = language.over_prefixes(lambda p, _o, q: plain(divergence, p.exp(), q.exp(), mix))
-    assert (
-        (meant < whole - 1e-4) if top_k == 1 else torch.isclose(meant, whole)
-    )  # of 3 tokens 2 leave out one
+    assert meant < whole - 1e-4 if top_k == 1 else torch.isclose(meant, whole)  # of 3 tokens 2 leave out one
+    token_kl = rpg.distribution_kl(algo.kl, language.policies[0], language.policies[2])[STATES]
     close(language.gradient(language.loss(algo, token_kl)), 0.7 * language.gradient(meant))
 
 

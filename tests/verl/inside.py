@@ -114,9 +114,8 @@ def verl_update(worker, batch, old, advantages, step=1, rank=0, workers=1, renew
     return update(worker.actor, data, plan, settings)
 
 
-def an_experience(spec, home):
+def an_experience(trainer):
     """What the embedded trainer's first update trains on."""
-    trainer = tiny.make_trainer(spec, home)
     return trainer._score(trainer.roller.roll(trainer.policy, 1).kept, trainer.policy)[0]
 
 

@@ -4,6 +4,7 @@ reference are what they were, and so is the next update, up to the order of sums
 import pytest
 import torch
 
+from tests.tiny import make_trainer
 from tests.verl import ranks
 from tests.verl.inside import an_experience, make_spec, make_worker, verl_config, verl_update, weights
 
@@ -33,7 +34,7 @@ def both():
 def test_two_workers_and_small_micro_batches_change_nothing(home, model, tmp_path, both):
     """The same update on two FSDP shards with many micro-batches: gradient norms, metrics and weights."""
     spec = make_spec(algorithm="rpg-reinforce-ufkl")
-    experience = an_experience(spec, home)
+    experience = an_experience(make_trainer(spec, home))
     worker = make_worker(verl_config(spec, model, tmp_path))
     one = verl_update(worker, experience.batch, experience.old, experience.advantages)
 
@@ -51,7 +52,7 @@ def test_two_workers_and_small_micro_batches_change_nothing(home, model, tmp_pat
 @pytest.mark.long
 def test_one_worker_and_two_go_on_from_each_other(home, model, tmp_path, both):
     spec = make_spec(algorithm={"name": "rpg-urkl", "reference": {"type": "every_k", "k": 4}})
-    ranks.tell(tmp_path, spec, model, an_experience(spec, home))
+    ranks.tell(tmp_path, spec, model, an_experience(make_trainer(spec, home)))
 
     def work(workers, source, target):
         if workers == 2:

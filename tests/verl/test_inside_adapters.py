@@ -9,6 +9,7 @@ from rpg.backends.verl.overrides import Paths, plan
 from rpg.config.errors import ConfigError
 from rpg.errors import UserError
 from tests.specs import load_run
+from tests.tiny import make_trainer
 from tests.verl.inside import an_experience, as_verl, make_spec, make_worker, verl_config, verl_update
 from tests.verl.test_gpu_resources import VLLM
 from tests.verl.test_launch_overrides import CHAIN
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("cpu_verl")
 @pytest.fixture
 def sampled(home):
     """A rollout of the model without adapters: (responses, log-probabilities, advantages)."""
-    experience = an_experience(make_spec(), home)
+    experience = an_experience(make_trainer(make_spec(), home))
     return experience.batch, experience.old, experience.advantages
 
 

@@ -162,14 +162,12 @@ def test_the_loss_reads_what_the_embedded_trainers_reads(home, model, tmp_path, 
     same(read["old_log_probs"], theirs.old)
     if theirs.reference is not None:
         same(read.get("ref_log_prob", read["old_log_probs"]), theirs.reference)
-    assert (theirs.lm_weights is None) == ("lm_weights" not in ours)
-    if theirs.lm_weights is not None:
-        same(ours["lm_weights"], theirs.lm_weights)
-    assert (theirs.weights is None) == ("rollout_is_weights" not in ours)
-    if theirs.weights is not None:
-        same(ours["rollout_is_weights"], theirs.weights.expand_as(begins))
-        for name in ("rollout_weight_mean", "rollout_weight_ess", "rollout_weight_bounded"):
-            assert metrics[name] == pytest.approx(rows[1][name], rel=1e-5)
+    for name, value in (("lm_weights", theirs.lm_weights), ("rollout_is_weights", theirs.weights)):
+        assert (value is None) == (name not in ours)
+        if value is not None:
+            same(ours[name], value.expand_as(begins))
+    for name in {"rollout_weight_mean", "rollout_weight_ess", "rollout_weight_bounded"} & rows[1].keys():
+        assert metrics[name] == pytest.approx(rows[1][name], rel=1e-5)
     assert metrics["kl_sampler_to_policy"] == pytest.approx(kl, rel=1e-3, abs=1e-7)
     near = fields | {"rollout_log_probs": begins * (1 + 1e-7)}
     assert experience(settings, near, prompts)[1]["kl_sampler_to_policy"] == 0, "rounding is no distance"

@@ -6,9 +6,7 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 import rpg
 from rpg.backends.local.micro_batches import Limits
-from rpg.backends.local.reference import Reference
 from rpg.backends.optimizer_steps import ReferenceSchedule
-from rpg.models.teacher import teacher_of
 from rpg.store.token_records import VALUES
 from tests.tiny import make_trainer
 from tests.verl import NOT_ON_VERL
@@ -17,6 +15,7 @@ from tests.verl.inside import (
     as_verl,
     make_spec,
     make_worker,
+    nested,
     one_process_group,
     unpadded,
     verl_config,
@@ -101,7 +100,6 @@ def test_the_actor_loss_is_policy_loss(name):
     whole.loss.backward()
 
     prompt = 2
-    jagged = lambda rows: torch.nested.as_nested_tensor(list(rows), layout=torch.jagged)  # noqa: E731
     loss_fn = ActorLoss(algorithm, horizon)
     gradient, total, shards = torch.zeros_like(old), 0.0, ([0, 3, 4], [2, 5, 1])
     recorded = {}
@@ -113,17 +111,17 @@ def test_the_actor_loss_is_policy_loss(name):
             scores = [scores[i, : prompt + lengths[r]].clone().requires_grad_() for i, r in enumerate(rows)]
             data = TensorDict(
                 {
-                    "prompts": jagged(torch.zeros(prompt, dtype=torch.long) for _ in rows),
-                    "responses": jagged(torch.zeros(lengths[r], dtype=torch.long) for r in rows),
-                    "response_mask": jagged(torch.ones(lengths[r], dtype=torch.long) for r in rows),
-                    **{key: jagged(value[r, : lengths[r]] for r in rows) for key, value in fields.items()},
+                    "prompts": nested([[0] * prompt for _ in rows]),
+                    "responses": nested([[0] * lengths[r] for r in rows]),
+                    "response_mask": nested([[1] * lengths[r] for r in rows]),
+                    **{key: nested([value[r, : lengths[r]] for r in rows]) for key, value in fields.items()},
                 },
                 batch_size=len(rows),
             )
             sizes = {"mini_batch_tokens": sum(lengths), "mini_batch_sequences": len(lengths)}
             tu.assign_non_tensor(data, dp_size=len(shards), optimizer_step=7, **sizes)
             data["marks"] = torch.tensor([row if row > 1 else -1 for row in rows])
-            loss, metrics = loss_fn({"log_probs": jagged(scores)}, data)
+            loss, metrics = loss_fn({"log_probs": nested(scores)}, data)
             assert metrics["rpg"][1] == sum(lengths[r] for r in rows)
             recorded |= metrics["rpg"][2]
             loss.backward()
@@ -138,13 +136,8 @@ def test_the_actor_loss_is_policy_loss(name):
         assert step == 7
         named = dict(zip(VALUES, numbers[:, : lengths[row]], strict=False))
         torch.testing.assert_close(named["slope"], leaf.grad[row, : lengths[row]], rtol=1e-4, atol=1e-7)
-        expected = {
-            "policy": log_prob,
-            "old": old,
-            "sampler": fields["rollout_log_probs"],
-            "advantage": given["advantages"],
-        }
-        for key, value in expected.items():
+        expected = {"policy": log_prob, "old": old, "sampler": fields["rollout_log_probs"]}
+        for key, value in (expected | {"advantage": given["advantages"]}).items():
             assert named[key].equal(value[row, : lengths[row]]), key
 
 
@@ -155,7 +148,6 @@ def test_micro_batches_are_bounded_with_their_padding():
     from verl.utils.seqlen_balancing import rearrange_micro_batches
 
     from rpg.backends.verl.padded_batches import prepare_micro_batches
-    from tests.verl.inside import nested, one_process_group
 
     limit, spread = 2048, torch.randn(64, generator=torch.Generator().manual_seed(0))
     lengths = (0.9 * spread + 4.2).exp().long().clamp(8, 512)
@@ -172,7 +164,7 @@ def test_micro_batches_are_bounded_with_their_padding():
 @pytest.mark.slow
 def test_a_gradient_that_is_not_finite_ends_the_update(home, model, tmp_path):
     spec = make_spec(algorithm="rpg-reinforce-urkl")
-    experience = an_experience(spec, home)
+    experience = an_experience(make_trainer(spec, home))
     worker = make_worker(verl_config(spec, model, tmp_path))
     before = weights(worker.actor.engine.module)
     with pytest.raises(FloatingPointError, match="optimizer step 1: grad_norm is inf"):
@@ -189,11 +181,10 @@ def test_a_teacher_of_another_architecture_scores_as_in_the_embedded_trainer(hom
     reference = {"type": "model", "path": str(tmp_path / "teacher")}
     spec = make_spec(algorithm={"name": "opd", "reference": reference})
     worker = make_worker(verl_config(spec, model, tmp_path), "actor_rollout_ref")
-    batch = an_experience(spec, home).batch
+    trainer = make_trainer(spec, home)
+    batch = an_experience(trainer).batch
     scored = worker.compute_ref_log_prob(as_verl(batch))["log_probs"].unbind()
-    theirs = Reference(spec.algorithm, teacher_of(spec, tokenizer, home)).log_probs(
-        batch, 1.0, Limits(99, 9999, 9999)
-    )
+    theirs = trainer.reference.log_probs(batch, 1.0, Limits(99, 9999, 9999))
     for row, expected, length in zip(scored, theirs, batch.lengths.tolist(), strict=True):
         # a row is prompt and response; at each token stands the log-probability of the next
         torch.testing.assert_close(row[-length - 1 : -1], expected[:length], rtol=1e-4, atol=1e-5)
@@ -223,7 +214,7 @@ def test_a_critics_step_is_the_embedded_trainers(home, model, tmp_path):
     worker.set_loss_fn(ValueLoss.of(JobSettings.inside(config.actor_rollout_ref)))
 
     trainer, limits = make_trainer(spec, home), Limits(99, 9999, 9999)
-    experience = trainer._score(trainer.roller.roll(trainer.policy, 1).kept, trainer.policy)[0]
+    experience = an_experience(trainer)
     batch = experience.batch
     data = as_verl(batch)
     data["values"], data["returns"] = unpadded(experience.values, batch), unpadded(experience.targets, batch)
@@ -237,7 +228,5 @@ def test_a_critics_step_is_the_embedded_trainers(home, model, tmp_path):
     assert ours.metrics["loss"] == pytest.approx(sum(losses) / 4, rel=1e-4)
     moved = trainer.critic.score(batch, limits)
     assert moved[batch.mask].abs().max() > 0.05
-    weights_of = dict(worker.engine.module.named_parameters())
-    torch.testing.assert_close(
-        weights_of["score.weight"].full_tensor(), trainer.critic.head.weight, rtol=1e-3, atol=1e-5
-    )
+    head = dict(worker.engine.module.named_parameters())["score.weight"].full_tensor()
+    torch.testing.assert_close(head, trainer.critic.head.weight, rtol=1e-3, atol=1e-5)

@@ -124,19 +124,18 @@ class Roller:
             take = min(wanted - count, len(varied) // size)
             useful.append(varied.groups(torch.arange(take, device=varied.correct.device), size))
             count += take
-        kept = _join([part for part in useful if len(part)])
-        return Rollout(first, kept, refills.sampled, tokens, seconds)
+        parts = [part for part in useful if len(part)]
+        return Rollout(first, _join(parts) if parts else None, refills.sampled, tokens, seconds)
 
     def with_demonstrations(self, graded: Graded, policy: Policy, step: int) -> Graded:
         """A share of the groups replaced by as many demonstrations, each with its own prompt; their log-probabilities are
         zero. All groups have been sampled, so metrics of rollouts describe the policy whatever the share.
         """
-        algorithm, size, seed = self.spec.algorithm, self.spec.rollout.group_size, self.spec.seed
         if self.demonstrations is None:
             return graded
-        groups = len(graded) // size
-        order = seeds.permutation(groups, seed, "demonstrations", step)
-        replaced = round(algorithm.demonstrations * groups)
+        size, seed = self.spec.rollout.group_size, self.spec.seed
+        order = seeds.permutation(len(graded) // size, seed, "demonstrations", step)
+        replaced = round(self.spec.algorithm.demonstrations * len(order))
         rng = random.Random(f"demonstrations {seed} {step}")
         kept = order[replaced:].sort().values.to(graded.correct.device)
         parts = [graded.groups(kept, size)] if len(kept) else []
@@ -146,9 +145,7 @@ class Roller:
             zero = torch.zeros(batch.tokens.shape, device=batch.tokens.device)
             samples = Samples(batch, zero, zero, torch.zeros_like(batch.lengths, dtype=torch.bool))
             parts.append(Graded(samples, zero[:, 0], ~samples.truncated, zero[:, 0]))
-        joined = _join(parts)
-        assert joined is not None
-        return joined
+        return _join(parts)
 
     def _round(self, policy: Policy, numbers: list[int], step: int, round_: int, seconds: Seconds) -> Graded:
         spec, rollout = self.spec, self.spec.rollout
@@ -236,10 +233,10 @@ def _useful(graded: Graded, size: int) -> Graded:
     return graded.groups((earned.amax(-1) > earned.amin(-1)).nonzero()[:, 0], size)
 
 
-def _join(parts: list[Graded]) -> Graded | None:
-    """All parts in order, padded to the widest; None if there are none."""
-    if len(parts) < 2:
-        return parts[0] if parts else None
+def _join(parts: list[Graded]) -> Graded:
+    """All parts in order, padded to the widest."""
+    if len(parts) == 1:
+        return parts[0]
     samples = joined([part.samples for part in parts])
     names = ("rewards", "correct", "earned")
     rewards, correct, earned = (torch.cat([getattr(part, name) for part in parts]) for name in names)

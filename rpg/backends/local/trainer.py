@@ -168,11 +168,10 @@ class Trainer:
         spec, batch = self.spec, graded.samples.batch
         self.progress.begin("log-probabilities", 0, "")
         limits, temperature = Limits.of(spec.training, self.policy), spec.rollout.temperature
-        drawn = graded.samples.log_prob
-        if spec.algorithm.demonstrations:  # nobody drew them
-            drawn = sampled = score(sampler, batch, temperature, limits)
-        else:
-            sampled = drawn if self.policy.exact_samples else score(sampler, batch, temperature, limits)
+        drawn, nobody_drew = graded.samples.log_prob, spec.algorithm.demonstrations > 0
+        exact = self.policy.exact_samples and not nobody_drew
+        sampled = drawn if exact else score(sampler, batch, temperature, limits)
+        drawn = sampled if nobody_drew else drawn
         current = sampled if sampler is self.policy else score(self.policy, batch, temperature, limits)
         correction = spec.algorithm.rollout_correction
         old = sampled if correction.type == "none" else current
@@ -181,12 +180,11 @@ class Trainer:
         reference = self.reference.log_probs(batch, temperature, limits)
         if reference is None and spec.algorithm.needs_reference:
             reference = current  # just renewed: the reference is the policy itself
-        algorithm, values, targets = spec.algorithm, None, None
+        algorithm = spec.algorithm
         inputs: dict[str, Any] = {"rewards": graded.rewards, "group": batch.prompt_of}
         inputs |= {"response_mask": mask, "old_log_prob": old, "ref_log_prob": reference}
-        if self.critic is not None:
-            values = self.critic.score(batch, limits)
-            targets = value_targets(algorithm, values=values, **inputs)
+        values = None if self.critic is None else self.critic.score(batch, limits)
+        targets = None if values is None else value_targets(algorithm, values=values, **inputs)
         advantages = advantages_of(algorithm, values=values, **inputs)
         kl = float(torch.where(mask, k3(current - drawn), 0).sum() / mask.sum())
         row = torch.arange(len(batch), device=old.device)

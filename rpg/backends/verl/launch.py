@@ -22,7 +22,7 @@ from rpg.catalogue import ModelReference
 from rpg.config.backend import LocalRay, RayAddress, VerlBackend
 from rpg.config.errors import ConfigError
 from rpg.config.model import PretrainedModel, bfloat16
-from rpg.config.run_spec import RunSpec
+from rpg.config.run_spec import RunSpec, teacher_path
 from rpg.config.verl_keys import unknown
 from rpg.errors import first_line
 from rpg.processes import LOST
@@ -193,10 +193,10 @@ def initial_model(spec: RunSpec, home: Path, say: Say) -> Path:
 def with_teacher(spec: RunSpec, model: Path, home: Path, say: Say) -> RunSpec:
     """The run with its teacher's folder for the name. Raises ConfigError: no usable folder, nor an id the hub knows;
     ModelError: its tokens are not those of `model`."""
-    from rpg.models.teacher import FIELD, check_teacher, teacher_path  # noqa: PLC0415 (torch: after all checks)
-
     if (path := teacher_path(spec.algorithm)) is None:
         return spec
+    from rpg.models.teacher import FIELD, check_teacher  # noqa: PLC0415 (torch: after all checks)
+
     folder = _folder(spec, FIELD, path, None, home, say)
     check_teacher(path, folder, model)
     algorithm = spec.algorithm.model_copy(update={"reference": ModelReference(path=folder)})

@@ -20,8 +20,8 @@ from rpg.backends.verl import cpu, fsdp_weights, padded_batches
 from rpg.backends.verl.fsdp_weights import shards, written_by
 from rpg.backends.verl.job_settings import JobSettings
 from rpg.backends.verl.update import ActorLoss, Plan, update
+from rpg.config.run_spec import teacher_path
 from rpg.errors import UserError
-from rpg.models.teacher import teacher_path
 
 SHARDS = "world_size_{world}_rank_{rank}.safetensors"
 

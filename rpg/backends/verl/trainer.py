@@ -39,8 +39,8 @@ from rpg.backends.verl.policy_worker import PolicyWorker
 from rpg.backends.verl.prefetch import Prefetch
 from rpg.backends.verl.reward_manager import ERROR
 from rpg.backends.verl.update import Plan, Updated
+from rpg.config.run_spec import teacher_path
 from rpg.errors import UserError
-from rpg.models.teacher import teacher_path
 from rpg.store.live_status import TRAINING
 from rpg.store.run_folder import RunFolder
 from rpg.store.token_records import write_records
