@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -147,6 +148,12 @@ def plain(table: pandas.DataFrame) -> str:
     return "\n".join(lines)
 
 
+def _by_loss(losses: list[str]) -> alt.Color:
+    """A colour for each."""
+    scale = alt.Scale(domain=losses, range=list(theme.COLOURS[: len(losses)]))
+    return alt.Color("loss:N", title=None, scale=scale)
+
+
 def _forest_of(sweep: str, title: str, asked: Sequence[tuple[str, str]] = ()) -> Callable[..., Found]:
     def find(db: duckdb.DuckDBPyConnection) -> Found:
         table = judged(db, sweep)
@@ -187,9 +194,7 @@ def staleness(db: duckdb.DuckDBPyConnection) -> Found:
         (f"grpo-corrected(clip=none) rollout.staleness={most}", f"grpo(clip=none) rollout.staleness={most}"),
     ]  # fmt: skip
     losses = list(dict.fromkeys(shown["loss"]))
-    color = alt.Color(
-        "loss:N", title=None, scale=alt.Scale(domain=losses, range=list(theme.COLOURS[: len(losses)]))
-    )
+    color = _by_loss(losses)
     x = alt.X(
         "rollouts:O",
         title="staleness: rollouts between the sampler and the policy",
@@ -254,9 +259,7 @@ def frontier(db: duckdb.DuckDBPyConnection, sweep: str = "frontier") -> Found:
     paths = means[means["loss"].isin(losses) & (means["beta"] > 0)]
     ends = pandas.concat([none.assign(loss=loss) for loss in losses])
     paths = pandas.concat([paths, ends]).assign(text=lambda f: f["beta"].map("β {:g}".format))
-    color = alt.Color(
-        "loss:N", title=None, scale=alt.Scale(domain=losses, range=list(theme.COLOURS[: len(losses)]))
-    )
+    color = _by_loss(losses)
     panels = []
     for direction, title in DIRECTIONS.items():
         part = paths[paths["direction"] == direction]
@@ -439,10 +442,10 @@ def distillation(db: duckdb.DuckDBPyConnection, sweep: str = "distillation") -> 
     labels = {row.variant: _distilled(row.label) for row in table.itertuples()}
     steps = [row[0] for row in db.execute(
         "SELECT DISTINCT step FROM evals WHERE sweep = ? AND step > 0 ORDER BY step", [sweep]).fetchall()]  # fmt: skip
+    ends = steps[0], steps[-1]
     passed = {
         (name, step): frontier_report.diversity(db, sweep, name, ("pass",), step)["pass"]
-        for name in labels
-        for step in steps
+        for name, step in product(labels, steps)
     }
     kls = db.execute(
         f"""SELECT r.variant, m.step, {", ".join(f"avg(m.{kl}) AS {kl}" for kl in TO_TEACHER)}
@@ -450,17 +453,13 @@ def distillation(db: duckdb.DuckDBPyConnection, sweep: str = "distillation") -> 
     ).df()  # fmt: skip
     kls = kls[kls["variant"] != "dr-grpo"]  # whose reference is no teacher
     heads = [*(f"step {step}" for step in steps), f"pass@4 at {steps[-1]}"]
-    heads += [f"{title} at {step}" for title in TO_TEACHER.values() for step in (steps[0], steps[-1])]
+    heads += [f"{title} at {step}" for title, step in product(TO_TEACHER.values(), ends)]
     lines = ["| variant | " + " | ".join(heads) + " |", "|---|" + "--:|" * len(heads)]
     for name, label in labels.items():
         cells = [f"{stats.accuracy(passed[name, step][1]).mean:.3f}" for step in steps]
         cells.append(f"{stats.accuracy(passed[name, steps[-1]][4]).mean:.3f}")
         at = kls[kls["variant"] == name].set_index("step")
-        cells += [
-            f"{at.loc[step, kl]:.4f}" if len(at) else ""
-            for kl in TO_TEACHER
-            for step in (steps[0], steps[-1])
-        ]
+        cells += [f"{at.loc[step, kl]:.4f}" if len(at) else "" for kl, step in product(TO_TEACHER, ends)]
         lines.append(f"| {label} | " + " | ".join(cells) + " |")
     first = steps[0]
     tests: list[Test] = [
@@ -473,11 +472,7 @@ def distillation(db: duckdb.DuckDBPyConnection, sweep: str = "distillation") -> 
     right = pandas.DataFrame(
         (labels[name], step, stats.accuracy(of[1]).mean) for (name, step), of in passed.items()
     ).set_axis(["loss", "step", "accuracy"], axis=1)
-    color = alt.Color(
-        "loss:N",
-        title=None,
-        scale=alt.Scale(domain=[*labels.values()], range=[*theme.COLOURS[: len(labels)]]),
-    )
+    color = _by_loss([*labels.values()])
     panels = [_over_steps(right, color, "accuracy", "mean accuracy", "linear")]
     drawn = kls.assign(loss=kls["variant"].map(labels))
     panels += [

@@ -92,17 +92,16 @@ def value_loss(
     targets: Tensor,
     response_mask: Tensor,
     clip: float | None,
-    mode: str = "token-mean",
     counts: Counts | None = None,
 ) -> Tensor:
-    """PPO's clipped value loss, a scalar differentiable in `values`; all (B, T). `old_values`: before the step's updates;
-    `clip`: catalogue.GAE's value_clip; `mode`, `counts` as of :func:`aggregate`.
+    """PPO's clipped value loss, a mean over tokens, differentiable in `values`; all (B, T). `old_values`: before the step's
+    updates; `clip`: catalogue.GAE's value_clip; `counts` as of :func:`aggregate`.
     """
     error = (values - targets) ** 2
     if clip is not None:
         kept = old_values + (values - old_values).clamp(-clip, clip)
         error = torch.maximum(error, (kept - targets) ** 2)
-    return 0.5 * aggregate(error, response_mask, mode, counts)
+    return 0.5 * aggregate(error, response_mask, "token-mean", counts)
 
 
 def positive_lm_weights(algo: Algorithm, correct: Tensor, response_mask: Tensor) -> Tensor | None:

@@ -47,10 +47,8 @@ def token_loss(algo: Algorithm, x: TokenInputs) -> TokenLoss:
         upper, lower = _moved(algo.mask, x)
         silent = upper | lower
         value, slope = value.masked_fill(silent, 0), slope.masked_fill(silent, 0)
-        ratio = Ratio(
-            ratio.w,
-            *(old if old is None else old & ~silent for old in (ratio.upper, ratio.lower, ratio.dual)),
-        )
+        cuts = (ratio.upper, ratio.lower, ratio.dual)
+        ratio = Ratio(ratio.w, *(cut if cut is None else cut & ~silent for cut in cuts))
         ratio.upper = upper if ratio.upper is None else ratio.upper | upper
         ratio.lower = lower if ratio.lower is None else ratio.lower | lower
     if algo.drift_penalty:

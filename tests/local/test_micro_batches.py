@@ -77,12 +77,8 @@ def _everything(trainer, mini, meter, diagnostics):
     counts = Counts(int(lengths.sum()), len(lengths), spec.rollout.max_response_tokens)
     for rows in micro_batches(mini.batch, mini.advantages, Limits.of(spec.training, trainer.policy)):
         micro = mini.rows(rows)
-        inputs = {
-            "old_log_prob": micro.old,
-            "advantages": micro.advantages,
-            "response_mask": micro.batch.mask,
-            "counts": counts,
-        }
+        inputs = {"old_log_prob": micro.old, "advantages": micro.advantages, "counts": counts}
+        inputs["response_mask"] = micro.batch.mask
         log_prob = trainer.policy.log_probs(micro.batch, spec.rollout.temperature)
         log_prob.retain_grad()
         out = policy_loss(spec.algorithm, log_prob=log_prob, **inputs)

@@ -134,15 +134,9 @@ def test_masked_garbage_and_inputs_stay_out():
 def test_empty_responses_and_empty_batch():
     for name in rpg.algorithms():
         assert (advantages(name, [1.0, 0.0], [0, 0], [[0, 0, 0], [0, 0, 0]]) == 0).all()
-        empty = rpg.advantages(
-            rpg.algorithm(name),
-            rewards=torch.zeros(0),
-            group=torch.zeros(0, dtype=torch.long),
-            response_mask=torch.zeros(0, 4),
-            old_log_prob=torch.zeros(0, 4),
-            ref_log_prob=torch.zeros(0, 4),
-        )
-        assert empty.shape == (0, 4)
+        none = dict.fromkeys(("response_mask", "old_log_prob", "ref_log_prob"), torch.zeros(0, 4))
+        none |= {"rewards": torch.zeros(0), "group": torch.zeros(0, dtype=torch.long)}
+        assert rpg.advantages(rpg.algorithm(name), **none).shape == (0, 4)
 
 
 def test_clear_errors():

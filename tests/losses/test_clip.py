@@ -13,19 +13,13 @@ LOW, HIGH, C = 0.2, 0.28, 3.0
 BETA = 0.5
 
 
-def one(algo, w, reward, log_old=-1.0, log_ref=None, **kwargs):
+def one(algo, w, reward, log_ref=None):
     """Value and gradient of one token with ratio w."""
-    lp = torch.tensor([[log_old + math.log(w)]], dtype=torch.float64, requires_grad=True)
+    lp = torch.tensor([[math.log(w) - 1.0]], dtype=torch.float64, requires_grad=True)
     full = lambda x: torch.full((1, 1), x, dtype=torch.float64)  # noqa: E731
-    out = rpg.policy_loss(
-        algo,
-        log_prob=lp,
-        old_log_prob=full(log_old),
-        ref_log_prob=None if log_ref is None else full(log_ref),
-        advantages=full(reward),
-        response_mask=full(1.0),
-        **kwargs,
-    )
+    given = {"old_log_prob": full(-1.0), "advantages": full(reward), "response_mask": full(1.0)}
+    given |= {} if log_ref is None else {"ref_log_prob": full(log_ref)}
+    out = rpg.policy_loss(algo, log_prob=lp, **given)
     return out.loss.item(), oracle.gradient(out.loss, lp).item(), out.metrics
 
 

@@ -46,14 +46,10 @@ def test_the_four_kl_metrics_are_the_divergences_they_name(third):
     outcome = torch.arange(4).repeat_interleave(torch.arange(1, 5))
     log_old = torch.log(torch.arange(1, 5, dtype=torch.float64) / 10)
     log_pi, log_ref = torch.log_softmax(logits, 0), log_ref if third else log_old
-    out = rpg.policy_loss(
-        rpg.algorithm("rpg-urkl", beta=0.7),
-        log_prob=log_pi[outcome, None],
-        old_log_prob=log_old[outcome, None],
-        ref_log_prob=log_ref[outcome, None] if third else None,
-        advantages=reward[outcome, None],
-        response_mask=torch.ones(10, 1),
-    )
+    given = {"log_prob": log_pi, "old_log_prob": log_old, "advantages": reward}
+    given |= {"ref_log_prob": log_ref} if third else {}
+    given = {key: value[outcome, None] for key, value in given.items()}
+    out = rpg.policy_loss(rpg.algorithm("rpg-urkl", beta=0.7), response_mask=torch.ones(10, 1), **given)
     policies = {"policy": log_pi, "old": log_old, "ref": log_ref}
     for p, q in (("old", "policy"), ("policy", "old"), ("ref", "policy"), ("policy", "ref")):
         exact = oracle.kl(policies[p], policies[q]).item()

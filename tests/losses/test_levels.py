@@ -33,14 +33,9 @@ def steps(algo, logits, old, ref, reward, third):
     weights = log_probs(old).sum(-1).exp()
     lp = log_probs(logits)
     leaf = lp.detach().requires_grad_()
-    out = rpg.policy_loss(
-        algo,
-        log_prob=leaf,
-        old_log_prob=log_probs(old),
-        ref_log_prob=log_probs(ref) if third else None,
-        advantages=reward[:, None].expand(-1, T),
-        response_mask=torch.ones(len(reward), T),
-    )
+    given = {"old_log_prob": log_probs(old), "ref_log_prob": log_probs(ref) if third else None}
+    given |= {"advantages": reward[:, None].expand(-1, T), "response_mask": torch.ones(len(reward), T)}
+    out = rpg.policy_loss(algo, log_prob=leaf, **given)
     slope = oracle.gradient(out.loss, leaf) * len(reward)
     each = [oracle.gradient((lp[i] * slope[i]).sum(), logits).flatten() for i in range(len(reward))]
     return torch.stack(each), weights

@@ -173,13 +173,9 @@ def test_metrics_by_hand():
     old = torch.full((1, 2), -1.0, dtype=torch.float64)
     log2 = torch.log(torch.tensor(2.0, dtype=torch.float64)).item()
     log_prob = old + torch.tensor([[log2, -log2]])
-    out = rpg.policy_loss(
-        rpg.algorithm("dapo"),
-        log_prob=log_prob,
-        old_log_prob=old,
-        advantages=torch.tensor([[1.0, -1.0]], dtype=torch.float64),
-        response_mask=torch.ones(1, 2),
-    )
+    advantages, mask = torch.tensor([[1.0, -1.0]], dtype=torch.float64), torch.ones(1, 2)
+    given = {"log_prob": log_prob, "old_log_prob": old, "advantages": advantages, "response_mask": mask}
+    out = rpg.policy_loss(rpg.algorithm("dapo"), **given)
     m = out.metrics
     assert m["kl_old_to_policy"] == m["kl_ref_to_policy"] == pytest.approx((1 - log2 + log2 - 0.5) / 2)
     assert m["kl_policy_to_old"] == pytest.approx((2 * log2 - 1 - 0.5 * log2 + 0.5) / 2)

@@ -161,35 +161,18 @@ def spliced(value, keep):
 def slopes(algo, values, mask, rewards, leak=""):
     """d loss / d log_prob (B, T) through advantages, weights for another sampler, KL and aggregation."""
     values = dict(values)
-    group = torch.arange(RESPONSES) // 4
+    groups = {"rewards": rewards, "group": torch.arange(RESPONSES) // 4, "values": values["values"]}
     given = {"old_log_prob": values["old_log_prob"], "ref_log_prob": values["ref_log_prob"]}
     whole = {"token_kl": values["token_kl"]} if algo.kl.type == "distribution" else {}
     leaked = {leak: values["within"]} if leak else {}
     masks = dict.fromkeys(("advantages", "weights", "loss", "counts"), mask) | leaked
-    a = advantages(
-        algo,
-        rewards=rewards,
-        group=group,
-        response_mask=masks["advantages"],
-        values=values["values"],
-        **given,
-    )
-    weights = rollout_weights(
-        algo.rollout_correction, old_log_prob=values["old_log_prob"], sampler_log_prob=values["sampler_log_prob"],
-        response_mask=masks["weights"],
-    )  # fmt: skip
+    a = advantages(algo, response_mask=masks["advantages"], **groups, **given)
+    old_and_sampler = {name: values[name] for name in ("old_log_prob", "sampler_log_prob")}
+    weights = rollout_weights(algo.rollout_correction, response_mask=masks["weights"], **old_and_sampler)
     log_prob = values["log_prob"].clone().requires_grad_()
     counts = Counts(int(masks["counts"].sum()), RESPONSES, TOKENS)
-    out = policy_loss(
-        algo,
-        log_prob=log_prob,
-        advantages=a,
-        response_mask=masks["loss"],
-        rollout_weights=weights,
-        counts=counts,
-        **given,
-        **whole,
-    )
+    given |= {"advantages": a, "response_mask": masks["loss"], "rollout_weights": weights, "counts": counts}
+    out = policy_loss(algo, log_prob=log_prob, **given, **whole)
     out.loss.backward()
     return log_prob.grad, out
 

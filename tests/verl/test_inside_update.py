@@ -7,6 +7,7 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 import rpg
 from rpg.backends.local.micro_batches import Limits
 from rpg.backends.optimizer_steps import ReferenceSchedule
+from rpg.models.decoding import Batch
 from rpg.store.token_records import VALUES
 from tests.tiny import make_trainer
 from tests.verl import NOT_ON_VERL
@@ -72,18 +73,18 @@ def test_the_actor_loss_is_policy_loss(name):
     """Whole batches, and micro-batches of shards of them, for every algorithm of the catalogue; and what is recorded of
     tokens is what followed from the loss.
     """
-    from tensordict import TensorDict
     from verl.utils import tensordict_utils as tu
 
     from rpg.backends.verl.update import ActorLoss
     from rpg.losses.aggregation import Counts
 
     algorithm = rpg.algorithm(name)
-    lengths, horizon = [5, 3, 7, 1, 4, 6], 9
+    lengths, horizon, prompt = [5, 3, 7, 1, 4, 6], 9, 2
     generator = torch.Generator().manual_seed(0)
     width = max(lengths)
+    tokens = torch.zeros(len(lengths), width, dtype=torch.long)
+    batch = Batch([[0] * prompt], tokens[:, 0], tokens, torch.tensor(lengths))
     draw = lambda: torch.randn(len(lengths), width, generator=generator)  # noqa: E731
-    mask = torch.arange(width) < torch.tensor(lengths)[:, None]
     old, log_prob = -draw().abs(), -draw().abs()
     fields = {
         "old_log_probs": old,
@@ -94,12 +95,12 @@ def test_the_actor_loss_is_policy_loss(name):
     }
     leaf = log_prob.clone().requires_grad_()
     given = {name: fields[name] for name in ("ref_log_prob", "advantages")}
+    mask = batch.mask
     given |= {"rollout_weights": fields["rollout_is_weights"], "old_log_prob": old, "response_mask": mask}
     counts = Counts.of(mask, horizon)
     whole = rpg.policy_loss(algorithm, log_prob=leaf, counts=counts, **given)
     whole.loss.backward()
 
-    prompt = 2
     loss_fn = ActorLoss(algorithm, horizon)
     gradient, total, shards = torch.zeros_like(old), 0.0, ([0, 3, 4], [2, 5, 1])
     recorded = {}
@@ -109,15 +110,10 @@ def test_the_actor_loss_is_policy_loss(name):
             scores = torch.zeros(len(rows), prompt + width)
             scores[:, prompt - 1 : prompt - 1 + width] = log_prob[rows]
             scores = [scores[i, : prompt + lengths[r]].clone().requires_grad_() for i, r in enumerate(rows)]
-            data = TensorDict(
-                {
-                    "prompts": nested([[0] * prompt for _ in rows]),
-                    "responses": nested([[0] * lengths[r] for r in rows]),
-                    "response_mask": nested([[1] * lengths[r] for r in rows]),
-                    **{key: nested([value[r, : lengths[r]] for r in rows]) for key, value in fields.items()},
-                },
-                batch_size=len(rows),
-            )
+            part = batch.rows(torch.tensor(rows))
+            data = as_verl(part)
+            for key, value in fields.items():
+                data[key] = unpadded(value[rows], part)
             sizes = {"mini_batch_tokens": sum(lengths), "mini_batch_sequences": len(lengths)}
             tu.assign_non_tensor(data, dp_size=len(shards), optimizer_step=7, **sizes)
             data["marks"] = torch.tensor([row if row > 1 else -1 for row in rows])

@@ -236,14 +236,9 @@ class Trainer:
         token_kl = 0.0
         for rows in micro_batches(mini.batch, mini.advantages, Limits.of(spec.training, self.policy)):
             micro = mini if len(rows) == responses else mini.rows(rows)
-            inputs: dict[str, Any] = {
-                "old_log_prob": micro.old,
-                "advantages": micro.advantages,
-                "response_mask": micro.batch.mask,
-                "ref_log_prob": micro.reference,
-                "rollout_weights": micro.weights,
-                "counts": counts,
-            }
+            inputs: dict[str, Any] = {"old_log_prob": micro.old, "ref_log_prob": micro.reference}
+            inputs |= {"advantages": micro.advantages, "response_mask": micro.batch.mask}
+            inputs |= {"rollout_weights": micro.weights, "counts": counts}
             with offloaded(self.policy.model, self.place) if spec.backend.offload else nullcontext():
                 log_prob, divergence, bonus, more = self._forward(micro, counts)
             leaf = log_prob.detach().requires_grad_()

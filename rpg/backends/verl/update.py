@@ -59,13 +59,8 @@ class ActorLoss:
         if reference is None and self.algorithm.needs_reference:
             reference = fields["old_log_probs"]  # just renewed: the reference is the sampling policy
         counts = Counts(tokens, sequences, self.horizon)
-        inputs = {
-            "log_prob": log_prob,
-            "old_log_prob": fields["old_log_probs"],
-            "advantages": fields["advantages"],
-            "response_mask": fields["response_mask"],
-            "ref_log_prob": reference,
-        }
+        inputs = {"log_prob": log_prob, "old_log_prob": fields["old_log_probs"], "ref_log_prob": reference}
+        inputs |= {name: fields[name] for name in ("advantages", "response_mask")}
         weights = fields.get("rollout_is_weights", None)
         out = policy_loss(self.algorithm, rollout_weights=weights, counts=counts, **inputs)
         loss, metrics, values = out.loss, out.metrics, Values()
