@@ -101,11 +101,8 @@ def main() -> None:
     spec = resolve(settings(options), "gpu_step")
     configure_torch(spec)
     problems = load_problems(spec.task)
-    policy = Policy(
-        random_model(shape, options.device),
-        build_tokenizer(characters_of(spec.task, problems)),
-        bfloat16=True,
-    )
+    tokenizer = build_tokenizer(characters_of(spec.task, problems))
+    policy = Policy(random_model(shape, options.device), tokenizer, bfloat16=True)
     policy.stop = []
     roller = Roller(spec, problems.train)
     roller.scorer = Even(roller.scorer, defaultdict(float))

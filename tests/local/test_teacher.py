@@ -10,7 +10,6 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 import rpg
 from rpg.backends.local import next_tokens
-from rpg.backends.local.micro_batches import Limits
 from rpg.backends.local.reference import Reference
 from rpg.backends.local.training_loop import train
 from rpg.losses.advantages import advantages
@@ -22,11 +21,9 @@ from rpg.models.teacher import teacher_of
 from rpg.models.tokenizer import build_tokenizer
 from rpg.planning.model_shapes import shape_and_source
 from rpg.planning.space import memory
-from tests.local.test_trainer import gradients_of
+from tests.local.test_trainer import LIMITS, gradients_of
 from tests.losses.test_teacher_kl import by_definition
 from tests.tiny import Killed, killed_in, make_run, make_spec, make_trainer, numbers, whole_and_resumed
-
-LIMITS = Limits(rows=2000, tokens=10**9, tokens_of_long=10**9)
 
 
 def quiet(line):

@@ -213,15 +213,10 @@ def test_the_surrogate_gradient_is_that_of_the_truncated_objective(moved, loss):
         "rpg-rkl", beta=beta, clip=None, ratio="sequence", loss_agg_mode="seq-mean-token-sum",
         reference={"type": "fixed"},
     )  # fmt: skip
-    out = rpg.policy_loss(
-        algo,
-        log_prob=log_prob,
-        old_log_prob=old,
-        ref_log_prob=ref,
-        advantages=rewards[:, None].expand(-1, 2),
-        response_mask=torch.ones(len(batch), 2),
-        rollout_weights=len(batch) * q_old[:, None],  # turns the mean over rows into an expectation
-    )
+    given = {"log_prob": log_prob, "old_log_prob": old, "ref_log_prob": ref}
+    given |= {"advantages": rewards[:, None].expand(-1, 2), "response_mask": torch.ones(len(batch), 2)}
+    given["rollout_weights"] = len(batch) * q_old[:, None]  # turns the mean over rows into an expectation
+    out = rpg.policy_loss(algo, **given)
     q = log_prob.sum(-1).exp()
     objective = (q * (rewards - beta * (log_prob.sum(-1) - ref.sum(-1)))).sum()
     found, exact = gradient(-out.loss, lm), gradient(objective, lm)

@@ -47,20 +47,19 @@ class Diagnostics:
         algo, weights = self.algorithm, self._parameters
         divergence = "none" if algo.kl.type in ("reward", "distribution") else divergence_of(algo)
         target = exact_loss(divergence, algo.beta, loss_agg_mode=algo.loss_agg_mode, reference=algo.reference)
-        outputs, slopes = [log_prob], [_slope(target, log_prob.detach(), unbiased)]
+        outputs, slopes = [log_prob], [slope_of(target, log_prob.detach(), unbiased)]
         if bonus is not None:
             outputs, slopes = [*outputs, bonus], [*slopes, -torch.ones_like(bonus)]
-        gradients = torch.autograd.grad(outputs, weights, slopes, retain_graph=True, allow_unused=True)
-        for total, gradient in zip(self._sums, gradients, strict=True):
-            if gradient is not None:
-                total += gradient
+        add_gradients(self._sums, weights, outputs, slopes)
 
     def add(self, log_prob: Tensor, inputs: dict[str, Any]) -> None:
         """Add a micro-batch: `log_prob` (N, T) and the other arguments of `policy_loss`."""
         log_prob, mask = log_prob.detach(), inputs["response_mask"]
         self._log_ratios.append((log_prob - inputs["old_log_prob"])[mask])
         if self._without is not None:
-            with_kl, without_kl = (_slope(algo, log_prob, inputs) for algo in (self.algorithm, self._without))
+            with_kl, without_kl = (
+                slope_of(algo, log_prob, inputs) for algo in (self.algorithm, self._without)
+            )
             self._kl += float((with_kl - without_kl).square().sum())
             self._rest += float(without_kl.square().sum())
 
@@ -90,6 +89,17 @@ class Diagnostics:
         return {"gradient_cosine": product / (size * exact), "gradient_bias": distance / exact}
 
 
-def _slope(algorithm: Algorithm, log_prob: Tensor, inputs: dict[str, Any]) -> Tensor:
+def add_gradients(
+    sums: Sequence[Tensor], weights: Sequence[Tensor], outputs: Sequence[Tensor], slopes: Sequence[Tensor]
+) -> None:
+    """Add the gradients of `weights` that follow from those of `outputs`, whose graph stays."""
+    gradients = torch.autograd.grad(outputs, weights, slopes, retain_graph=True, allow_unused=True)
+    for total, gradient in zip(sums, gradients, strict=True):
+        if gradient is not None:
+            total += gradient
+
+
+def slope_of(algorithm: Algorithm, log_prob: Tensor, inputs: dict[str, Any]) -> Tensor:
+    """The derivative of a loss with respect to `log_prob` (N, T), a leaf; `inputs`: the other arguments of `policy_loss`."""
     leaf = log_prob.requires_grad_()
     return torch.autograd.grad(policy_loss(algorithm, log_prob=leaf, **inputs).loss, leaf)[0]

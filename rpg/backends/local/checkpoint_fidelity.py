@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from rpg.auditing.gradient_agreement import Agreement, agreement
+from rpg.backends.local.batch_diagnostics import add_gradients, slope_of
 from rpg.backends.local.micro_batches import Limits, score
 from rpg.backends.local.rollout import Graded, Roller
 from rpg.backends.local.training_loop import configure_memory, configure_torch, resume
@@ -26,7 +27,6 @@ from rpg.catalogue.lookup import divergence_of, exact_loss
 from rpg.config.run_spec import RunSpec
 from rpg.losses.advantages import advantages as advantages_of
 from rpg.losses.kl_terms import k3
-from rpg.losses.policy_loss import policy_loss
 from rpg.models.initial_policy import initial_policy
 from rpg.models.model_loading import ModelError
 from rpg.models.policy import Policy
@@ -205,12 +205,7 @@ class _Gradients:
             part = batch.rows(index)
             log_prob, width = self.policy.log_probs(part, temperature), part.tokens.shape[1]
             for name, slope in slopes.items():
-                gradients = torch.autograd.grad(
-                    log_prob, self.parameters, slope[index, :width], retain_graph=True, allow_unused=True
-                )
-                for total, gradient in zip(sums[name], gradients, strict=True):
-                    if gradient is not None:
-                        total += gradient
+                add_gradients(sums[name], self.parameters, [log_prob], [slope[index, :width]])
         flat = {name: torch.cat([g.flatten() for g in parts]).cpu() for name, parts in sums.items()}
         moved = float(torch.where(batch.mask, k3(now - old), 0).sum())
         return {name: g if self._chosen is None else g[self._chosen] for name, g in flat.items()}, moved
@@ -218,13 +213,6 @@ class _Gradients:
     def _slope(self, algo: Algorithm, graded: Graded, now: Tensor, old: Tensor, reference: Tensor) -> Tensor:
         """Minus the derivative of a loss with respect to the log-probabilities."""
         batch = graded.samples.batch
-        advantages = advantages_of(
-            algo, rewards=graded.rewards, group=batch.prompt_of, response_mask=batch.mask, old_log_prob=old,
-            ref_log_prob=reference,
-        )  # fmt: skip
-        leaf = now.clone().requires_grad_()
-        out = policy_loss(
-            algo, log_prob=leaf, old_log_prob=old, advantages=advantages, response_mask=batch.mask,
-            ref_log_prob=reference,
-        )  # fmt: skip
-        return -torch.autograd.grad(out.loss, leaf)[0]
+        inputs = {"old_log_prob": old, "ref_log_prob": reference, "response_mask": batch.mask}
+        inputs["advantages"] = advantages_of(algo, rewards=graded.rewards, group=batch.prompt_of, **inputs)
+        return -slope_of(algo, now.clone(), inputs)
