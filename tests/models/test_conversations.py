@@ -5,6 +5,7 @@ The model answers at random: there are responses with several calls, with one, a
 
 from dataclasses import replace
 from functools import lru_cache
+from itertools import product
 
 import pytest
 import torch
@@ -183,14 +184,9 @@ def cases():
         yield name, algo
         yield f"{name} corrected", override(algo, rollout_correction=correction)
     yield "ppo with a critic", override(algorithms()["ppo"], advantage={"type": "gae"})
-    for divergence in ("fkl", "rkl", "ufkl", "urkl"):
-        for level in LEVELS:
-            for mode in MODES:
-                base = algorithms()[f"rpg-reinforce-{divergence}"]
-                yield (
-                    f"{divergence} {level} {mode}",
-                    override(base, beta=0.3, ratio=level, loss_agg_mode=mode),
-                )
+    for divergence, level, mode in product(("fkl", "rkl", "ufkl", "urkl"), LEVELS, MODES):
+        base = algorithms()[f"rpg-reinforce-{divergence}"]
+        yield f"{divergence} {level} {mode}", override(base, beta=0.3, ratio=level, loss_agg_mode=mode)
 
 
 CASES = dict(cases())

@@ -36,18 +36,16 @@ class Critic:
                 f"{type(policy.model).__name__}; choose another advantage, e.g. {{type: group}}"
             )
         self.setting, self.spec = spec.algorithm.advantage, spec
-        copy = policy.frozen_copy()
-        model = copy.model.requires_grad_(True)
+        self.policy = policy.frozen_copy()
+        self.policy.recompute = policy.recompute
+        model = self.policy.model.requires_grad_(True)
         self.head = nn.Linear(model.config.hidden_size, 1, bias=False, device=policy.device)
         nn.init.zeros_(self.head.weight)
         model.value_head = self.head
-        self.policy = copy
-        copy.recompute = policy.recompute
         settings = spec.training.optimizer
         if self.setting.critic_learning_rate:
             settings = settings.model_copy(update={"learning_rate": self.setting.critic_learning_rate})
-        total = spec.training.optimizer_steps
-        self.optimizer = Optimizer(model, settings, total, spec.half_weights())
+        self.optimizer = Optimizer(model, settings, spec.training.optimizer_steps, spec.half_weights())
         self.updates = 0
 
     def values(self, batch: Batch) -> Tensor:

@@ -9,6 +9,8 @@ Shapes: C response tokens, row by row; V vocabulary.
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
@@ -49,12 +51,8 @@ def token_kl(
 
     size = max(1, _PART // entries)
     parts = [slice(start, start + size) for start in range(0, count, size)]
-    if count * entries <= _PLAIN:
-        results = [chunk(rows) for rows in parts]
-    else:
-        results = [checkpoint(chunk, rows, use_reentrant=False, preserve_rng_state=False) for rows in parts]
-    means = (torch.stack([sums for _, sums in results]).sum(0) / count).tolist()
-    metrics = dict(zip(_NAMES, means, strict=True))
-    if setting.top_k is None:
-        del metrics["ref_mass_left_out"]
-    return torch.cat([value for value, _ in results]), metrics
+    again = partial(checkpoint, chunk, use_reentrant=False, preserve_rng_state=False)
+    values, sums = zip(*map(chunk if count * entries <= _PLAIN else again, parts), strict=True)
+    means = (torch.stack(sums).sum(0) / count).tolist()
+    names = _NAMES[:2] if setting.top_k is None else _NAMES
+    return torch.cat(values), dict(zip(names, means, strict=False))
