@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal, get_args, get_origin
 
 from pydantic import BaseModel
+from pydantic._internal._docs_extraction import extract_docstrings_from_cls
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
@@ -59,6 +60,7 @@ def _about(model: type[BaseModel]) -> str:
 
 
 def _rows(model: type[BaseModel]) -> Iterator[tuple[str, str, str]]:
+    texts = _texts(model)
     for name, field in model.model_fields.items():
         if name == "type":
             continue
@@ -69,7 +71,15 @@ def _rows(model: type[BaseModel]) -> Iterator[tuple[str, str, str]]:
             shown = "see below"
         else:
             shown = f"`{_yaml(default)}`".replace("\n", "\\n")  # a row of the table is a line
-        yield name, shown, f"{_choices(field.annotation)}{field.description or ''}{_kind(field)}"
+        yield name, shown, f"{_choices(field.annotation)}{texts.get(name, '')}{_kind(field)}"
+
+
+def _texts(model: type[BaseModel]) -> dict[str, str]:
+    """The text below each field, which the models themselves do not read: that would take every command's start a moment."""
+    sections = [
+        each for each in reversed(model.__mro__) if issubclass(each, BaseModel) and each is not BaseModel
+    ]
+    return {name: text for each in sections for name, text in extract_docstrings_from_cls(each, True).items()}
 
 
 def _kind(field: FieldInfo) -> str:

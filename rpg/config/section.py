@@ -49,7 +49,7 @@ CODE = Capability("code")
 class Section(BaseModel):
     """Base of every section: frozen, and a misspelt field is an error rather than a silent default."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 def default_type(default: str) -> BeforeValidator:

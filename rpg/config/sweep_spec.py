@@ -32,7 +32,7 @@ class Budget(Section):
 class SweepSpec(BaseModel):
     """The fields of a sweep file."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
     """Folder name of the sweep: lower-case letters, digits, dots, dashes."""
