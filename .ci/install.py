@@ -22,8 +22,9 @@ CONSTRAINTS = Path(__file__).resolve().parents[1] / "constraints.txt"
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 
 HARDLY_NEEDED = (
-    r"/site-packages/(.*/(tests?|testing)/|transformers/models/|ray/(data|llm|rllib|serve|train|tune)/|torch/_inductor/"
-    r"|sympy/(physics|stats)/|(apprise|fontTools|mypyc?|networkx|pip)/)"
+    r"/site-packages/(.*/(tests?|testing)/|transformers/(models|pipelines)/|torch/_(inductor|vendor)/|pygments/lexers/"
+    r"|ray/(autoscaler|dashboard|data|llm|rllib|serve|train|tune)/|sympy/(physics|stats)/|scipy/signal/"
+    r"|(apprise|dateparser|fontTools|grpc|mypyc?|networkx|pip|pyasn1_modules|rich_rst|torchgen|werkzeug)/)"
 )
 """Two fifths of all sources, of which hardly one is ever imported; that one is compiled then. Where the environment itself
 lies does not matter: in a folder `tests` everything else is compiled too."""

@@ -21,6 +21,8 @@ FLAGS = (
     "--disable-component-update --disable-sync --disable-3d-apis"
 ).split()
 """No WebGL: without a GPU the moving picture on a flow run's page in Prefect's UI takes most of a core."""
+QUICK_FLAGS = [*FLAGS, "--js-flags=--no-opt"]
+"""Without the compilers for scripts that run for long: a sixth of the time for pages that are looked at once."""
 # A run has ended since, nothing is stale, and every chart is drawn. `ready`: what the page is for.
 IDLE = """([ended, ready]) => {
   const app = document.querySelector('[data-testid=stApp]');

@@ -7,6 +7,7 @@ import atexit
 import fcntl
 import gc
 import os
+import runpy
 import shutil
 import signal
 import sys
@@ -73,6 +74,10 @@ def pytest_collection_modifyitems(items):
         return order.index(group) if group in order else len(order) + late
 
     items.sort(key=place)
+
+
+_forked = runpy.run_path(str(ROOT / ".ci/forked_workers.py"))
+pytest_xdist_setupnodes = pytest.hookimpl(optionalhook=True)(_forked["pytest_xdist_setupnodes"])
 
 
 @pytest.hookimpl(optionalhook=True)

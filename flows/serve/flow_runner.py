@@ -85,10 +85,11 @@ def _enter_empty_folder(folder: Path) -> None:
 
 def _refresh() -> None:
     """Keep the configurations in the forms, and what they take, as they are on disk; the table is the description's."""
+    client = get_client(sync_client=True)  # one for good: each reads the certificates again
     while True:
         time.sleep(REFRESH_SECONDS)
         # Whatever fails here, the server being away or a file in the middle of an edit: the next try is seconds away.
-        with contextlib.suppress(Exception), get_client(sync_client=True) as client:
+        with contextlib.suppress(Exception):
             roots = forms.roots(home())
             sweeps, costs = choices(forms.configs(roots), roots.home)
             studies, runs = choices(forms.studies(roots), roots.home)

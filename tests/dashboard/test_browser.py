@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import synthetic_study
-from benchmarks.browser import CHROMIUM, FLAGS, IDLE, dashboard
+from benchmarks.browser import CHROMIUM, IDLE, QUICK_FLAGS, dashboard
 from benchmarks.synthetic import Shape, write_sweep
 from dashboard.view import REFRESH
 from rpg.report.summary import summarise
@@ -59,7 +59,7 @@ def address(layout):
 def tab():
     """One for all: another one is a window, which takes Chromium as long as the page in it."""
     with playwright.sync_playwright() as runner:
-        chromium = runner.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        chromium = runner.chromium.launch(executable_path=CHROMIUM, args=QUICK_FLAGS)
         tab = chromium.new_page(viewport={"width": 1366, "height": 900})
         tab.set_default_timeout(1000 * HANG)
         yield tab

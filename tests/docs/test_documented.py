@@ -6,7 +6,7 @@ import re
 import pytest
 
 from benchmarks import documented
-from benchmarks.browser import CHROMIUM, FLAGS
+from benchmarks.browser import CHROMIUM, QUICK_FLAGS
 from benchmarks.documented import DOCS, FIGURES, KEPT, digest, pages, shown, unpack, written
 
 
@@ -54,7 +54,7 @@ def test_the_chart_is_drawn_on_narrow_and_dark_pages_and_asks_for_nothing(kept, 
     (tmp_path / "assets/chart.js").write_text(documented.script(kept, "quickstart"))
     (tmp_path / "index.html").write_text(f"<body data-md-color-scheme=slate>{documented.CHART}")
     with pytest.importorskip("playwright.sync_api").sync_playwright() as runner:
-        page = runner.chromium.launch(executable_path=CHROMIUM, args=FLAGS).new_page()
+        page = runner.chromium.launch(executable_path=CHROMIUM, args=QUICK_FLAGS).new_page()
         page.set_viewport_size({"width": 390, "height": 900})
         asked = []
         page.on("request", lambda request: asked.append(request.url.partition(":")[0]))

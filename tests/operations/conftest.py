@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from benchmarks.browser import CHROMIUM, FLAGS
+from benchmarks.browser import CHROMIUM, QUICK_FLAGS
 from tests.operations.serving import Served
 from tests.waiting import HANG
 
@@ -30,7 +30,7 @@ def page():
         pytest.skip("no Chromium here (Debian: apt-get install chromium)")
     outside = []
     with playwright.sync_playwright() as runner:
-        browser = runner.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        browser = runner.chromium.launch(executable_path=CHROMIUM, args=QUICK_FLAGS)
         tab = browser.new_page(viewport={"width": 1366, "height": 1400})
         tab.context.set_default_timeout(1000 * HANG)
         tab.on("request", lambda request: outside.append(request.url) if _leaves(request.url) else None)

@@ -107,7 +107,7 @@ class Served:
         return state["type"], state.get("message") or ""
 
     def finished(self, run):
-        return until(lambda: (s := self.state(run))[0] in FINAL and s, f"the end of {run}", pause=0.3)
+        return until(lambda: (s := self.state(run))[0] in FINAL and s, f"the end of {run}", pause=1.0)
 
     def tasks(self, run):
         wanted = {"flow_runs": {"id": {"any_": [run]}}}

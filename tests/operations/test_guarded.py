@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from benchmarks.browser import CHROMIUM, FLAGS
+from benchmarks.browser import CHROMIUM, QUICK_FLAGS
 from rpg.web import HEALTH
 from tests.operations.serving import FINAL, ROOT, SMALL, Served
 from tests.waiting import HANG, free_port, until
@@ -147,7 +147,7 @@ def test_behind_a_proxy_with_tls_and_a_path_both_sites_work_as_documented(guarde
     }  # fmt: skip
     assert f"{address}/dashboard" in guarded.log.read_text()
     with playwright.sync_playwright() as runner:
-        browser = runner.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        browser = runner.chromium.launch(executable_path=CHROMIUM, args=QUICK_FLAGS)
         for name in PROXIES:
             command = {"nginx": nginx, "caddy": caddy}[name](tmp_path, port, backends, certificate, key)
             proxy = subprocess.Popen(command, env={**os.environ, "HOME": str(tmp_path), "PATH": PATH})

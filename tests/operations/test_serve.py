@@ -131,7 +131,7 @@ def test_a_sweep_from_the_form_is_the_sweep_of_the_command(served):
 
 def test_cancelled_from_the_api_the_whole_tree_ends(served):
     run = served.run_id("sweep", config="own/trivial", steps=5000, name="cancelled")
-    trainers, worker = until(served.trainers, "a training"), served.part("serve.flow_runner")
+    trainers, worker = until(served.trainers, "a training", pause=0.3), served.part("serve.flow_runner")
     tree = worker.children(recursive=True)
     assert set(trainers) <= set(tree)
     wanted = {"state": {"type": "CANCELLING"}, "force": False}
@@ -139,11 +139,9 @@ def test_cancelled_from_the_api_the_whole_tree_ends(served):
     assert answer.status_code in (200, 201)
     ended(tree)
     assert served.finished(run)[0] == "CANCELLED"
-    until(
-        lambda: {one["state_type"] for one in served.tasks(run)} == {"COMPLETED", "CANCELLED"},
-        "the tasks, that of preparing apart, are Cancelled: neither Crashed nor Failed",
-        pause=0.3,
-    )
+    # All but that of preparing are Cancelled: neither Crashed nor Failed.
+    over = lambda: {one["state_type"] for one in served.tasks(run)} == {"COMPLETED", "CANCELLED"}  # noqa: E731
+    until(over, "the end of the tasks", pause=0.3)
     reconcile(served.layout, f"{served.ui}/api")
     assert {one["state_type"] for one in served.tasks(run)} == {"COMPLETED", "CANCELLED"}
     assert worker.is_running() and served.part("serve.flow_runner") == worker, "other flow runs go on"
@@ -152,17 +150,14 @@ def test_cancelled_from_the_api_the_whole_tree_ends(served):
 def test_a_failed_training_and_a_killed_worker_are_told_and_retry_goes_on(served):
     """Retry is pressed at once, while repairs go on: what the first attempt left is not taken for the second one's."""
     run = served.run_id("sweep", config="own/trivial", steps=30, name="failing")
-    until(served.trainers, "a training")[0].kill()
+    until(served.trainers, "a training", pause=0.3)[0].kill()
     kind, message = served.finished(run)
     assert kind == "FAILED" and "the training process was killed by signal 9" in message
     _leave_behind(served, run, attempt=1)
     served.retry(run)
     said = []
-    until(
-        lambda: said.extend(reconcile(served.layout, f"{served.ui}/api")) or served.trainers(),
-        "the retry",
-        pause=0.3,
-    )
+    again = lambda: said.extend(reconcile(served.layout, f"{served.ui}/api")) or served.trainers()  # noqa: E731
+    until(again, "the retry", pause=1.0)
     assert served.state(run)[0] == "RUNNING", said
 
     worker = served.part("serve.flow_runner")
