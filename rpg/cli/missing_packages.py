@@ -26,10 +26,9 @@ def command_for(module: str) -> str:
 
 def missing(module: str) -> str:
     """A sentence that says what is missing and how to install it."""
-    return (
-        f"{module} is not installed; install it with: {command_for(module)} "
-        f"(or everything for one machine: {install_command('', EVERYTHING)})"
-    )
+    command, everything = command_for(module), install_command("", EVERYTHING)
+    also = f" (or everything for one machine: {everything})" if everything != command else ""
+    return f"{module} is not installed; install it with: {command}{also}"
 
 
 def explain(error: ModuleNotFoundError) -> str | None:
