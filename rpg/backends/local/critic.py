@@ -68,9 +68,14 @@ class Critic:
             index = torch.tensor(rows, device=old.device)
             part = batch.rows(index)
             width = slice(part.tokens.shape[1])
-            given: dict[str, Any] = {"old_values": old[index, width], "targets": targets[index, width]}
-            given |= {"response_mask": part.mask, "clip": self.setting.value_clip, "counts": counts}
-            loss = value_loss(self.values(part), **given)
+            loss = value_loss(
+                self.values(part),
+                old_values=old[index, width],
+                targets=targets[index, width],
+                response_mask=part.mask,
+                clip=self.setting.value_clip,
+                counts=counts,
+            )
             loss.backward()
             total += float(loss.detach())
         self.updates += 1

@@ -51,14 +51,14 @@ class ValueLoss:
         assert isinstance(advantage, GAE)
         fields = data.select("response_mask", "values", "returns").to_padded_tensor()
         tokens, sequences = tu.get(data, "mini_batch_tokens"), tu.get(data, "mini_batch_sequences")
-        counts = Counts(tokens, sequences, self.settings.max_response_tokens)
-        given: dict[str, Any] = {
-            "old_values": fields["values"],
-            "targets": fields["returns"],
-            "counts": counts,
-        }
-        given |= {"response_mask": fields["response_mask"], "clip": advantage.value_clip}
-        loss = value_loss(no_padding_2_padding(model_output["values"], data), **given)
+        loss = value_loss(
+            no_padding_2_padding(model_output["values"], data),
+            old_values=fields["values"],
+            targets=fields["returns"],
+            response_mask=fields["response_mask"],
+            clip=advantage.value_clip,
+            counts=Counts(tokens, sequences, self.settings.max_response_tokens),
+        )
         return loss * tu.get(data, "dp_size"), {"rpg": ({"loss": float(loss.detach())}, 0.0, {})}
 
 
