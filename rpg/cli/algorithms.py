@@ -133,7 +133,7 @@ def audit(
         config: Say what the loss of a configuration of verl, TRL, prime-rl or open-instruct follows.
         field: Measure every loss as other trainers ship it, in one table.
         turns: Say which losses stay exact where an environment has turns (docs/losses/turns.md).
-        output: With --field: write a page (.html) or a table (.md) instead.
+        output: Write a table (.md) instead; with --field also a page (.html).
         save: Save the result for the database and the dashboard.
     """
     from rpg.auditing import audit as audit_one
@@ -176,8 +176,9 @@ def _on_other_losses(config: Path | None, turns: bool, output: Path | None, as_j
     from rpg.auditing.linter import lint
     from rpg.store import atomic_write_text
 
-    if output is not None and output.suffix not in (".html", ".md"):
-        refuse(f"--output {output}: the name must end in .html or .md")
+    endings = (".md",) if turns or config is not None else (".md", ".html")
+    if output is not None and output.suffix not in endings:
+        refuse(f"--output {output}: the name must end in {' or '.join(endings)}")
     with error_console.status(_WAITING):
         if config is not None:
             sentences = lint(config)
