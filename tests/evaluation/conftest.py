@@ -28,8 +28,8 @@ def checkpoints(tmp_path_factory):
     folder.path.mkdir(parents=True)
     keeper = Checkpoints(folder, [0, 1])
     for step in (0, 1):
-        tensors = {"moment": torch.zeros(1)}
-        keeper.save(step, Policy(model, tokenizer), {"optimizer_step": step}, tensors, None)
+        tensors = {"optimizer": {"moment": torch.zeros(1)}}
+        keeper.save(step, Policy(model, tokenizer), {"optimizer_step": step}, tensors)
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.mul_(1.05)
