@@ -9,6 +9,7 @@ import atexit
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import types
@@ -44,6 +45,10 @@ def fork_workers(listener: socket.socket) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them here
     while True:
         connection, _ = listener.accept()
+        _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        if user != os.getuid():  # any user of this machine can connect, and whoever does has code run
+            connection.close()
+            continue
         code, pipes, *_ = socket.recv_fds(connection, 2**16, 3)
         if os.fork() == 0:
             break
