@@ -33,7 +33,8 @@ def installed(beta: float, all_shipped: bool = False) -> tuple[list[Subject], di
     absent: dict[str, str] = {}
     for name, subjects_of in (("verl", _verl), ("trl", _trl)):
         try:
-            subjects += subjects_of(f"{name} {version(name)}", beta, all_shipped)
+            # A list: all of a peer's losses, or none.
+            subjects += list(subjects_of(f"{name} {version(name)}", beta, all_shipped))
         except PackageNotFoundError:
             absent[name] = "not installed"
         except (ImportError, AttributeError, TypeError) as error:

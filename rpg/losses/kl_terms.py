@@ -126,11 +126,21 @@ def _reverse_advantage(beta: float, _w: Tensor, _v: Tensor, _d: Tensor) -> float
 
 
 MATHEMATICS: dict[str, Mathematics] = {
-    "fkl": Mathematics(lambda pi, ref: _kl(ref, pi), _fkl, _fkl, _forward_advantage),
-    "rkl": Mathematics(_kl, _rkl, _rkl_prefix, _reverse_advantage),
-    "ufkl": Mathematics(lambda pi, ref: _kl(ref, pi) + _surplus(pi, ref), _ufkl, _ufkl, _forward_advantage),
+    "fkl": Mathematics(
+        exact=lambda pi, ref: _kl(ref, pi), term=_fkl, prefix=_fkl, advantage_slope=_forward_advantage
+    ),
+    "rkl": Mathematics(exact=_kl, term=_rkl, prefix=_rkl_prefix, advantage_slope=_reverse_advantage),
+    "ufkl": Mathematics(
+        exact=lambda pi, ref: _kl(ref, pi) + _surplus(pi, ref),
+        term=_ufkl,
+        prefix=_ufkl,
+        advantage_slope=_forward_advantage,
+    ),
     "urkl": Mathematics(
-        lambda pi, ref: _kl(pi, ref) - _surplus(pi, ref), _urkl, _urkl_prefix, _reverse_advantage
+        exact=lambda pi, ref: _kl(pi, ref) - _surplus(pi, ref),
+        term=_urkl,
+        prefix=_urkl_prefix,
+        advantage_slope=_reverse_advantage,
     ),
 }
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rpg.config.backend import LocalBackend
 from rpg.config.errors import ConfigError
 from rpg.config.identity import identity
 from rpg.config.load import merge, parse_assignments, parse_yaml, resolve
@@ -249,3 +250,9 @@ def test_no_key_stands_twice_in_a_file_of_the_package():
     files = [path for room in ("rpg", "flows") for path in (CONFIGS.parent / room).rglob("*.yaml")]
     found = {path.name: twice(yaml.compose(path.read_text("utf-8"))) for path in files}
     assert len(found) > 30 and {name: keys for name, keys in found.items() if keys} == {}
+
+
+def test_only_a_cpu_is_promised_the_same_bits_with_less_memory():
+    cpu, gpu = (LocalBackend(device=device).less_memory("update") for device in ("cpu", "cuda"))
+    assert "with bit-identical results" in cpu and "with bit-identical results" not in gpu
+    assert "resumes from the last checkpoint" in gpu

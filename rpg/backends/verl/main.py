@@ -105,10 +105,14 @@ def derive(config: Any) -> None:
             actor, critic = config.actor_rollout_ref.actor, config.critic
             critic.model = config.actor_rollout_ref.model
             critic.optim, critic.fsdp = actor.optim, actor.fsdp_config
-            limit, shards = "ppo_max_token_len_per_gpu", "ulysses_sequence_parallel_size"
-            for name in ("strategy", "use_dynamic_bsz", limit, shards):
+            for name in (
+                "strategy",
+                "use_dynamic_bsz",
+                "ppo_max_token_len_per_gpu",
+                "ulysses_sequence_parallel_size",
+            ):
                 critic[name] = actor[name]
-            critic.ppo_infer_max_token_len_per_gpu = actor[limit]
+            critic.ppo_infer_max_token_len_per_gpu = actor.ppo_max_token_len_per_gpu
 
 
 def attention(config: Any) -> dict[str, object]:
