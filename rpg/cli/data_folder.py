@@ -10,10 +10,15 @@ from rpg.cli.app import Home, app, complain, console, layout_at, say, size_text
 
 @app.command()
 def aggregate(home: Home = None) -> None:
-    """Update the results database from the run folders. Commands that read the database do this automatically."""
+    """Update the results database from the run folders. Commands that read the database do this automatically.
+
+    With RPG_ARCHIVE=s3://..., the runs there that are not here are fetched first, without their checkpoints.
+    """
+    from rpg.cli.archive import fetch_results
     from rpg.store.database import build
 
-    say(f"{build(layout_at(home)).path}")
+    fetch_results(layout := layout_at(home))
+    say(f"{build(layout).path}")
 
 
 @app.command()

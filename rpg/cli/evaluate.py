@@ -58,8 +58,7 @@ def evaluate(
     evaluation, of a run or of a sweep.
 
     Args:
-        checkpoint: Hugging Face model: a folder (any checkpoint of a run), a name that `rpg model` lists, or a hub
-            id.
+        checkpoint: Hugging Face model: a folder, SWEEP/RUN/step-000040, a name that `rpg model` lists, or a hub id.
         benchmarks: Benchmarks: names or YAML files, separated by commas.
         engine: Engine: local or vllm.
         k: Samples per problem. Default: that of each benchmark.
@@ -98,6 +97,7 @@ def evaluate(
     if regrade or rules is not None:
         _regrade(layout, checkpoint, out, regrade, rules)
         return
+    from rpg.cli.archive import fetched
     from rpg.evaluation.standalone import default_folder
     from rpg.evaluation.standalone import evaluate as evaluate_model
     from rpg.evaluation.variation import load_preset
@@ -105,6 +105,7 @@ def evaluate(
     from rpg.models.truncated_sampling import Restriction
     from rpg.store.database import build
 
+    checkpoint = fetched(layout, checkpoint)
     as_others = load_preset(preset) if preset else None
 
     def setting(name: str, option: Any, default: Any) -> Any:

@@ -181,6 +181,7 @@ def _check_hub_models(specs: Sequence[RunSpec], layout: Layout) -> None:
 
 def _conclude(layout: Layout, name: str, folders: Sequence[RunFolder], error: str | None) -> int:
     """Print the report and what failed; returns the exit code."""
+    from rpg.cli.archive import VARIABLE, archived
     from rpg.next_steps import this_again
     from rpg.report.sweep_report import print_report
     from rpg.store import StoreError
@@ -188,6 +189,8 @@ def _conclude(layout: Layout, name: str, folders: Sequence[RunFolder], error: st
 
     try:
         print_report(layout, name, console)
+        if archive := os.environ.get(VARIABLE):
+            archived(archive, folders)
     except StoreError as unreadable:
         error = error or str(unreadable)
     for line in other_code_notes(recorded(folders)):

@@ -1,4 +1,4 @@
-"""The commands `rpg model` and `rpg push`: models from the Hugging Face hub, and checkpoints to it."""
+"""The commands `rpg model` and `rpg push`: models from the Hugging Face hub; checkpoints to it, runs to an archive."""
 
 from __future__ import annotations
 
@@ -63,17 +63,33 @@ _OURS = ("training/", "checkpoint.json", "README.md")
 Private = Annotated[bool, typer.Option("--private")]
 
 
-@app.command()
-def push(checkpoint: str, repo: str, private: Private = False, home: Home = None) -> None:
-    """Upload a checkpoint to the Hugging Face hub, with a model card that contains settings, curve and scores.
+_WORDS = typer.Argument(metavar="CHECKPOINT REPO | [URL] [SWEEP|SWEEP/RUN...]")
 
-    Log in as for the hub's own tools: with HF_TOKEN, or `hf auth login`.
+
+@app.command()
+def push(
+    words: Annotated[list[str] | None, _WORDS] = None, private: Private = False, home: Home = None
+) -> int:
+    """Upload a checkpoint to the Hugging Face hub, with a model card that contains settings, curve and scores; or copy
+    finished runs to an object storage.
+
+    Log in as for the hub's own tools: with HF_TOKEN, or `hf auth login`. For s3://, as for Amazon's.
 
     Args:
-        checkpoint: SWEEP/RUN/step-000040, or the folder of a run's checkpoint.
-        repo: Repository on the hub, e.g. me/my-model; created if it does not exist.
+        words: A checkpoint (SWEEP/RUN/step-000040, or its folder) and a repository on the hub (me/my-model; created if
+            it does not exist). Or the address of an archive (default: $RPG_ARCHIVE) and what of it to copy (default:
+            all finished runs); what is there is not sent again.
         private: Create it as a private repository.
     """
+    if words and len(words) == 2 and "://" not in words[0]:
+        _push_to_hub(layout_at(home), words[0], words[1], private)
+        return 0
+    from rpg.cli.archive import push_runs
+
+    return push_runs(layout_at(home), words or [])
+
+
+def _push_to_hub(layout: Layout, checkpoint: str, repo: str, private: bool) -> None:
     from httpx import TransportError
     from huggingface_hub import CommitOperationAdd, HfApi
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
@@ -81,7 +97,7 @@ def push(checkpoint: str, repo: str, private: Private = False, home: Home = None
     from rpg.report.model_card import model_card
     from rpg.store import RunFolder
 
-    folder = _folder(layout_at(home), checkpoint)
+    folder = _folder(layout, checkpoint)
     run = RunFolder(folder.parents[1])
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     names = {path: path.relative_to(folder).as_posix() for path in files}

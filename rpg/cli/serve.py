@@ -32,10 +32,11 @@ def dashboard(port: DashboardPort = 8501, address: str = "127.0.0.1", home: Home
     require("streamlit")
     from flows.serve.services import dashboard as command
     from rpg import next_steps
+    from rpg.cli.archive import fetch_results
     from rpg.processes import parent_mark
     from rpg.store.database import build
 
-    layout = layout_at(home)
+    fetch_results(layout := layout_at(home))
     build(layout)
     with socket.socket() as probe:
         if probe.connect_ex((address, port)) == 0:

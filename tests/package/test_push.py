@@ -98,12 +98,12 @@ def test_mistakes_are_a_line(tmp_path, hub, monkeypatch):
 
     step = checkpoint(tmp_path)
     with pytest.raises(ConfigError, match="not a checkpoint of a run; expected SWEEP/RUN/step-000040"):
-        push(str(tmp_path), "me/model", home=tmp_path)
+        push([str(tmp_path), "me/model"], home=tmp_path)
     with pytest.raises(ConfigError, match=r"SWEEP/RUN/step-000040 .*\. sweep/one has step-000003"):
-        push("sweep/one/step-000004", "me/model", home=tmp_path)
+        push(["sweep/one/step-000004", "me/model"], home=tmp_path)
     monkeypatch.setenv("HF_TOKEN", "wrong")
     with pytest.raises(ConfigError, match="the hub refuses the upload: "):
-        push(str(step), "me/model", home=tmp_path)
+        push([str(step), "me/model"], home=tmp_path)
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(ConfigError, match=r"the hub at http://127\.0\.0\.1:9 cannot be reached"):
-        push(str(step), "me/model", home=tmp_path)
+        push([str(step), "me/model"], home=tmp_path)

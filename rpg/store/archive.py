@@ -1,0 +1,159 @@
+"""Finished runs in an object storage, and back from there: of whatever fsspec reaches (s3://, gs://, file://).
+
+    URL/<sweep>/<run>.json        {"files": {name: {bytes, sha256}}}, written last
+                <run>/<sha256>    the contents
+        <sweep>/.sweep.json, .sweep/   the same for the files beside the runs, as the last push left them
+
+Contents are stored under their digests. So what is there need not be sent again, and a push that is killed, or that brings
+a newer state of a run, leaves whole what an earlier record names.
+"""
+
+import glob
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from rpg.errors import first_line, install_command
+from rpg.store.atomic_files import StoreError, folder_aside, fsync_folder, fsync_tree, readable
+from rpg.store.checkpoints import digest
+from rpg.store.layout import Layout
+
+Tell = Callable[[int, int], None]
+"""Is told how many bytes are copied, of how many."""
+_BESIDE = ".sweep"
+_OF_PROCESSES_HERE = ("lease.json", "waiting.json", "flow-run.json")
+_CHECKPOINT = re.compile(r"checkpoints/step-[^/]*/")
+
+
+class Archive:
+    """The archive at a URL; `line` makes a line of progress for what is copied. Raises StoreError, of one sentence: it
+    cannot be reached, or refuses."""
+
+    def __init__(self, url: str, line: Callable[[str], Tell] = lambda _: lambda *_: None) -> None:
+        from fsspec import url_to_fs
+
+        self.url, self._line = url.rstrip("/"), line
+        options = {"auto_mkdir": True} if url.startswith("file:") else {}
+        try:
+            self._fs, root = url_to_fs(self.url, use_listings_cache=False, **options)
+        except ImportError as error:  # it names the package
+            install = f"; install it with: {install_command('archive')}" if url.startswith("s3:") else ""
+            raise StoreError(f"{url}: {first_line(error)}{install}") from error
+        except ValueError as error:
+            raise StoreError(f"{url}: {first_line(error)}; expected e.g. s3://bucket/folder") from error
+        self._root = root.rstrip("/")
+
+    def push(self, folder: Path) -> int:
+        """Copy a finished run, or the files of a sweep beside its runs; returns the number of bytes that were sent."""
+        is_run = (folder / "manifest.json").exists()
+        where = f"{folder.parent.name}/{folder.name}" if is_run else f"{folder.name}/{_BESIDE}"
+        files = {path.relative_to(folder).as_posix(): digest(path) for path in _files(folder, is_run)}
+        before = self._record(where)
+        with self._reached():
+            there = self._fs.find(f"{self._root}/{where}", detail=True).values()
+        sizes = {entry["name"].rpartition("/")[2]: entry["size"] for entry in there}
+        new = {
+            e["sha256"]: (name, e["bytes"])
+            for name, e in files.items()
+            if sizes.get(e["sha256"]) != e["bytes"]
+        }
+        copies = [(folder / name, self._contents(where, sha), size) for sha, (name, size) in new.items()]
+        self._copy(self._fs.put_file, copies, where)
+        if is_run and before.get("DONE.json") == files["DONE.json"]:
+            files = {**before, **files}  # what was removed here since, a checkpoint say, stays there
+        if files != before:
+            with self._reached(), self._fs.transaction:
+                self._fs.pipe_file(
+                    f"{self._root}/{where}.json", json.dumps({"files": files}, indent=1).encode()
+                )
+        return sum(size for *_, size in copies)
+
+    def runs(self) -> list[tuple[str, str]]:
+        """(sweep, run) of everything there."""
+        with self._reached():
+            paths = [PurePosixPath(path) for path in self._fs.glob(f"{glob.escape(self._root)}/*/*.json")]
+        return sorted((path.parent.name, path.stem) for path in paths if not path.name.startswith("."))
+
+    def fetch(self, layout: Layout, sweep: str, run: str, step: str = "") -> bool:
+        """Copy a run without its checkpoints, or with `step` (step-000040) only that checkpoint, to the data folder: whole
+        or not at all, and only if that folder is not here. Returns whether it was copied. Raises StoreError also if a file
+        is damaged there, or cannot be written here."""
+        folder, where = layout.run(sweep, run), f"{sweep}/{run}"
+        if step:
+            return self._bring(where, folder.checkpoints / step, f"checkpoints/{step}/")
+        self._bring(f"{sweep}/{_BESIDE}", layout.sweep_folder(sweep))
+        return self._bring(where, folder.path)
+
+    def _bring(self, where: str, target: Path, part: str = "") -> bool:
+        files = {} if target.exists() else self._record(where)
+        chosen = [name for name in files if (name.startswith(part) if part else not _CHECKPOINT.match(name))]
+        if not chosen:
+            return False
+        with readable("write", target):
+            build = folder_aside(target)
+            try:
+                paths = {name: build / name.removeprefix(part) for name in chosen}
+                for path in paths.values():
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                sources = {name: self._contents(where, files[name]["sha256"]) for name in chosen}
+                copies = [(sources[name], path, files[name]["bytes"]) for name, path in paths.items()]
+                self._copy(self._fs.get_file, copies, where)
+                for name, path in paths.items():
+                    if digest(path) != files[name]:
+                        raise StoreError(f"{self.url}/{where}: {name} is damaged there (its digest differs)")
+                fsync_tree(build)
+                if not target.exists():  # another process was faster
+                    build.replace(target)
+                fsync_folder(target.parent)
+            finally:
+                shutil.rmtree(build, ignore_errors=True)
+        return True
+
+    def _copy(self, copy: Callable[..., None], copies: list[tuple[Any, Any, int]], where: str) -> None:
+        from fsspec.callbacks import Callback
+
+        tell, before, total = self._line(where), 0, sum(size for *_, size in copies)
+        for source, target, size in copies:
+            callback = Callback(hooks={"tell": lambda _, value, before=before: tell(before + value, total)})
+            with self._reached():
+                copy(str(source), str(target), callback=callback)
+            before += size
+            tell(before, total)
+
+    def _record(self, where: str) -> dict[str, dict[str, Any]]:
+        """The files of a run; {} if the archive does not have it. Whoever may write there could have written this, so no
+        name may lead out of the run's folder."""
+        path = f"{self._root}/{where}.json"
+        with self._reached():
+            record = self._fs.cat_file(path) if self._fs.exists(path) else b'{"files": {}}'
+        try:
+            files: dict[str, dict[str, Any]] = json.loads(record)["files"]
+            for name, entry in files.items():
+                parts = PurePosixPath(name).parts
+                inside = parts and parts[0] != "/" and ".." not in parts and "\0" not in name
+                if not inside or not re.fullmatch("[0-9a-f]{64}", entry["sha256"]) or entry["bytes"] < 0:
+                    raise ValueError(f"{name!r} is no file of a run")
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise StoreError(f"{self.url}/{where}.json: cannot be used ({error})") from error
+        return files
+
+    def _contents(self, where: str, sha256: str) -> str:
+        return f"{self._root}/{where}/{sha256}"
+
+    @contextmanager
+    def _reached(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # of classes that each package has for itself
+            raise StoreError(f"{self.url}: {first_line(error)}") from error
+
+
+def _files(folder: Path, is_run: bool) -> Iterator[Path]:
+    for path in sorted(folder.rglob("*") if is_run else folder.glob("*")):
+        hidden = any(part.startswith(".") or ".corrupt" in part for part in path.relative_to(folder).parts)
+        if path.is_file() and not hidden and path.name not in _OF_PROCESSES_HERE:
+            yield path
