@@ -17,7 +17,7 @@ test-avx2: export ATEN_CPU_CAPABILITY = avx2
 test-avx2: export ONEDNN_MAX_CPU_ISA = AVX2
 test-avx2: export MKL_ENABLE_INSTRUCTIONS = AVX2
 
-.PHONY: help setup quickstart test test-long test-all test-avx2 mutants lint site site-setup dashboard serve clean
+.PHONY: help setup quickstart test test-long test-all test-avx2 mutants verl-main lint site site-setup dashboard serve clean
 help:
 	@echo "make quickstart   set up, then train and compare seven algorithms on this machine (5 to 6 minutes on two cores)"
 	@echo "make test         set up, then run the tests that take seconds each"
@@ -25,6 +25,7 @@ help:
 	@echo "make test-all     set up, then run both"
 	@echo "make test-avx2    run the tests that compute as on a processor without AVX-512"
 	@echo "make mutants      plant 300 small faults in the core and count those that the tests see"
+	@echo "make verl-main    list what another version of verl has moved, e.g. VERL=verl==0.9.0 or VERL=git+https://..."
 	@echo "make dashboard    set up, then open the comparison dashboard on http://127.0.0.1:8501"
 	@echo "make serve        set up, then serve the Prefect UI, its worker and the dashboard on loopback"
 	@echo "make lint         ruff: style, imports, formatting; mypy: types"
@@ -72,6 +73,17 @@ test-avx2: $(STAMP)
 mutants: $(STAMP)
 	@$(BIN)/python -m benchmarks.mutants $(ARGS)
 
+# Another verl (the newest that PyPI has, VERL=verl==0.9.0, VERL=git+https://...) over the packages of .venv.
+VERL ?= verl
+MAIN := .venv-verl-main
+PURELIB := -c 'import sysconfig; print(sysconfig.get_path("purelib"))'
+verl-main: $(STAMP)
+	@$(BIN)/python -m venv --clear $(MAIN)
+	@echo "import site; site.addsitedir('$$($(BIN)/python $(PURELIB))')" > "$$($(MAIN)/bin/python $(PURELIB))/venv.pth"
+	@$(MAIN)/bin/python -m pip install -qq --pre --no-deps --ignore-installed "$(VERL)"
+	@$(MAIN)/bin/python -m benchmarks.verl_internals; moved=$$?; \
+		$(MAIN)/bin/python -m pytest -q --tb=line tests/verl/test_launch_overrides.py -m 'not long' && exit $$moved
+
 lint: $(STAMP)
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
@@ -82,4 +94,4 @@ dashboard: $(STAMP)
 	@$(BIN)/rpg dashboard
 
 clean:
-	rm -rf $(VENV) *.egg-info verl-cpu/*.egg-info
+	rm -rf $(VENV) $(MAIN) *.egg-info verl-cpu/*.egg-info

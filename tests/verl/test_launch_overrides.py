@@ -2,6 +2,8 @@
 
 import json
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,14 @@ values = st.recursive(
 @given(values)
 def test_any_value_survives_the_command_line(value):
     assert parsed([f"+a={hydra_value(value)}"])["a"] == value
+
+
+@pytest.mark.long
+def test_nothing_of_verl_that_is_in_use_has_moved():
+    """In a process of its own, where nothing of ours has replaced anything of verl's."""
+    command = [sys.executable, "-m", "benchmarks.verl_internals"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 VARIANTS = {
