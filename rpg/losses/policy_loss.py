@@ -25,7 +25,7 @@ from rpg.catalogue import (
 from rpg.losses.advantages import require_reference, require_types
 from rpg.losses.aggregation import Counts, aggregate, token_weights
 from rpg.losses.kl_terms import bounded_exp, estimator, k3
-from rpg.losses.surrogates import Ratio, TokenInputs, token_loss
+from rpg.losses.surrogates import CLIPS, Ratio, TokenInputs, token_loss
 
 LOG_PROB_FLOOR = -1e4  # log 0 = -inf becomes this, so that it can be multiplied by a weight of zero
 POSITIVE = 0.25  # log-probabilities are at most 0; bfloat16 rounds a difference of logits of 30 to eighths
@@ -141,9 +141,6 @@ class TokenTerms:
     """The token's part of `kl_policy_to_ref`, nats."""
 
 
-CLIPS = ("upper", "lower", "dual")
-
-
 def token_terms(algo: Algorithm, *, response_mask: Tensor, **inputs: Tensor | None) -> TokenTerms:
     """What the loss made of each token; `inputs` are the log-probabilities and the advantages as in :func:`policy_loss`,
     which has checked them.
@@ -153,9 +150,8 @@ def token_terms(algo: Algorithm, *, response_mask: Tensor, **inputs: Tensor | No
         x = _read(inputs, mask)[0]
         _, _, ratio = token_loss(algo, x)
         clipped = torch.zeros(mask.shape, dtype=torch.uint8, device=mask.device)
-        for number, silent in enumerate((ratio.upper, ratio.lower, ratio.dual), 1):
-            if silent is not None:
-                clipped[silent & mask] = number
+        for name, silent in ratio.cuts.items():
+            clipped[silent & mask] = CLIPS.index(name) + 1
         w = torch.where(mask, ratio.w.expand(mask.shape), 0)
         return TokenTerms(w, clipped, torch.where(mask, bounded_exp(x.log_w) * k3(-x.d), 0))
 
@@ -210,10 +206,9 @@ def _measure(x: TokenInputs, ratio: Ratio, loss: Tensor) -> tuple[Tensor, Tensor
         kls += [(bounded_exp(x.log_v) * k3(x.d)).sum(), (w * k3(-x.d)).sum()]
     counted = x.mask if ratio.w.shape == x.mask.shape else x.mask.any(-1, keepdim=True)
     r = torch.where(counted, ratio.w, 0)
-    clips = [cut if cut is None else (cut & x.mask).sum() for cut in (ratio.upper, ratio.lower, ratio.dual)]
-    zero = torch.zeros_like(loss)
+    cuts, zero = ratio.cuts, torch.zeros_like(loss)
     numbers = [loss, x.mask.sum(), *kls, counted.sum(), r.sum(), (r * r).sum()]
-    numbers += [zero if clip is None else clip for clip in clips]
+    numbers += [(cuts[name] & x.mask).sum() if name in cuts else zero for name in CLIPS]
     return torch.stack([number.to(loss.dtype) for number in numbers]), r.max() if r.numel() else zero
 
 
@@ -221,7 +216,7 @@ def _metrics(sums: dict[str, float], ratio_max: float) -> dict[str, float]:
     tokens, ratios = max(sums["tokens"], 1.0), max(sums["ratios"], 1.0)
     metrics = {"loss": sums["loss"]}
     metrics |= {name: sums[name] / tokens for name in _SUMS if name.startswith(("kl_", "clip_"))}
-    metrics["clip_fraction"] = sum(metrics[f"clip_fraction_{kind}"] for kind in ("upper", "lower", "dual"))
+    metrics["clip_fraction"] = sum(metrics[f"clip_fraction_{kind}"] for kind in CLIPS)
     metrics |= {"ratio_mean": sums["ratio"] / ratios, "ratio_max": ratio_max}
     squared = sums["ratio_squared"]
     metrics["ess"] = sums["ratio"] ** 2 / (ratios * squared) if squared > 0 else 0.0

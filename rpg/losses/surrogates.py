@@ -4,7 +4,7 @@ Shapes: b responses (rows), T token positions. w = pi/old, v = ref/old, d = log(
 loss a token reports; `slope` is what training follows and what the tests hold against autograd and enumeration.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -25,14 +25,16 @@ class TokenInputs:
     log_v: Tensor | None  # log(ref / old); None where ref is old
 
 
+CLIPS = ("upper", "lower", "dual")
+"""What may silence a token: w above 1 + high, advantage not negative; w below 1 - low, or above c, advantage negative."""
+
+
 @dataclass
 class Ratio:
-    """The importance ratio and the tokens it silenced (None: nothing can be)."""
+    """The importance ratio, and the tokens (b, T) bool that it silenced, by those of CLIPS that the algorithm has."""
 
     w: Tensor  # (b, T) per token, or (b, 1) per response
-    upper: Tensor | None = None  # (b, T) bool: w above 1 + high, advantage not negative
-    lower: Tensor | None = None  # w below 1 - low, advantage negative
-    dual: Tensor | None = None  # w above c, advantage negative
+    cuts: dict[str, Tensor] = field(default_factory=dict)
 
 
 TokenLoss = tuple[Tensor, Tensor, Ratio]  # value and slope (b, T), the ratio
@@ -47,10 +49,9 @@ def token_loss(algo: Algorithm, x: TokenInputs) -> TokenLoss:
         upper, lower = _moved(algo.mask, x)
         silent = upper | lower
         value, slope = value.masked_fill(silent, 0), slope.masked_fill(silent, 0)
-        cuts = (ratio.upper, ratio.lower, ratio.dual)
-        ratio = Ratio(ratio.w, *(cut if cut is None else cut & ~silent for cut in cuts))
-        ratio.upper = upper if ratio.upper is None else ratio.upper | upper
-        ratio.lower = lower if ratio.lower is None else ratio.lower | lower
+        cuts = {name: cut & ~silent for name, cut in ratio.cuts.items()}
+        moved = {"upper": upper | cuts.get("upper", upper), "lower": lower | cuts.get("lower", lower)}
+        ratio = Ratio(ratio.w, cuts | moved)
     if algo.drift_penalty:
         value = value + algo.drift_penalty * x.log_w.square()
         slope = slope + 2 * algo.drift_penalty * x.log_w
@@ -83,11 +84,11 @@ def _clip(w: Tensor, sign: Tensor, clip: Clip | None) -> tuple[Ratio, Tensor | N
     negative = sign < 0
     upper, lower = (w >= 1 + high) & ~negative, (w <= 1 - low) & negative
     silent, bound = upper | lower, torch.where(lower, 1 - low, torch.where(upper, 1 + high, w))
-    dual = None
+    cuts = {"upper": upper, "lower": lower}
     if c is not None:
-        dual = (w >= c) & negative
+        cuts["dual"] = dual = (w >= c) & negative
         silent, bound = silent | dual, torch.where(dual, c, bound)
-    return Ratio(w, upper, lower, dual), silent, bound
+    return Ratio(w, cuts), silent, bound
 
 
 def _clipped_ratio(w: Tensor, x: TokenInputs, clip: Clip | None) -> TokenLoss:
@@ -118,7 +119,7 @@ def _gmpo(x: TokenInputs, clip: Clip | None) -> TokenLoss:
     log_w = torch.where(upper, high, torch.where(lower, -low, x.log_w)).where(x.mask, 0)
     w = bounded_exp(log_w.sum(-1, keepdim=True) / x.mask.sum(-1, keepdim=True).clamp(min=1))
     value = -w * x.advantages
-    return value, value.masked_fill(upper | lower, 0), Ratio(w, upper, lower)
+    return value, value.masked_fill(upper | lower, 0), Ratio(w, {"upper": upper, "lower": lower})
 
 
 def _moved(mask: Mask, x: TokenInputs) -> tuple[Tensor, Tensor]:
@@ -158,7 +159,7 @@ def _cispo(x: TokenInputs, clip: Clip | None) -> TokenLoss:
     weight, ratio = w, Ratio(w)
     if clip is not None:
         low, high = clip.low, clip.high
-        weight, ratio = w.clamp(1 - low, 1 + high), Ratio(w, w > 1 + high, w < 1 - low)
+        weight, ratio = w.clamp(1 - low, 1 + high), Ratio(w, {"upper": w > 1 + high, "lower": w < 1 - low})
     slope = -weight * x.advantages
     return slope * x.log_prob, slope, ratio
 
