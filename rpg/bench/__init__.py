@@ -97,14 +97,16 @@ def trials(
     if clip is None:
         raise BenchError("algorithm.clip: TRL's loss has one; leave it as it is")
     optimizer, batch = training.optimizer, training.mini_batch_prompts * rollout.group_size
+    updates, tokens = training.prompts_per_step // training.mini_batch_prompts, rollout.max_response_tokens
     if bad := [size for size in sizes if size < 1 or batch % size]:
         raise BenchError(f"--rows {bad[0]}: expected a divisor of the {batch} responses of an update")
-    settings = work | {
-        "steps": steps, "batch": batch, "updates": training.prompts_per_step // training.mini_batch_prompts,
-        "group": rollout.group_size, "tokens": rollout.max_response_tokens, "temperature": rollout.temperature,
-        "clip": [clip.low, clip.high], "learning_rate": optimizer.learning_rate, "betas": list(optimizer.betas),
-        "weight_decay": optimizer.weight_decay, "max_grad_norm": training.max_grad_norm,
-        "threads": spec.backend.threads,
+    settings = work | {"steps": steps, "batch": batch, "updates": updates, "threads": spec.backend.threads}
+    settings["config"] = {
+        "num_generations": rollout.group_size, "max_completion_length": tokens,
+        "generation_kwargs": {"min_new_tokens": tokens}, "temperature": rollout.temperature,
+        "loss_type": "dapo", "beta": 0.0, "epsilon": clip.low, "epsilon_high": clip.high,
+        "learning_rate": optimizer.learning_rate, "lr_scheduler_type": "constant", "adam_beta1": optimizer.betas[0],
+        "adam_beta2": optimizer.betas[1], "weight_decay": optimizer.weight_decay, "max_grad_norm": training.max_grad_norm,
     }  # fmt: skip
     for size in sizes or [2**power for power in range(batch.bit_length()) if batch % 2**power == 0]:
         say(f"TRL with {size} rows per pass")

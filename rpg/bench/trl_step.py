@@ -1,4 +1,4 @@
-"""Steps of TRL's GRPOTrainer, with the settings that `rpg bench` writes to standard input.
+"""Steps of TRL's GRPOTrainer, with the settings that `rpg bench` writes to standard input; `config` are those of GRPOConfig.
 
 Runs in any environment that has TRL: it needs nothing of this project.
 """
@@ -67,25 +67,12 @@ def main() -> None:
             per_device_train_batch_size=settings["rows"],
             gradient_accumulation_steps=passes,
             steps_per_generation=passes * updates,
-            num_generations=settings["group"],
-            max_completion_length=settings["tokens"],
-            generation_kwargs={"min_new_tokens": settings["tokens"]},
-            temperature=settings["temperature"],
             max_steps=steps * updates,
-            loss_type="dapo",
-            beta=0.0,
-            epsilon=settings["clip"][0],
-            epsilon_high=settings["clip"][1],
-            learning_rate=settings["learning_rate"],
-            lr_scheduler_type="constant",
-            weight_decay=settings["weight_decay"],
-            adam_beta1=settings["betas"][0],
-            adam_beta2=settings["betas"][1],
-            max_grad_norm=settings["max_grad_norm"],
             logging_steps=10_000,
             save_strategy="no",
             report_to=[],
             disable_tqdm=True,
+            **settings["config"],
         )
         data = Dataset.from_list([{"prompt": text} for text in settings["prompts"]])
         trainer = Timed(
