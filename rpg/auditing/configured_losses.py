@@ -4,8 +4,7 @@ verl and TRL are measured on the installed package's own code, prime-rl and open
 """
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from importlib.metadata import version
 from importlib.resources import files
 from typing import Any
@@ -19,20 +18,17 @@ from rpg.auditing.studies import advantage_study
 from rpg.auditing.subjects import Subject, from_algorithm
 from rpg.catalogue import algorithm, algorithms, override
 
+INSTALLED = ("verl", "trl")
 
-@dataclass(frozen=True)
-class Reader:
-    """How a trainer's settings are read.
 
-    source: trainer and version. defaults: its keys (all of them, or those of the loss) with their defaults. loss_keys: what
-    the names of keys that the loss depends on look like. subject: (source, settings) -> what is measured, and remarks.
+def described(trainer: str) -> tuple[str, dict[str, Any]]:
+    """A trainer with its version, and its keys with their defaults: all where it is installed, else those that are pinned.
+    Raises ImportError, PackageNotFoundError: it is not installed.
     """
-
-    source: Callable[[], str]
-    defaults: Callable[[], dict[str, Any]]
-    loss_keys: re.Pattern[str]
-    subject: Callable[[str, dict[str, Any]], tuple[Subject, list[str]]]
-    knows_all_keys: bool = True
+    if trainer in INSTALLED:
+        return f"{trainer} {version(trainer)}", _verl_defaults() if trainer == "verl" else _trl_defaults()
+    pins = pinned.trainers()[trainer]
+    return f"{trainer} at {pins.commit[:8]}", pins.defaults
 
 
 def _advantages(name: str, studied: str | None) -> str:
@@ -196,11 +192,6 @@ def _trl(source: str, settings: dict[str, Any]) -> tuple[Subject, list[str]]:
 
 _CENTRED = "group mean (RPG, Dr. GRPO)"
 _PRIME_LOSS = re.compile(r"trainer\.loss\b|orchestrator\.(algo\.type|max_off_policy_steps)")
-_PRIME: dict[str, Any] = {
-    "trainer.loss.type": "default", "trainer.loss.dppo_mask_low": 0.2, "trainer.loss.dppo_mask_high": 0.2,
-    "trainer.loss.ipo_threshold": 0.1, "trainer.loss.adv_tau": 1.0, "trainer.loss.kl_tau": 1e-3,
-    "orchestrator.algo.type": "grpo", "orchestrator.max_off_policy_steps": 8,
-}  # fmt: skip
 
 
 def _prime(source: str, settings: dict[str, Any]) -> tuple[Subject, list[str]]:
@@ -240,12 +231,6 @@ def _stale(steps: float, key: str) -> str:
 _OPEN_LOSS = re.compile(
     r"beta$|clip_|kl_|rho_|use_rho|loss_(fn|den)|masked_mean|num_mini|num_epochs|async_steps|advantage_norm|use_vllm_logp"
 )
-_OPEN: dict[str, Any] = {
-    "beta": 0.05, "clip_lower": 0.2, "clip_higher": 0.272, "kl_estimator": 2, "loss_fn": "dapo", "loss_denominator": "token",
-    "use_rho_correction": True, "rho_clamp_lower_bound": 0.0, "rho_clamp_upper_bound": 2.0, "rho_mask_lower_bound": 0.0,
-    "rho_mask_upper_bound": 0.0, "rho_mask_sequence_level": False, "rho_mask_tv_divergence": False, "num_mini_batches": 1,
-    "num_epochs": 1, "async_steps": 8, "advantage_normalization_type": "centered", "use_vllm_logprobs": False,
-}  # fmt: skip
 
 
 def _open(source: str, settings: dict[str, Any]) -> tuple[Subject, list[str]]:
@@ -280,8 +265,11 @@ def _open(source: str, settings: dict[str, Any]) -> tuple[Subject, list[str]]:
 
 
 READERS = {
-    "verl": Reader(lambda: f"verl {version('verl')}", _verl_defaults, _VERL_LOSS, _verl),
-    "trl": Reader(lambda: f"trl {version('trl')}", _trl_defaults, _TRL_LOSS, _trl),
-    "prime-rl": Reader(lambda: pinned.source("prime-rl"), lambda: _PRIME, _PRIME_LOSS, _prime, False),
-    "open-instruct": Reader(lambda: pinned.source("open-instruct"), lambda: _OPEN, _OPEN_LOSS, _open, False),
+    "verl": (_VERL_LOSS, _verl),
+    "trl": (_TRL_LOSS, _trl),
+    "prime-rl": (_PRIME_LOSS, _prime),
+    "open-instruct": (_OPEN_LOSS, _open),
 }
+"""Trainer -> what the names of keys that the loss depends on look like; and (source, settings) -> what is measured, and
+remarks.
+"""

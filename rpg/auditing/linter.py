@@ -1,12 +1,13 @@
 """What the loss of somebody's configuration follows, in sentences."""
 
+import re
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from rpg.auditing.configured_losses import READERS, Reader
+from rpg.auditing.configured_losses import INSTALLED, READERS, described
 from rpg.auditing.diagnosis import diagnose, proportional
 from rpg.auditing.foreign_settings import ForeignSettings, read_settings
 from rpg.auditing.measure import BY_NAME, Settings, measure
@@ -23,19 +24,19 @@ DRIFTS = (0.1, 0.4)  # at which a loss is measured off-policy, in standard devia
 def lint(file: Path) -> list[str]:
     """Sentences about the loss of another trainer's configuration. Raises UserError where it cannot be read or measured."""
     given = read_settings(file)
-    reader = READERS[given.trainer]
+    loss_keys, subject_of = READERS[given.trainer]
     try:
-        source, defaults = reader.source(), reader.defaults()
+        source, defaults = described(given.trainer)
     except (PackageNotFoundError, ImportError):
         raise UserError(
             f"{file} is for {given.trainer}, which is not installed: {install_command('peers')}"
         ) from None
-    for key in filter(reader.loss_keys.match, given.values):
+    for key in filter(loss_keys.match, given.values):
         if expected := _expected(given.values[key], defaults.get(key)):
             raise UserError(f"{file}: {key}: {given.values[key]!r}; expected {expected}")
     settings = defaults | given.values | {key: defaults.get(key) for key in given.unresolved}
     try:
-        subject, remarks = reader.subject(source, settings)
+        subject, remarks = subject_of(source, settings)
         sentences = [*remarks, *_lengths(subject), *_measured(subject)]
     except (
         ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError,
@@ -43,7 +44,7 @@ def lint(file: Path) -> list[str]:
         raise UserError(
             f"{file}: {source} refuses its loss settings ({type(error).__name__}: {error})"
         ) from None
-    return [*sentences, *_not_read(file, source, given, defaults, reader)]
+    return [*sentences, *_not_read(file, source, given, defaults, loss_keys)]
 
 
 def _expected(value: Any, default: Any) -> str:
@@ -57,16 +58,16 @@ def _expected(value: Any, default: Any) -> str:
 
 
 def _not_read(
-    file: Path, source: str, given: ForeignSettings, defaults: dict[str, Any], reader: Reader
+    file: Path, source: str, given: ForeignSettings, defaults: dict[str, Any], loss_keys: re.Pattern[str]
 ) -> Iterator[str]:
-    of_the_loss = sorted(key for key in given.unresolved if reader.loss_keys.match(key))
+    of_the_loss = sorted(key for key in given.unresolved if loss_keys.match(key))
     for key in of_the_loss:
         why = given.unresolved[key]
         yield f"{file}: {key} could not be resolved ({why}); measured with {source}'s default, {defaults.get(key)!r}."
     if others := sorted(set(given.unresolved) - set(of_the_loss)):
         yield f"{file}: could not be resolved, and does not enter the loss: {', '.join(others)}."
     unknown = sorted(set(given.values) - set(defaults))
-    if named := [key for key in unknown if reader.knows_all_keys or reader.loss_keys.match(key)]:
+    if named := [key for key in unknown if given.trainer in INSTALLED or loss_keys.match(key)]:
         yield f"{file}: {source} has no such keys: {', '.join(named)}."
     if unchecked := len(unknown) - len(named):
         yield f"{file}: {unchecked} keys that do not look like the loss's were not checked."

@@ -9,10 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.resources import files
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from rpg.auditing.foreign_settings import leaves
 from rpg.auditing.subjects import Subject, with_reward_kl
 from rpg.auditing.worlds import World
 from rpg.losses.kl_terms import estimator
@@ -154,13 +156,16 @@ def weights(
 
 @dataclass(frozen=True)
 class Trainer:
-    """A trainer whose losses are pinned: where they were read, the losses and the sampler corrections by name."""
+    """A trainer whose losses are pinned: where they were read, the losses and the sampler corrections by name, and the
+    defaults of settings that a loss depends on.
+    """
 
     name: str
     repository: str
     commit: str
     losses: dict[str, Formula]
     corrections: dict[str, Correction]
+    defaults: dict[str, Any]
 
 
 def trainers() -> dict[str, Trainer]:
@@ -169,10 +174,6 @@ def trainers() -> dict[str, Trainer]:
     for name, table in tomllib.loads((files("rpg.auditing") / "pinned.toml").read_text("utf-8")).items():
         losses = {loss: Formula(**table["shared"] | parts) for loss, parts in table["losses"].items()}
         corrections = {key: Correction(**parts) for key, parts in table["corrections"].items()}
-        pins[name] = Trainer(name, table["repository"], table["commit"], losses, corrections)
+        defaults = dict(leaves(table.get("defaults", {})))
+        pins[name] = Trainer(name, table["repository"], table["commit"], losses, corrections, defaults)
     return pins
-
-
-def source(name: str) -> str:
-    """A trainer and the commit at which its losses were read."""
-    return f"{name} at {trainers()[name].commit[:8]}"
