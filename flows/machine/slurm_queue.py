@@ -73,20 +73,7 @@ def submission(module: str, backend: BackendSection, place: OnSlurm) -> Submissi
     """The job of a run with this back end at this place."""
     nodes, per_node = (backend.nodes, backend.gpus_per_node) if isinstance(backend, VerlBackend) else (1, 1)
     gpus = place.gpus if place.gpus is not None else per_node * (backend.device == "cuda")
-    kind = f"{place.gpu_type}:" if place.gpu_type else ""
-    values = {
-        "nodes": nodes,
-        "ntasks-per-node": 1,
-        "cpus-per-task": place.cpus or backend.threads * per_node,
-        "gpus-per-node": f"{kind}{gpus}" if gpus else None,
-        "mem": f"{round(place.memory_gib * 1024)}M" if place.memory_gib else None,
-        "time": place.time,
-        "partition": place.partition,
-        "account": place.account,
-        "qos": place.qos,
-        "constraint": place.constraint,
-    }
-    options = (*(f"--{name}={value}" for name, value in values.items() if value is not None), *place.options)
+    options = (*place.sbatch_options(nodes, backend.threads * per_node, gpus), *place.options)
     script = str(Path(place.script).resolve()) if place.script else str(JOB_SCRIPT)
     return Submission(module, script, backend.threads, place.at_once, options)
 

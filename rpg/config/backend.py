@@ -117,6 +117,19 @@ class OnSlurm(Section):
     script: Annotated[str, CODE] | None = None
     """A batch script of your own in place of ours; `rpg render FILE --slurm` prints ours."""
 
+    def sbatch_options(self, nodes: int, cpus: int, gpus: int) -> list[str]:
+        """For a job of that many nodes, with these GPUs and (if `cpus` is null) these processors per node."""
+        kind = f"{self.gpu_type}:" if self.gpu_type else ""
+        values = {
+            "nodes": nodes,
+            "ntasks-per-node": 1,
+            "cpus-per-task": self.cpus or cpus,
+            "gpus-per-node": f"{kind}{gpus}" if gpus else None,
+            "mem": f"{round(self.memory_gib * 1024)}M" if self.memory_gib else None,
+            **{name: getattr(self, name) for name in ("time", "partition", "account", "qos", "constraint")},
+        }
+        return [f"--{name}={value}" for name, value in values.items() if value is not None]
+
 
 _BY_TYPE = Field(discriminator="type")
 TrainingPlace = Annotated[OnThisMachine | OnNodes | OnSlurm, _BY_TYPE, default_type("here")]

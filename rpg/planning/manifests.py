@@ -64,21 +64,10 @@ def slurm_script(job: Job) -> str:
     """One job of one or more nodes that brings its own Ray along, if it has several."""
     place = getattr(job.backend, "place", None)
     place = place if isinstance(place, OnSlurm) else OnSlurm(type="slurm")
-    options = {
-        "job-name": f"rpg-{job.name}",
-        "nodes": job.workers,
-        "ntasks-per-node": 1,
-        "cpus-per-task": place.cpus or job.cpus,
-        "gpus-per-node": f"{place.gpu_type}:{job.gpus}" if place.gpu_type and job.gpus else job.gpus or None,
-        "mem": f"{round(place.memory_gib * 1024)}M" if place.memory_gib else None,
-        **{name: getattr(place, name) for name in ("time", "partition", "account", "qos", "constraint")},
-        "output": f"rpg-{job.name}-%j.txt",
-        "open-mode": "append",
-    }
+    options = [f"--job-name=rpg-{job.name}", *place.sbatch_options(job.workers, job.cpus, job.gpus)]
+    options += [f"--output=rpg-{job.name}-%j.txt", "--open-mode=append", "--requeue"]
     advice = "# Submit it with: sbatch FILE. A job that is requeued, or submitted again, continues."
-    lines = ["#!/bin/bash", advice]
-    lines += [f"#SBATCH --{name}={value}" for name, value in options.items() if value is not None]
-    lines += ["#SBATCH --requeue", "set -eu"]
+    lines = ["#!/bin/bash", advice, *(f"#SBATCH {option}" for option in options), "set -eu"]
     more: list[str] = []
     if job.workers > 1:
         more = on_its_cluster(job)
