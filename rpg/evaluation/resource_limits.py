@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from rpg.config.evaluation import Place, ThisMachine
-from rpg.errors import UserError, is_no_memory
+from rpg.errors import UserError, first_line, is_no_memory
 
 _FIELD = "evaluation.place.memory_gib"
 
@@ -57,7 +57,6 @@ def _data_bytes() -> int | None:
 
 def explained(error: Exception, limits: ThisMachine | None) -> str:
     """The error in one line, which says if the memory limit caused it."""
-    line = next((text.strip() for text in str(error).splitlines() if text.strip()), type(error).__name__)
     if limits is not None and limits.memory_gib is not None and is_no_memory(error):
-        return f"{_FIELD}: {limits.memory_gib:g} is not enough for this model and these lengths ({line})"
-    return line
+        return f"{_FIELD}: {limits.memory_gib:g} is not enough for this model and these lengths ({first_line(error)})"
+    return first_line(error)

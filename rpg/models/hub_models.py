@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from rpg.errors import first_line
 from rpg.tasks.problems import DataError
 from rpg.tasks.rows import hub_client
 
@@ -22,7 +23,7 @@ def hub_file(model: str, revision: str | None = None) -> Path:
         try:
             return Path(hf_hub_download(model, "config.json", revision=revision))
         except (OSError, ValueError, HfHubHTTPError) as error:
-            missing = f"is neither a local folder nor a model on the hub ({str(error).strip().partition(chr(10))[0]})"
+            missing = f"is neither a local folder nor a model on the hub ({first_line(error)})"
             unreachable = (
                 "is not a local folder, and the hub cannot be reached: copy the model's folder to this machine and give its "
                 "path, or fetch it where there is a network (rpg model)"

@@ -21,7 +21,7 @@ from typing import Any
 from rpg.config.data_source import parsed_column
 from rpg.config.errors import nearest
 from rpg.config.task import RECIPE_TEMPLATE
-from rpg.errors import install_command
+from rpg.errors import first_line, install_command
 from rpg.tasks.problems import DataError
 
 MAX_LINE_MIB = 16
@@ -161,8 +161,7 @@ def hub_rows(
     except Exception as error:
         why = f"the hub cannot be reached{searched}, and {hub} is not in its cache here"
         if answers:
-            said = str(error).strip() or type(error).__name__
-            why = f"cannot read {hub}{searched}: {said.splitlines()[0]}"
+            why = f"cannot read {hub}{searched}: {first_line(error)}"
         raise DataError(f"{name}: {why}. Check the network{otherwise}") from error
     # As Arrow, because row by row the library is several times slower.
     batches = (batch for part in parts for batch in part.with_format("arrow").iter(10_000))
@@ -178,7 +177,7 @@ def _parquet_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         for number, row in enumerate(itertools.chain.from_iterable(batches), 1):
             yield f"{path}: row {number}", row
     except pyarrow.ArrowException as error:
-        raise DataError(f"{path}: not a readable Parquet file ({str(error).splitlines()[0]})") from error
+        raise DataError(f"{path}: not a readable Parquet file ({first_line(error)})") from error
 
 
 def missing(field: str, present: Iterable[object]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from transformers import AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
 
 from rpg.config.evaluation import VllmEngineSpec
-from rpg.errors import install_command
+from rpg.errors import first_line, install_command
 from rpg.evaluation.engines.protocol import Completion, EngineError, Request, Sampling
 from rpg.models import seeds
 from rpg.models.tokenizer import encode_prompts, stop_tokens
@@ -50,8 +50,7 @@ class VllmEngine:
             if self.llm is None or not self._reload(path, revision):
                 self._start(path, revision)
         except Exception as error:  # vLLM, the hub and the loaders raise many kinds
-            line = next((x.strip() for x in str(error).splitlines() if x.strip()), type(error).__name__)
-            raise EngineError(f"vllm cannot load {path!r}: {line}") from error
+            raise EngineError(f"vllm cannot load {path!r}: {first_line(error)}") from error
         try:
             load = GenerationConfig.from_pretrained
             generation_config = load(path, revision=revision, trust_remote_code=False)
