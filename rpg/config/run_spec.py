@@ -130,8 +130,11 @@ class RunSpec(Section):
             f"rollout.{field} {getattr(self.rollout, field, None)}: backend {{}} computes log-probabilities of the whole "
             "distribution and does not know which tokens could be drawn (docs/verl-inside.md, Sampling), so its ratios "
             f"would not match the samples; accepted: rollout.{field} {'null' if plain is None else plain}": field,
-            "task.type environment: backend {} draws a response in one turn and would train on it without the environment; "
-            "accepted: the other types": isinstance(self.task, EnvironmentTask),
+            "backend.validation_samples: verl's validation draws a response in one turn, without the environment of "
+            "task.type environment; accepted: 0, as evaluations of checkpoints have all turns": isinstance(
+                self.task, EnvironmentTask
+            )
+            and bool(getattr(self.backend, "validation_samples", 0)),
         }
         for reason, applies in reasons.items():
             if applies:

@@ -1,6 +1,6 @@
 """Environments with which a policy takes turns, in a bounded process of their own."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -72,12 +72,14 @@ class Environments(AbstractContextManager["Environments"]):
         value: float | None = self._required({**self._events[row][0], "what": "reward"}, "get_reward")
         return value
 
-    def forget(self) -> None:
-        """All conversations are over."""
-        if self._there:
-            self._required({"what": "forget"}, "")
-        self._events.clear()
-        self._there.clear()
+    def forget(self, rows: Iterable[int]) -> None:
+        """These conversations are over."""
+        over = self._there.intersection(rows)
+        if over:
+            self._required({"what": "forget", "rows": sorted(over)}, "")
+        self._there -= over
+        for row in rows:
+            del self._events[row]
 
     def close(self) -> None:
         """End the process."""

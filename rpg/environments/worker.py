@@ -86,7 +86,9 @@ class _Conversations:
 
             return [get_json_schema(tool) for tool in tools_of(self.factory()).values()]
         if what == "forget":
-            return self.there.clear()
+            for number in event["rows"]:
+                del self.there[number]
+            return None
         random.seed(f"{event['key']} {event['number']}")
         if "numpy" in sys.modules:
             sys.modules["numpy"].random.seed(random.getrandbits(32))

@@ -46,6 +46,11 @@ class Talk:
     entropy: list[float] = field(default_factory=list)
     truncated: bool = False
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """Calls, those that failed, and tokens of the environment."""
+        return {"calls": self.calls, "failures": self.failures, "heard": sum(self.heard)}
+
     def add(self, ids: Sequence[int], log_prob: Sequence[float] = (), entropy: Sequence[float] = ()) -> None:
         """Tokens of the policy, or without log-probabilities of the environment."""
         zeros = [0.0] * len(ids)
@@ -87,12 +92,14 @@ class Conversations:
             how["restriction"] = replace(restriction, stop=(*restriction.stop, task.markers[1]))
         talks = [Talk() for _ in keys]
         openings = [environments.begin(row, columns[row // group_size], key) for row, key in enumerate(keys)]
-        ids = self._encoded(policy.tokenizer, prompts, openings, max_prompt_tokens)
+        prompt_ids = self.encoded(policy.tokenizer, prompts, openings, max_prompt_tokens)
         active, size = list(range(len(talks))), group_size
         positions = getattr(policy.model.config, "max_position_embeddings", None) or 1 << 30
         while active:
             before = [talks[row].tokens for row in active]
-            so_far = [[*ids[row // group_size], *tokens] for row, tokens in zip(active, before, strict=True)]
+            so_far = [
+                [*prompt_ids[row // group_size], *tokens] for row, tokens in zip(active, before, strict=True)
+            ]
             contexts = so_far[::size]  # at first one for a whole group
             room = min(max_new_tokens - min(map(len, before)), positions - max(map(len, contexts)))
             drawn = None
@@ -105,15 +112,20 @@ class Conversations:
             samples = policy.sample(contexts, **turn)
             size, continuing = 1, []
             for at, row in enumerate(active):
-                if self._goes_on(policy.tokenizer, talks[row], samples, at, row, max_new_tokens):
+                talk, length = talks[row], int(samples.batch.lengths[at])
+                fits = min(length, max_new_tokens - len(talk.tokens))
+                talk.truncated = bool(samples.truncated[at]) or fits < length
+                ids: list[int] = samples.batch.tokens[at, :fits].tolist()
+                talk.add(ids, samples.log_prob[at, :fits].tolist(), samples.entropy[at, :fits].tolist())
+                if self.reply(policy.tokenizer, row, talk, ids, max_new_tokens):
                     continuing.append(row)
             active = continuing
         for row, talk in enumerate(talks):
             talk.earned = environments.reward(row)
-        environments.forget()
-        return _samples(ids, talks, group_size, samples.log_prob.device), talks
+        environments.forget(range(len(talks)))
+        return _samples(prompt_ids, talks, group_size, samples.log_prob.device), talks
 
-    def _encoded(
+    def encoded(
         self,
         tokenizer: PreTrainedTokenizerBase,
         prompts: Sequence[Given],
@@ -121,7 +133,8 @@ class Conversations:
         limit: int,
     ) -> list[list[int]]:
         """Prompts as token ids, each with what `reset` said (one text per response) at the end of its last user message;
-        with descriptions of the tools if the chat template has a place for them and writes the replies, too.
+        with descriptions of the tools if the chat template has a place for them and writes the replies, too. Raises
+        EnvironmentFault; DataError: a prompt is too long.
         """
         if self._schemas is None:
             described = self.task.reply is None and "tools" in (tokenizer.chat_template or "")
@@ -136,15 +149,12 @@ class Conversations:
         whole = [_with_text(prompt, texts[0]) for prompt, texts in zip(prompts, groups, strict=True)]
         return encode_prompts(tokenizer, whole, limit, self._schemas)
 
-    def _goes_on(
-        self, tokenizer: PreTrainedTokenizerBase, talk: Talk, samples: Samples, at: int, row: int, limit: int
+    def reply(
+        self, tokenizer: PreTrainedTokenizerBase, row: int, talk: Talk, ids: Sequence[int], limit: int
     ) -> bool:
-        """Add turn `at` of `samples` to a response, and the environment's reply; whether the policy has another turn."""
-        size = min(int(samples.batch.lengths[at]), limit - len(talk.tokens))
-        ids = samples.batch.tokens[at, :size].tolist()
-        talk.add(ids, samples.log_prob[at, :size].tolist(), samples.entropy[at, :size].tolist())
+        """Add the environment's reply to the turn `ids`, which conversation `row` ends with; whether the policy has another
+        turn. limit: tokens of a response, whoever writes them."""
         talk.turns.append(tokenizer.decode(ids, skip_special_tokens=True))
-        talk.truncated = bool(samples.truncated[at]) or size < int(samples.batch.lengths[at])
         begin, end = map(re.escape, self.task.markers)
         asked = re.findall(f"{begin}(.*?){end}", talk.turns[-1], re.DOTALL)
         if talk.truncated or not asked or talk.calls >= self.task.calls:
@@ -174,6 +184,15 @@ def _with_text(prompt: Given, text: str | None) -> Given:
     last = max((at for at, message in enumerate(prompt) if message["role"] == "user"), default=0)
     longer = {**prompt[last], "content": prompt[last]["content"] + text}
     return (*prompt[:last], longer, *prompt[last + 1 :])
+
+
+def turn_metrics(counts: Sequence[Mapping[str, int]]) -> dict[str, float]:
+    """Metrics of the turns of an environment, from the counts of each response; none where there are no turns."""
+    if not counts:
+        return {}
+    calls, failures, heard = (sum(count[name] for count in counts) for name in ("calls", "failures", "heard"))
+    each = {"tool_calls": calls / len(counts), "environment_tokens": heard / len(counts)}
+    return each | {"failed_calls": failures / max(calls, 1)}
 
 
 def reply_tokens(

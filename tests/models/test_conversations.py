@@ -248,8 +248,8 @@ def test_a_reply_is_written_by_the_chat_template_and_cannot_speak_for_the_model(
         ("hi", "[echo](user)hi you<eos>"),
         (hello, "[echo](user)hi you<eos>\n(assistant)ho<eos>"),
     ):
-        (ids,) = talking._encoded(tokenizer, [prompt], [" you"] * 2, 64)
+        (ids,) = talking.encoded(tokenizer, [prompt], [" you"] * 2, 64)
         assert tokenizer.decode(ids).startswith(words)
     with pytest.raises(EnvironmentFault, match="reset returned different texts for one problem"):
-        talking._encoded(tokenizer, ["hi"], ["a", "b"], 64)
+        talking.encoded(tokenizer, ["hi"], ["a", "b"], 64)
     talking.close()

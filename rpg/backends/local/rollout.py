@@ -21,7 +21,7 @@ from rpg.backends.prompts import PromptOrder, Refills
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import EnvironmentTask
 from rpg.models import seeds
-from rpg.models.conversations import Conversations, Talk
+from rpg.models.conversations import Conversations, Talk, turn_metrics
 from rpg.models.decoding import Samples, joined
 from rpg.models.policy import Policy
 from rpg.models.reward_models import scorer_of
@@ -215,16 +215,8 @@ class Roller:
         tensor = partial(torch.tensor, device=samples.log_prob.device)
         parts = {} if self.scorer.plain else {k: tensor(v) for k, v in parts_of(scored).items()}
         correct = tensor([response.grade.correct for response in scored])
-        return Graded(samples, tensor(rewards), correct, tensor(earned), parts, _talk_metrics(talks))
-
-
-def _talk_metrics(talks: Sequence[Talk]) -> dict[str, float]:
-    if not talks:
-        return {}
-    calls, failures = sum(talk.calls for talk in talks), sum(talk.failures for talk in talks)
-    heard = sum(sum(talk.heard) for talk in talks)
-    each = {"tool_calls": calls / len(talks), "environment_tokens": heard / len(talks)}
-    return each | {"failed_calls": failures / max(calls, 1)}
+        turns = turn_metrics([talk.counts for talk in talks])
+        return Graded(samples, tensor(rewards), correct, tensor(earned), parts, turns)
 
 
 def _useful(graded: Graded, size: int) -> Graded:

@@ -11,8 +11,11 @@ import ray
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
 
 from rpg.backends.prompts import LARGEST_REFILL
+from rpg.backends.verl.agent_turns import AgentTurns
 from rpg.backends.verl.job_settings import JobSettings
 from rpg.backends.verl.overrides import HUGGINGFACE
+from rpg.backends.verl.responses import problem_in, write_error
+from rpg.errors import UserError
 from rpg.models import seeds
 
 _NAME = re.compile(r"s(\d+)r(\d+)p(\d+)")
@@ -29,6 +32,8 @@ class SeededWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
     def __init__(self, config: Any, *args: Any, **kwargs: Any):
         super().__init__(config, *args, **kwargs)
         self.settings = JobSettings.inside(config.actor_rollout_ref)
+        task = self.settings.task
+        self.turns = AgentTurns(config, self.settings, task, self.tokenizer) if task else None
 
     async def _run_agent_loop(self, sampling_params: Any, trajectory: Any, **kwargs: Any) -> Any:
         parameters = dict(sampling_params)  # by vLLM's names
@@ -40,7 +45,23 @@ class SeededWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
             step, round_, place = map(int, name.groups())
             row = place * self.settings.group_size + kwargs["session_id"]
             parameters |= self._randomness(step, round_, row)
+            if self.turns is not None:
+                key = f"{self.settings.seed} rollout {step} {round_} {row}"
+                return await self._with_environment(self.turns, parameters, key, **kwargs)
         return await super()._run_agent_loop(parameters, trajectory, **kwargs)
+
+    async def _with_environment(
+        self, turns: AgentTurns, parameters: dict[str, Any], key: str, **kwargs: Any
+    ) -> Any:
+        """As verl's `_run_agent_loop`, with turns of an environment."""
+        del kwargs["agent_name"], kwargs["trace"]  # nobody else gets them there, either
+        try:
+            problem, name = problem_in(kwargs), str(kwargs["uid"])
+            output = await turns.draw(self.llm_client, parameters, problem, name, key)
+        except UserError as error:
+            write_error(self.config, error)
+            raise
+        return await self._agent_loop_postprocess(output, False, **kwargs)
 
     def _randomness(self, step: int, round_: int, row: int) -> dict[str, Any]:
         """For our server, the same uniform numbers as the embedded trainer's.

@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field, ValidationError, field_validator
 from rpg.config.reward import CorrectnessReward, Rewards
 from rpg.config.run_spec import AlgorithmField
 from rpg.config.section import Positive, Section
-from rpg.config.task import Verifier
+from rpg.config.task import EnvironmentTask, Verifier
 from rpg.config.training import Schedule, StopTexts, TokenRecords
 from rpg.errors import UserError
 
@@ -27,7 +27,9 @@ class RpgOverrides(Section):
     verifier: Verifier
     reward: Rewards = (CorrectnessReward(),)
     manifest: Path | None = None
-    """The run's manifest, which holds the source of its reward functions, if it has any."""
+    """The run's manifest, which holds the source of its reward functions and of its environment, if it has any."""
+    task: EnvironmentTask | None = None
+    """Where an environment has turns in a response."""
     schedule: Schedule = "constant"
     """Of the learning rate after its warm-up, by optimizer steps."""
     prefix: str = ""
@@ -47,7 +49,7 @@ class RpgOverrides(Section):
     threads: Positive = 1
     """On a CPU: threads of each worker."""
 
-    @field_validator("algorithm", "verifier", "reward", "stop", mode="before")
+    @field_validator("algorithm", "verifier", "reward", "task", "stop", mode="before")
     @classmethod
     def _json(cls, value: Any) -> Any:
         try:

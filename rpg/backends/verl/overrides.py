@@ -18,7 +18,7 @@ from rpg.config.backend import LocalRay, RayAddress, VerlBackend, VllmRollout
 from rpg.config.model import bfloat16
 from rpg.config.reward import PythonReward
 from rpg.config.run_spec import RunSpec
-from rpg.config.task import chat_of
+from rpg.config.task import EnvironmentTask, chat_of
 from rpg.config.training import AdamW, ScheduleFreeAdamW
 from rpg.config.verl_keys import is_added
 from rpg.tasks import verifier_of
@@ -248,14 +248,18 @@ def _ours(spec: RunSpec, backend: VerlBackend, paths: Paths) -> dict[str, Any]:
     }
     if spec.reward != RunSpec.model_fields["reward"].default:
         keys["rpg.reward"] = json.dumps([part.model_dump(mode="json") for part in spec.reward])
-    if any(isinstance(part, PythonReward) for part in spec.reward):
+    environment = spec.task if isinstance(spec.task, EnvironmentTask) else None
+    if environment or any(isinstance(part, PythonReward) for part in spec.reward):
         keys["rpg.manifest"] = str(paths.state.parent / "manifest.json")
     optimizer, stop = spec.training.optimizer, list(spec.rollout.stop)
+    if environment and environment.reply is not None:
+        stop.append(environment.markers[1])
     records = spec.training.token_records
     schedule = optimizer.schedule if isinstance(optimizer, AdamW) else "constant"
     optional = {
         "rpg.schedule": schedule if schedule != "constant" else None,
         "rpg.prefix": chat_of(spec.task).prefix,
+        "rpg.task": environment.model_dump_json() if environment else None,
         "rpg.stop": json.dumps(stop) if stop else None,
         "rpg.staleness": spec.rollout.staleness,
         "rpg.token_records": records.model_dump() if records.every else None,

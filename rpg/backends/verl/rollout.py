@@ -7,7 +7,7 @@ own dynamic sampling never stops refilling once all responses of every group are
 import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isnan
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from rpg.backends.progress_reporter import Progress
 from rpg.backends.prompts import PromptOrder, Refills
 from rpg.backends.verl.job_settings import JobSettings
 from rpg.errors import UserError
+from rpg.models.conversations import turn_metrics
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,13 @@ class Response:
     """The reward without the penalty for overlong responses."""
     parts: dict[str, float]
     """Values of the parts of the reward, by metric; NaN where a function does not apply."""
+    turns: Mapping[str, int] = field(default_factory=dict)
+    """Counts of the turns of an environment (rpg.models.conversations.Talk); empty without one."""
 
     @property
     def tokens(self) -> int:
-        return self.tag["response_len"]
+        """Those that the policy wrote."""
+        return self.tag["response_len"] - self.turns.get("heard", 0)
 
 
 Group = list[Response]
@@ -92,6 +96,7 @@ class Rollout:
             "groups_sampled": len(self.sampled),
             "groups_kept": len(self.kept),
             **_part_means(responses),
+            **turn_metrics([response.turns for response in responses if response.turns]),
         }
 
 
@@ -189,12 +194,13 @@ def _read(keys: list[str], tags: list[dict[str, Any]]) -> list[Response]:
     fields = tq.kv_batch_get(keys=keys, partition_id="train", select_fields=names)
     rewards = [float(scores.sum()) for scores in fields["rm_scores"].unbind()]
     surprise = [-float(values.sum()) for values in fields["rollout_log_probs"].unbind()]
-    grades = [extra["reward_extra_info"] for extra in list(fields["extra_fields"])]
+    extras = list(fields["extra_fields"])
     responses = []
-    for key, tag, reward, info, nats in zip(keys, tags, rewards, grades, surprise, strict=True):
+    for key, tag, reward, extra, nats in zip(keys, tags, rewards, extras, surprise, strict=True):
+        info, turns = extra["reward_extra_info"], extra.get("turns") or {}
         right, truncated = bool(info["acc"]), bool(info["truncated"])
         parts = {name: value for name, value in info.items() if name.startswith("reward_")}
-        responses.append(Response(key, tag, reward, right, truncated, nats, info["earned"], parts))
+        responses.append(Response(key, tag, reward, right, truncated, nats, info["earned"], parts, turns))
     return responses
 
 

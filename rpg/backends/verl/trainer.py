@@ -37,7 +37,7 @@ from rpg.backends.verl.experience import arrange, experience, mini_batch_order
 from rpg.backends.verl.job_settings import JobSettings
 from rpg.backends.verl.policy_worker import PolicyWorker
 from rpg.backends.verl.prefetch import Prefetch
-from rpg.backends.verl.reward_manager import ERROR
+from rpg.backends.verl.responses import ERROR
 from rpg.backends.verl.update import Plan, Updated
 from rpg.config.run_spec import teacher_path
 from rpg.errors import UserError
