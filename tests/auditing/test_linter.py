@@ -2,8 +2,10 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from rpg.auditing.foreign_settings import read_settings
@@ -214,23 +216,10 @@ def test_the_losses_released_with_the_paper(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "complaint"),
-    [
-        ("run.txt", "", "expected a file that ends in"),
-        ("run.sh", "echo hello", "no settings were found"),
-        ("run.yaml", "- 1", "expected keys and values"),
-        ("run.yaml", "!!python/object/apply:os.getcwd []", "could not be read"),
-        ("run.py", "def (", "could not be read"),
-        ("run.yaml", "loss_type: mine", "refuses its loss settings"),
-        ("run.yaml", "beta: abc", "beta: 'abc'; expected a finite number"),
-        ("run.yaml", "beta: .nan", "beta: nan; expected a finite number"),
-        ("run.yaml", "use_bias_correction_kl: 1", "expected true or false"),
-        ("run.yaml", "gradient_accumulation_steps: 0", "division by zero"),
-        ("run.toml", "trainer.loss.type = 'custom'", "'custom'; measured are default and ipo"),
-        ("run.sh", "x actor_rollout_ref.actor.policy_loss.loss_mode=mine", "refuses its loss settings.*mine"),
-    ],
+    "mistake", yaml.safe_load(Path(__file__).with_name("refused.yaml").read_text("utf-8"))
 )
-def test_refusals(tmp_path, name, text, complaint):
+def test_refusals(tmp_path, mistake):
+    name, text, complaint = mistake.values()
     if name == "run.yaml":
         pytest.importorskip("trl", reason="TRL is not installed")
     with pytest.raises(UserError, match=re.compile(complaint, re.DOTALL)):

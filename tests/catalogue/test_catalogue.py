@@ -1,7 +1,9 @@
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import yaml
 
 import rpg
 from rpg.catalogue import DIVERGENCES, AlgorithmError, Clip
@@ -49,38 +51,13 @@ def test_overrides_accept_models():
 
 
 @pytest.mark.parametrize(
-    ("name", "overrides", "field", "text"),
-    [
-        ("rpg-urk", {}, "algorithm", "did you mean 'rpg-urkl'?"),
-        ("grpo", {"betta": 1}, "betta", "did you mean 'beta'?"),
-        ("grpo", {"kl": {"type": "loss", "estimator": "k4"}}, "kl.estimator", "Accepted: k1, k2, k3."),
-        ("grpo", {"kl": {"type": "los"}}, "kl.type", "did you mean 'loss'?"),
-        ("grpo", {"kl": "rewards"}, "kl.type", "did you mean 'reward'?"),
-        ("grpo", {"clip": {"hihg": 0.3}}, "clip.hihg", "did you mean 'high'?"),
-        ("grpo", {"clip": {"low": 3}}, "clip.low", "less than or equal to 1"),
-        ("grpo", {"beta": -1}, "beta", "greater than or equal to 0"),
-        ("grpo", {"beta": float("nan")}, "beta", "finite"),
-        ("grpo", {"ratio": "sequence"}, "algorithm", "only surrogate rpg accepts others"),
-        ("rpg-urkl", {"ratio": "tokens"}, "ratio", "did you mean 'token'?"),
-        ("rpg-fkl", {"kl": {"Z": 2.0}}, "kl", "unnormalised divergences"),
-        ("rpg-fkl", {"kl": {"type": "loss"}}, "algorithm", "surrogate rpg accepts kl"),
-        ("dapo", {"beta": 0.1}, "algorithm", "kl of type none"),
-        ("grpo", {"kl": {"type": "objective", "divergence": "ufkl", "Z": 2.0}}, "algorithm", "kl.Z"),
-        ("dapo", {"kl": "loss"}, "beta", "Accepted: a number above 0."),
-        ("grpo", {"reference": {"type": "every_k", "kk": 2}}, "reference.kk", "did you mean 'k'?"),
-        ("grpo", {"reference": "olld"}, "reference.type", "did you mean 'old'?"),
-        ("grpo", {"advantage": {"std": "maybe"}}, "advantage.std", "valid boolean"),
-        ("dapo", {"overlong": {"factr": 1}}, "overlong.factr", "did you mean 'factor'?"),
-        ("reinforce", {"clip": {"low": 0.1}}, "algorithm", "no ratio to clip"),
-        ("rpg-reinforce-urkl", {"clip": {"gradient": "through"}}, "algorithm", "differentiable RPG losses"),
-        ("grpo", {"preset": "relased"}, "preset", "did you mean 'released'?"),
-    ],
+    "mistake", yaml.safe_load(Path(__file__).with_name("mistakes.yaml").read_text("utf-8"))
 )
-def test_mistakes_are_answered_with_what_is_accepted(name, overrides, field, text):
+def test_mistakes_are_answered_with_what_is_accepted(mistake):
     with pytest.raises(AlgorithmError) as error:
-        rpg.algorithm(name, **overrides)
-    assert error.value.field == field
-    assert text in str(error.value)
+        rpg.algorithm(mistake["name"], **mistake["overrides"])
+    assert error.value.field == mistake["field"]
+    assert mistake["text"] in str(error.value)
     assert isinstance(error.value, ValueError)
 
 

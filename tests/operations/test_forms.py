@@ -1,6 +1,7 @@
 """What a form may say: only what is there, only below allowed folders, never code and never the shell."""
 
 import re
+from pathlib import Path
 
 import pytest
 import yaml
@@ -267,64 +268,7 @@ def test_a_reward_function_comes_from_the_folder_of_who_serves_and_from_nowhere_
 
 GPU = "backend={type: verl, device: cuda, rollout: {type: vllm}}\nmodel={type: pretrained, path: Qwen/Qwen3-0.6B}\n"
 VERL = f"{GPU}backend.verl="
-CODE = r"is (code|not known to be .*), and only comes from a file in \$RPG_CONFIGS"
-REFUSED = {
-    "outside the folders that may be used from here": (
-        "model={type: pretrained, path: /etc}",
-        "model={type: pretrained, path: ../../../../etc}",
-        "model={type: pretrained, path: ~/.ssh}",
-        "task={type: file, train: /etc/passwd, benchmarks: {x: /etc/shadow}}",
-        "task={type: math, train: /etc/passwd}",
-        "task={type: math, train: x.jsonl, data: /root}",
-        "task={type: math, train: x.jsonl, benchmarks: [/etc/evil.yaml]}",
-    ),
-    ".": (  # nothing is executed, whatever the reason is
-        "training.steps=!!python/object/apply:os.system ['touch {flag}']",
-        "training.steps=$(touch {flag})",
-        "training.steps=`touch {flag}`",
-        "seed=0; touch {flag}",
-        "--home=/tmp",
-        "__class__=x",
-    ),
-    CODE: (
-        "reward={type: python, function: 'os:system'}",
-        "reward.function=os:system",
-        "reward.beside=/tmp",  # from where the function that a trusted file names would be read
-        "reward=[{type: length}, {type: python, function: 'os:system'}]",
-        "task.chat.template=/etc/secret.jinja",
-        "task={type: math, train: math-train, chat: {template: '{{ 1 }}'}}",
-        VERL + "{actor_rollout_ref.model.external_lib: evil}",
-        VERL + "{actor_rollout_ref.model.trust_remote_code: true}",
-        VERL + "{data.custom_cls.path: 'pkg://evil.mod', data.custom_cls.name: Data}",
-        VERL + "{data.sampler.class_path: evil}",
-        VERL + "{+ray_kwargs.ray_init.runtime_env.py_modules: [evil]}",
-        VERL + "{+ray_kwargs.ray_init.runtime_env.pip: [evil]}",
-        VERL + "{ray_kwargs.ray_init.runtime_env.py_executable: evil}",
-        VERL + "{global_profiler.finish_hook_cmd: touch /tmp/flag}",
-        VERL + "{global_profiler.finish_hook_cmd: true}",
-        VERL + "{+actor_rollout_ref.rollout.engine_kwargs.vllm.worker_cls: evil}",
-        VERL + "{actor_rollout_ref.rollout.agent.agent_loop_config_path: /tmp/evil.yaml}",
-        VERL.removesuffix("=") + ".actor_rollout_ref.model.external_lib=evil",
-    ),
-    "skip.rollout.enable: cannot be set": (VERL + "{skip.rollout.enable: true}",),  # reads a pickle
-    r"track.* may not be named from here; the server's limit .*limits\.yaml": (
-        "track=tensorboard",
-        "track={type: mlflow, uri: 'http://10.0.0.1'}",
-        "track=[wandb]",
-    ),
-    r"model: parameters.*limits\.yaml": ("model.hidden_size=100000000", "model.layers=100000000"),
-    r"prompts_per_step x rollout\.group_size.*limits\.yaml": ("rollout.group_size=1000000000",),
-    r"rollout\.max_response_tokens.*limits\.yaml": (
-        "model.max_positions=2000000000\nrollout.max_response_tokens=1000000000",
-    ),
-    r"evaluation\.samples_per_problem.*limits\.yaml": ("evaluation.samples_per_problem=1000000000",),
-    r"training\.steps.*limits\.yaml": ("training.steps=1000000000000",),
-    r"evaluation\.place\.\w+.*limits\.yaml": (
-        "evaluation.place={type: ray, address: 'ray://10.0.0.1:10001'}",
-        "evaluation.place={type: ray, workers: 1000000}",
-    ),
-}
-"""Why a form refuses an override -> the overrides: paths elsewhere, code, other machines, more than the server allows."""
+REFUSED = yaml.safe_load(Path(__file__).with_name("refused.yaml").read_text("utf-8"))
 
 
 @pytest.mark.parametrize(
@@ -333,8 +277,9 @@ REFUSED = {
 )
 def test_an_override_is_refused_with_the_reason(where, tmp_path, reason, override):
     flag = tmp_path / "flag"
+    override = override.replace("{flag}", str(flag)).replace("{verl}", VERL.removesuffix("="))
     with pytest.raises(ConfigError, match=reason):
-        forms.sweep(where, "quickstart", overrides=override.replace("{flag}", str(flag)))
+        forms.sweep(where, "quickstart", overrides=override)
     assert not flag.exists()
 
 

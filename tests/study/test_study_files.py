@@ -1,6 +1,7 @@
 """What is wrong with a study file is said with the file, the field, the value and what would be accepted."""
 
 import json
+from pathlib import Path
 
 import pytest
 import yaml
@@ -21,29 +22,11 @@ def test_shipped_studies_load(path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"report": {"seeds": [0, 100, 1]}}, r"report.seeds: \[100\] are seeds of tune.seeds"),
-        ({"tune": {"space": {"training.rate": {"log": [1, 2]}}}}, r"tune.space.training.rate: 'rate' is not a field"),
-        ({"tune": {"space": {RATE: {"log": [1e-2, 1e-4]}}}}, r"tune.space.+\[0.01, 0.0001\]: the first number"),
-        ({"tune": {"space": {RATE: {"log": [0, 1]}}}}, r"the first number must be smaller and above 0"),
-        ({"tune": {"space": {RATE: {"log": None, "linear": [-1.0, 1e-3]}}}}, r"learning_rate.*greater than 0.*-1.0"),
-        ({"tune": {"space": {RATE: {"log": None, "choices": [1e-3]}}}}, r"choices: at least two are needed"),
-        ({"tune": {"spaces": {"three": {RATE: None}}}}, r"tune.spaces: 'three' is not a variant; accepted: one, two"),
-        ({"tune": {"seeds": [100]}}, r"prune: successive-halving stops trials between seeds, so it needs two seeds"),
-        ({"tune": {"searches": 4}}, r"tune.searches: 4, and report.seeds has 3; accepted: at most as many"),
-        ({"tune": {"objective": {"benchmarks": ["chain-esy"]}}}, r"'chain-esy' is not a benchmark.*accepted: chain-easy,"),
-        ({"tune": {"trails": 3}}, r"tune.trails: unknown field; did you mean 'trials'\?"),
-        ({"run": {"task": {"tuning_problems": 0}}}, r"the task has no tuning problems: set task.tuning_problems"),
-        ({"report": {"looks": 2}}, r"looks: 2 with 3 seeds; accepted: up to 1"),
-        ({"variants": {"two": None}}, r"variants"),
-        ({"axes": {"seed": [0]}}, r"this is a sweep file, and a study is expected here; try: rpg sweep"),
-        ({"factors": {"model.warm_start.sed": [0]}}, r"factors.model.warm_start.sed: 'sed' is not a field"),
-    ],
-)  # fmt: skip
-def test_a_mistake_is_explained(tmp_path, changes, message):
-    path = study_file(tmp_path, **changes)
-    with pytest.raises(ConfigError, match=message) as error:
+    "mistake", yaml.safe_load(Path(__file__).with_name("mistakes.yaml").read_text("utf-8"))
+)
+def test_a_mistake_is_explained(tmp_path, mistake):
+    path = study_file(tmp_path, **mistake["changes"])
+    with pytest.raises(ConfigError, match=mistake["message"]) as error:
         load_study(path)
     assert str(error.value).startswith(str(path))
 

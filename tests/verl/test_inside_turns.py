@@ -1,4 +1,4 @@
-"""The shipped game, in which an environment has turns: verl draws the embedded trainer's conversations and learns the same."""
+"""The shipped game, in which an environment has turns: verl draws the embedded trainer's conversations, with its numbers."""
 
 import json
 from pathlib import Path
