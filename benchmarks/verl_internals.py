@@ -34,6 +34,7 @@ SOURCES = (
 NOT_HERE = "vllm"  # its modules need an environment of their own
 BY_OBJECT = {
     "verl.workers.engine_workers:TrainingWorker.set_loss_fn",
+    "verl.workers.rollout.llm_server:LLMServerClient.generate",
     "verl.workers.engine.base:BaseEngine.train_batch",
     "verl.workers.engine.base:BaseEngine.get_per_tensor_param",
     "verl.utils.checkpoint.fsdp_checkpoint_manager:FSDPCheckpointManager.load_checkpoint",
