@@ -30,8 +30,8 @@ class BackendSection(Section):
     """A run uses all processors it is given, so by default the runs of a sweep start one at a time."""
 
     is_embedded: ClassVar[bool] = False
-    """It compares whole distributions, averages a reference, and draws from a rounded policy or part of the vocabulary with the
-    log-probabilities of that distribution."""
+    """It compares whole distributions, averages a reference, and draws from a rounded policy or part of the vocabulary with
+    the log-probabilities of that distribution."""
 
     def workers_here(self) -> int | None:
         """GPUs (or, on a CPU, processes) of this machine that a run occupies; None if its workers are elsewhere."""
