@@ -16,6 +16,7 @@ from rpg import provenance
 from rpg.errors import UserError
 from rpg.processes import LOST, PARENT, birth, here, owner_mark, python_module
 from rpg.store import RunFolder
+from rpg.store.run_writer import write_waiting
 
 RELEASE_SECONDS = 4.0
 NOT_SENT = {PARENT, "RPG_OWNED_BY", "RPG_SLOTS", "RPG_SLOTS_FOLDER", "RPG_WORK", "RPG_FLOW_RUN", "RPG_AUTH"}
@@ -43,6 +44,13 @@ class Remote:
         self.returncode = answer.get("code", LOST)
         self._ended.set()
 
+    def waits(self, why: str) -> None:
+        """Say so in the run's log and state, where no training of it has begun."""
+        if self.folder.waiting():
+            write_waiting(self.folder, why)
+            with suppress(OSError), self.folder.log_path.open("a") as log:
+                log.write(f"{time.strftime('%H:%M')} {why}\n")
+
     def poll(self) -> int | None:
         return self.returncode
 
@@ -63,7 +71,14 @@ class Cluster:
         self._running: dict[str, Remote] = {}
         self._keys = map(str, count(1))
 
-    def start(self, module: str, folder: RunFolder, threads: int, needs: Mapping[str, float]) -> Remote:
+    def start(
+        self,
+        module: str,
+        folder: RunFolder,
+        threads: int,
+        needs: Mapping[str, float],
+        wait_minutes: float = 1.0,
+    ) -> Remote:
         """Ask for a training, which waits until a node has room; ClusterGone if there is no such cluster (any more)."""
         ours = {name: value for name, value in os.environ.items() if name.startswith("RPG_")}
         order = {
@@ -74,6 +89,7 @@ class Cluster:
             "environment": {name: value for name, value in ours.items() if name not in NOT_SENT},
             "versions": provenance.embedded(),
             "needs": dict(needs),
+            "wait_minutes": wait_minutes,
         }
         with self._changed:
             self._connect()
@@ -120,7 +136,9 @@ class Cluster:
         for line in process.stdout:
             message = json.loads(line)
             with self._changed:
-                if "key" in message:
+                if "waits" in message:
+                    self._running[message["key"]].waits(message["waits"])
+                elif "key" in message:
                     self._running.pop(message["key"]).answered(message)
                 elif "error" in message:
                     self._error = message["error"]

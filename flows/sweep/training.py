@@ -101,7 +101,7 @@ def _start(folder: RunFolder, backend: BackendSection, context: Context, held: H
         needs["memory"] = int(place.memory_gib * 2**30)
     write_waiting(folder, f"waits for a place on the Ray cluster at {place.address}")
     cluster = context.children.cluster(place.address, folder.path.parent / CLUSTER_LOG)
-    return cluster.start(module, folder, backend.threads, needs)
+    return cluster.start(module, folder, backend.threads, needs, place.wait_minutes)
 
 
 def _put_failure_aside(folder: RunFolder) -> None:

@@ -7,6 +7,7 @@ or {"error": ...} first, then one of these for each order:
     {"key", "node", "code", "newest"}   the training process has ended
     {"key", "lost"}                     the node or its worker is gone; the run may be started again elsewhere
     {"key", "refused"}                  why it cannot run on this cluster
+    {"key", "waits"}                    each minute: no node is large enough yet
 
 However this process ends, Ray then ends everything that it started.
 """
@@ -19,17 +20,31 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import IO, Any
 
-from rpg.backends.ray_connection import ClusterError, connect, last_line
+from rpg.backends.ray_connection import ClusterError, connect, last_line, promised
 from rpg.backends.ray_task import Order, train_here
 from rpg.errors import UserError
 from rpg.processes import die_with_parent
 
 POLL_SECONDS = 0.2
 NODES_SECONDS = 5.0
-CAPACITY_SECONDS = 60.0
-"""How long a cluster may lack a node that is large enough for a run: nodes restart, and autoscalers add some."""
+SAID_SECONDS = 60.0
+"""How often a run that no node is large enough for says that it waits."""
+
+
+@dataclass
+class Asked:
+    """A training that was asked for, by the clock of time.monotonic."""
+
+    key: str
+    needs: dict[str, float]
+    patience: float
+    """Seconds for which the cluster may lack a node that is large enough: nodes restart, and people add some."""
+    hope: float
+    """When such a node was last there, or promised."""
+    said: float
 
 
 def main(address: str) -> int:
@@ -56,29 +71,36 @@ def _listen(orders: queue.Queue[dict[str, Any]]) -> None:
 
 def _serve(ray: Any, orders: queue.Queue[dict[str, Any]], answers: IO[str]) -> int:
     task = ray.remote(train_here)
-    running: dict[Any, tuple[str, dict[str, float]]] = {}  # reference -> (key, needs)
-    fitted: dict[Any, float] = {}  # reference -> when a node that is large enough was last there
+    running: dict[Any, Asked] = {}  # by Ray's reference
     checked = 0.0
     while True:
         with contextlib.suppress(queue.Empty):
             fields = orders.get(timeout=0 if running else None)
             key, order = fields.pop("key"), Order(**fields)
-            reference = task.options(max_retries=0, **order.needs).remote(order)
-            running[reference], fitted[reference] = (key, order.needs), time.monotonic()
+            now, reference = time.monotonic(), task.options(max_retries=0, **order.needs).remote(order)
+            running[reference] = Asked(key, order.needs, 60 * order.wait_minutes, hope=now, said=now)
             continue
         ready, _ = ray.wait(list(running), timeout=POLL_SECONDS)
         if time.monotonic() - checked > NODES_SECONDS:
             checked = time.monotonic()
             nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-            for reference, (key, needs) in list(running.items()):
-                if fits(nodes, needs) or reference in ready:
-                    fitted[reference] = checked
-                elif checked - fitted[reference] > CAPACITY_SECONDS:
+            too_large = {r: a for r, a in running.items() if not fits(nodes, a.needs) and r not in ready}
+            coming = promised(ray) if too_large else 0
+            for reference, asked in list(running.items()):
+                if coming or reference not in too_large:
+                    asked.hope = checked
+                if reference not in too_large:
+                    asked.said = checked
+                elif checked - asked.hope > asked.patience:
                     ray.cancel(reference, force=True)
-                    _tell(answers, key=key, refused=too_much(nodes, needs))
+                    _tell(answers, key=asked.key, refused=too_much(nodes, asked.needs))
                     del running[reference]
+                elif checked - asked.said >= SAID_SECONDS:
+                    asked.said, left = checked, asked.patience - (checked - asked.hope)
+                    why = f"the autoscaler promises {coming}" if coming else f"refused in {left:.0f} s"
+                    _tell(answers, key=asked.key, waits=f"waits: {too_much(nodes, asked.needs)}; {why}")
         for reference in ready:
-            _tell(answers, key=running.pop(reference)[0], **_outcome(ray, reference))
+            _tell(answers, key=running.pop(reference).key, **_outcome(ray, reference))
 
 
 def _outcome(ray: Any, reference: Any) -> dict[str, Any]:

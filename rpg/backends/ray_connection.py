@@ -1,8 +1,10 @@
 """Connecting to a running Ray cluster."""
 
+import json
 import os
 import re
 import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +65,23 @@ def connect(address: str, field: str) -> Any:
             hint = "set RAY_AUTH_TOKEN, or RAY_AUTH_TOKEN_PATH to a copy of the head's ~/.ray/auth_token"
         raise ClusterError(f"{field}: no Ray cluster at {address!r} ({last_line(error)}); {hint}") from error
     return ray
+
+
+def promised(ray: Any) -> int:
+    """How many nodes Ray's autoscaler is about to add; 0 also if there is none, or it cannot be asked (ray://)."""
+    launches, nodes = 0, 0
+    with suppress(Exception):
+        from ray.autoscaler.v2.sdk import get_cluster_status  # noqa: PLC0415 (as above)
+
+        status = get_cluster_status(ray.get_runtime_context().gcs_address)
+        launches, nodes = sum(launch.count for launch in status.pending_launches), len(status.pending_nodes)
+    if launches + nodes == 0:
+        with suppress(Exception):  # the first autoscaler (ray/autoscaler/_private/monitor.py)
+            from ray.experimental.internal_kv import _internal_kv_get  # noqa: PLC0415 (as above)
+
+            report = json.loads(_internal_kv_get(b"__autoscaling_status"))["autoscaler_report"]
+            launches, nodes = sum(report["pending_launches"].values()), len(report["pending_nodes"])
+    return launches + nodes
 
 
 def last_line(error: BaseException) -> str:

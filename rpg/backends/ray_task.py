@@ -39,6 +39,7 @@ class Order:
         environment: variables to add to those of the node.
         versions: package versions of the asking process.
         needs: {num_cpus, num_gpus, memory} that Ray reserves.
+        wait_minutes: for a node that is large enough, where none is promised.
     """
 
     module: str
@@ -48,6 +49,7 @@ class Order:
     environment: dict[str, str]
     versions: dict[str, str]
     needs: dict[str, float]
+    wait_minutes: float = 1.0
 
 
 def train_here(order: Order) -> dict[str, Any]:

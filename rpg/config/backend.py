@@ -66,6 +66,8 @@ class OnNodes(Section):
     """GPUs per run; a value below 1 shares a GPU. Above 0 with `device: cuda`, and 0 with `device: cpu`."""
     memory_gib: Annotated[float, Field(gt=0)] | None = None
     """Memory per run that Ray reserves."""
+    wait_minutes: Annotated[float, Field(gt=0)] = 1.0
+    """How long to wait for a node that is large enough, where Ray's autoscaler promises none."""
 
 
 _TIME = re.compile(r"(\d+-)?\d+(:\d{1,2}){0,2}")

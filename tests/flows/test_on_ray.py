@@ -184,13 +184,60 @@ def test_when_the_head_is_lost_its_trainings_are_and_the_next_one_asks_again(fol
         cluster.close()
 
 
+QUICK = """
+import sys
+from rpg.backends import ray_bridge
+ray_bridge.SAID_SECONDS, ray_bridge.NODES_SECONDS = 1.0, 0.2
+sys.exit(ray_bridge.main(sys.argv[1]))
+"""
+
+
+@pytest.mark.long
+def test_a_run_waits_for_a_node_that_is_promised_or_for_as_long_as_it_is_told(folder, tmp_path, monkeypatch):
+    raylet = pytest.importorskip("ray._raylet")
+    (tmp_path / "quick.py").write_text("")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    monkeypatch.setattr(remote, "python_module", lambda _, address: [sys.executable, "-c", QUICK, address])
+    with contextlib.ExitStack() as stack:
+        address = stack.enter_context(ray_head(cpus=0))
+        cluster = Cluster(address, tmp_path / "ray.log")
+        stack.callback(cluster.close)
+        write_waiting(folder, "a node")
+
+        def ask(minutes):
+            return cluster.start("quick", folder, 1, {"num_cpus": 1}, minutes)
+
+        def said(what):
+            folder.log_path.write_text("")
+            until(lambda: what in folder.log_path.read_text(), what)
+
+        (refused := ask(0.05)).wait()
+        assert refused.answer["refused"].endswith("no node of the cluster has that (at most cpus 0)")
+        promise = {"autoscaler_report": {"pending_launches": {"worker": 2}, "pending_nodes": []}}
+        status = partial(raylet.GcsClient(address).internal_kv_put, b"__autoscaling_status")
+        status(json.dumps(promise).encode(), True, None)
+        promised, told = ask(0.05), ask(10)
+        for _ in range(4):  # seconds: longer than it was told
+            said("no node of the cluster has that (at most cpus 0); the autoscaler promises 2")
+        status(b"{}", True, None)
+        promised.wait()
+        assert "refused" in promised.answer
+        said("; refused in 5")
+        assert folder.waiting().startswith("waits: backend.place: a run needs cpus 1 on one node")
+        node = subprocess.Popen(node_command(address, "127.0.0.11"), stdout=subprocess.DEVNULL)
+        stack.callback(node.wait)
+        stack.callback(node.terminate)
+        assert told.wait() == 0 and folder.waiting() is None
+
+
 class Fake:
     """A cluster that answers as it is told to; before an answer it may save a checkpoint."""
 
     def __init__(self, *answers):
         self.answers = list(answers)
 
-    def start(self, module, folder, threads, needs):
+    def start(self, module, folder, threads, needs, wait_minutes):
         assert folder.waiting() == "waits for a place on the Ray cluster at 127.0.0.1:9"
         answer = dict(self.answers.pop(0))
         if (step := answer.pop("saves", None)) is not None:
