@@ -15,7 +15,7 @@ from flows.machine.programs import RAY_BRIDGE
 from rpg import provenance
 from rpg.errors import UserError
 from rpg.processes import LOST, PARENT, birth, here, owner_mark, python_module
-from rpg.store import RunFolder
+from rpg.store import RunFolder, StoreError
 from rpg.store.run_writer import write_waiting
 
 RELEASE_SECONDS = 4.0
@@ -46,10 +46,11 @@ class Remote:
 
     def waits(self, why: str) -> None:
         """Say so in the run's log and state, where no training of it has begun."""
-        if self.folder.waiting():
-            write_waiting(self.folder, why)
-            with suppress(OSError), self.folder.log_path.open("a") as log:
-                log.write(f"{time.strftime('%H:%M')} {why}\n")
+        with suppress(OSError, StoreError):
+            if self.folder.waiting():
+                write_waiting(self.folder, why)
+                with self.folder.log_path.open("a") as log:
+                    log.write(f"{time.strftime('%H:%M')} {why}\n")
 
     def poll(self) -> int | None:
         return self.returncode
@@ -72,12 +73,7 @@ class Cluster:
         self._keys = map(str, count(1))
 
     def start(
-        self,
-        module: str,
-        folder: RunFolder,
-        threads: int,
-        needs: Mapping[str, float],
-        wait_minutes: float = 1.0,
+        self, module: str, folder: RunFolder, threads: int, needs: Mapping[str, float], minutes: float = 1.0
     ) -> Remote:
         """Ask for a training, which waits until a node has room; ClusterGone if there is no such cluster (any more)."""
         ours = {name: value for name, value in os.environ.items() if name.startswith("RPG_")}
@@ -89,7 +85,7 @@ class Cluster:
             "environment": {name: value for name, value in ours.items() if name not in NOT_SENT},
             "versions": provenance.embedded(),
             "needs": dict(needs),
-            "wait_minutes": wait_minutes,
+            "wait_minutes": minutes,
         }
         with self._changed:
             self._connect()

@@ -36,14 +36,13 @@ SAID_SECONDS = 60.0
 
 @dataclass
 class Asked:
-    """A training that was asked for, by the clock of time.monotonic."""
+    """A training that was asked for. `hope`: when a node that is large enough was last there or promised; it is refused
+    when that is `patience` seconds ago: nodes restart, and people add some."""
 
     key: str
     needs: dict[str, float]
     patience: float
-    """Seconds for which the cluster may lack a node that is large enough: nodes restart, and people add some."""
     hope: float
-    """When such a node was last there, or promised."""
     said: float
 
 

@@ -69,19 +69,18 @@ def connect(address: str, field: str) -> Any:
 
 def promised(ray: Any) -> int:
     """How many nodes Ray's autoscaler is about to add; 0 also if there is none, or it cannot be asked (ray://)."""
-    launches, nodes = 0, 0
     with suppress(Exception):
         from ray.autoscaler.v2.sdk import get_cluster_status  # noqa: PLC0415 (as above)
 
         status = get_cluster_status(ray.get_runtime_context().gcs_address)
-        launches, nodes = sum(launch.count for launch in status.pending_launches), len(status.pending_nodes)
-    if launches + nodes == 0:
-        with suppress(Exception):  # the first autoscaler (ray/autoscaler/_private/monitor.py)
-            from ray.experimental.internal_kv import _internal_kv_get  # noqa: PLC0415 (as above)
+        if count := sum(launch.count for launch in status.pending_launches) + len(status.pending_nodes):
+            return int(count)
+    with suppress(Exception):  # the first autoscaler (ray/autoscaler/_private/monitor.py)
+        from ray.experimental.internal_kv import _internal_kv_get  # noqa: PLC0415 (as above)
 
-            report = json.loads(_internal_kv_get(b"__autoscaling_status"))["autoscaler_report"]
-            launches, nodes = sum(report["pending_launches"].values()), len(report["pending_nodes"])
-    return launches + nodes
+        report = json.loads(_internal_kv_get(b"__autoscaling_status"))["autoscaler_report"]
+        return int(sum(report["pending_launches"].values())) + len(report["pending_nodes"])
+    return 0
 
 
 def last_line(error: BaseException) -> str:

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rpg.cli.app import complain, console, refuse, say, size_text
@@ -19,19 +20,14 @@ VARIABLE = "RPG_ARCHIVE"
 
 @contextmanager
 def _opened(url: str) -> Iterator[Archive]:
-    """The archive at a URL, with a line of bytes and rate for each run that is copied."""
+    """The archive at a URL, with a line of bytes and rate for what is being copied."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-    from rpg.store.archive import Archive, Tell
+    from rpg.store.archive import Archive
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-
-        def line(name: str) -> Tell:
-            task = progress.add_task(name)
-            return lambda done, total: progress.update(task, completed=done, total=total)
-
-        yield Archive(url, line)
+        yield Archive(url, lambda name: partial(progress.update, progress.add_task(name, visible=False)))
 
 
 def push_runs(layout: Layout, words: Sequence[str]) -> int:
@@ -42,10 +38,11 @@ def push_runs(layout: Layout, words: Sequence[str]) -> int:
     url, names = words[0] if has_url else os.environ.get(VARIABLE), words[has_url:]
     if not url:
         refuse(f"name the archive, e.g. rpg push s3://bucket/folder, or set {VARIABLE} to it")
-    paths = [place(layout, name) for name in names or layout.sweeps()]
-    sweeps = [(path, layout.run_folders(path.name)) for path in paths if path.parent == layout.runs]
-    runs = [layout.run(path.parent.name, path.name) for path in paths if path.parent != layout.runs]
-    left = archived(url, [*runs, *(run for _, members in sweeps for run in members)])
+    runs: list[RunFolder] = []
+    for path in [place(layout, name) for name in names or layout.sweeps()]:
+        is_sweep = path.parent == layout.runs
+        runs += layout.run_folders(path.name) if is_sweep else [layout.run(path.parent.name, path.name)]
+    left = archived(url, runs)
     for name, why in left.items():
         complain(f"! {name} is left out: {why}", "yellow")
     return 1 if left else 0
@@ -62,8 +59,8 @@ def archived(url: str, runs: Iterable[RunFolder]) -> dict[str, str]:
         for sweep in {run.path.parent: None for run in done}:
             archive.push(sweep)
         sizes = [archive.push(run.path) for run in done]
-    sent = [size for size in sizes if size]
-    say(f"{url}: {len(sent)} runs sent ({size_text(sum(sent))}), {len(done) - len(sent)} were there already")
+    new = sum(map(bool, sizes))
+    say(f"{url}: {new} runs sent ({size_text(sum(sizes))}), {len(sizes) - new} were there already")
     return {f"{run.sweep}/{run.name}": reason for run, reason in why.items() if reason}
 
 
@@ -74,9 +71,10 @@ def fetch_results(layout: Layout) -> None:
     if url := os.environ.get(VARIABLE):
         try:
             with _opened(url) as archive:
-                runs = archive.runs()
-                count = sum(archive.fetch(layout, *run) for run in runs)
-            say(f"{url}: {count} of its {len(runs)} runs were not here and are fetched, without checkpoints")
+                new = [archive.fetch(layout, *run) for run in archive.runs()]
+            say(
+                f"{url}: {sum(new)} of its {len(new)} runs were not here and are fetched, without checkpoints"
+            )
         except StoreError as error:  # what is here can be looked at all the same
             complain(f"! {error}", "yellow")
 
@@ -87,9 +85,8 @@ def fetched(layout: Layout, checkpoint: str) -> str:
     name = checkpoint.removeprefix(f"{layout.runs}/").replace("/checkpoints/", "/")
     if not (match := re.fullmatch(r"([^/]+)/([^/]+)/(step-\d+)/?", name)):
         return checkpoint
-    sweep, run, step = match.groups()
-    folder = layout.run(sweep, run).checkpoints / step
+    folder = layout.run(match[1], match[2]).checkpoints / match[3]
     if not folder.exists() and (url := os.environ.get(VARIABLE)):
         with _opened(url) as archive:
-            archive.fetch(layout, sweep, run, step)
+            archive.fetch(layout, *match.groups())
     return str(folder) if folder.exists() else checkpoint

@@ -63,13 +63,11 @@ _OURS = ("training/", "checkpoint.json", "README.md")
 Private = Annotated[bool, typer.Option("--private")]
 
 
-_WORDS = typer.Argument(metavar="CHECKPOINT REPO | [URL] [SWEEP|SWEEP/RUN...]")
+Words = Annotated[list[str] | None, typer.Argument(metavar="CHECKPOINT REPO | [URL] [SWEEP|SWEEP/RUN...]")]
 
 
 @app.command()
-def push(
-    words: Annotated[list[str] | None, _WORDS] = None, private: Private = False, home: Home = None
-) -> int:
+def push(words: Words = None, private: Private = False, home: Home = None) -> int:
     """Upload a checkpoint to the Hugging Face hub, with a model card that contains settings, curve and scores; or copy
     finished runs to an object storage.
 

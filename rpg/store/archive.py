@@ -22,8 +22,8 @@ from rpg.store.atomic_files import StoreError, folder_aside, fsync_folder, fsync
 from rpg.store.checkpoints import digest
 from rpg.store.layout import Layout
 
-Tell = Callable[[int, int], None]
-"""Is told how many bytes are copied, of how many."""
+Line = Callable[[str], Callable[..., None]]
+"""Name of a run -> what is told how many of its bytes are copied (completed, total, visible: not all yet)."""
 _BESIDE = ".sweep"
 _OF_PROCESSES_HERE = ("lease.json", "waiting.json", "flow-run.json")
 _CHECKPOINT = re.compile(r"checkpoints/step-[^/]*/")
@@ -33,7 +33,7 @@ class Archive:
     """The archive at a URL; `line` makes a line of progress for what is copied. Raises StoreError, of one sentence: it
     cannot be reached, or refuses."""
 
-    def __init__(self, url: str, line: Callable[[str], Tell] = lambda _: lambda *_: None) -> None:
+    def __init__(self, url: str, line: Line = lambda _: lambda **_: None) -> None:
         from fsspec import url_to_fs
 
         self.url, self._line = url.rstrip("/"), line
@@ -52,25 +52,24 @@ class Archive:
         is_run = (folder / "manifest.json").exists()
         where = f"{folder.parent.name}/{folder.name}" if is_run else f"{folder.name}/{_BESIDE}"
         files = {path.relative_to(folder).as_posix(): digest(path) for path in _files(folder, is_run)}
-        before = self._record(where)
+        before, inside, sent = self._record(where), f"{self._root}/{where}", 0
         with self._reached():
-            there = self._fs.find(f"{self._root}/{where}", detail=True).values()
-        sizes = {entry["name"].rpartition("/")[2]: entry["size"] for entry in there}
-        new = {
-            e["sha256"]: (name, e["bytes"])
-            for name, e in files.items()
-            if sizes.get(e["sha256"]) != e["bytes"]
-        }
-        copies = [(folder / name, self._contents(where, sha), size) for sha, (name, size) in new.items()]
-        self._copy(self._fs.put_file, copies, where)
+            there = {
+                (e["name"].rpartition("/")[2], e["size"]) for e in self._fs.find(inside, detail=True).values()
+            }
+        new = {e["sha256"]: name for name, e in files.items() if (e["sha256"], e["bytes"]) not in there}
+        progress = self._progress(where, sum(files[name]["bytes"] for name in new.values()))
+        for sha256, name in new.items():
+            with self._reached():
+                self._fs.put_file(str(folder / name), f"{inside}/{sha256}", callback=progress)
+            sent += files[name]["bytes"]
+            progress.absolute_update(sent)
         if is_run and before.get("DONE.json") == files["DONE.json"]:
             files = {**before, **files}  # what was removed here since, a checkpoint say, stays there
         if files != before:
             with self._reached(), self._fs.transaction:
-                self._fs.pipe_file(
-                    f"{self._root}/{where}.json", json.dumps({"files": files}, indent=1).encode()
-                )
-        return sum(size for *_, size in copies)
+                self._fs.pipe_file(f"{inside}.json", json.dumps({"files": files}, indent=1).encode())
+        return sent
 
     def runs(self) -> list[tuple[str, str]]:
         """(sweep, run) of everything there."""
@@ -90,21 +89,22 @@ class Archive:
 
     def _bring(self, where: str, target: Path, part: str = "") -> bool:
         files = {} if target.exists() else self._record(where)
-        chosen = [name for name in files if (name.startswith(part) if part else not _CHECKPOINT.match(name))]
-        if not chosen:
+        files = {n: files[n] for n in files if (n.startswith(part) if part else not _CHECKPOINT.match(n))}
+        if not files:
             return False
+        progress, done = self._progress(where, sum(entry["bytes"] for entry in files.values())), 0
         with readable("write", target):
             build = folder_aside(target)
             try:
-                paths = {name: build / name.removeprefix(part) for name in chosen}
-                for path in paths.values():
+                for name, entry in files.items():
+                    path, source = build / name.removeprefix(part), f"{self._root}/{where}/{entry['sha256']}"
                     path.parent.mkdir(parents=True, exist_ok=True)
-                sources = {name: self._contents(where, files[name]["sha256"]) for name in chosen}
-                copies = [(sources[name], path, files[name]["bytes"]) for name, path in paths.items()]
-                self._copy(self._fs.get_file, copies, where)
-                for name, path in paths.items():
-                    if digest(path) != files[name]:
+                    with self._reached():
+                        self._fs.get_file(source, str(path), callback=progress)
+                    if digest(path) != entry:
                         raise StoreError(f"{self.url}/{where}: {name} is damaged there (its digest differs)")
+                    done += entry["bytes"]
+                    progress.absolute_update(done)
                 fsync_tree(build)
                 if not target.exists():  # another process was faster
                     build.replace(target)
@@ -113,16 +113,12 @@ class Archive:
                 shutil.rmtree(build, ignore_errors=True)
         return True
 
-    def _copy(self, copy: Callable[..., None], copies: list[tuple[Any, Any, int]], where: str) -> None:
+    def _progress(self, where: str, total: int) -> Any:
         from fsspec.callbacks import Callback
 
-        tell, before, total = self._line(where), 0, sum(size for *_, size in copies)
-        for source, target, size in copies:
-            callback = Callback(hooks={"tell": lambda _, value, before=before: tell(before + value, total)})
-            with self._reached():
-                copy(str(source), str(target), callback=callback)
-            before += size
-            tell(before, total)
+        tell = self._line(where)
+        told = lambda _, done: tell(completed=done, total=total, visible=done < total)  # noqa: E731
+        return Callback(hooks={"tell": told})
 
     def _record(self, where: str) -> dict[str, dict[str, Any]]:
         """The files of a run; {} if the archive does not have it. Whoever may write there could have written this, so no
@@ -140,9 +136,6 @@ class Archive:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StoreError(f"{self.url}/{where}.json: cannot be used ({error})") from error
         return files
-
-    def _contents(self, where: str, sha256: str) -> str:
-        return f"{self._root}/{where}/{sha256}"
 
     @contextmanager
     def _reached(self) -> Iterator[None]:
