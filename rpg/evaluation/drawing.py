@@ -16,11 +16,11 @@ from rpg.config.run_spec import RunSpec
 from rpg.config.section import EVALUATES, registered
 from rpg.config.task import EnvironmentTask
 from rpg.evaluation.engines.local import LocalEngine
-from rpg.evaluation.engines.protocol import Engine, EngineError, Sampling
+from rpg.evaluation.engines.protocol import Engine, EngineError
 from rpg.evaluation.engines.ray import RayEngine
 from rpg.evaluation.engines.vllm import VllmEngine
 from rpg.models.device import missing
-from rpg.models.truncated_sampling import evaluation_restriction
+from rpg.models.truncated_sampling import Sampling, evaluation_restriction
 from rpg.store.checkpoints import model_files_digest
 from rpg.store.draws import Draws
 
@@ -52,8 +52,8 @@ class Drawing(NamedTuple):
 
     def start(self, say: Say = print) -> Engine:
         """An engine where `place` says; its model comes with `load`. On a Ray cluster the place decides about the device;
-        `say` reports what the cluster does. Raises EngineError: the engine's package is not installed, there is no such
-        device, or the cluster cannot be used.
+        `say` reports what the cluster does. Raises ModelError: the engine's package is not installed; EngineError:
+        there is no such device, or the cluster cannot be used.
         """
         begin = partial(_in_process, self.engine, self.sampling, self.bfloat16)
         if isinstance(self.place, OnRay):

@@ -16,12 +16,11 @@ from rpg.config.errors import ConfigError
 from rpg.config.evaluation import EngineSpec, OnRay
 from rpg.evaluation.benchmark_summary import Summary, summarise
 from rpg.evaluation.drawing import Drawing
-from rpg.evaluation.engines.protocol import Sampling
 from rpg.evaluation.graded_samples import evaluate_problems, progress_lines
 from rpg.evaluation.variation import spread_over_prompts, with_prompts
 from rpg.models.hub_models import hub_commit, hub_file
 from rpg.models.model_cache import pretrained_folder
-from rpg.models.truncated_sampling import WHOLE, Restriction
+from rpg.models.truncated_sampling import WHOLE, Restriction, Sampling
 from rpg.models.warm_start_cache import local_files
 from rpg.rewards.graders import rules_name
 from rpg.rewards.scoring import Scorer

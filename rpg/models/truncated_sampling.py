@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -69,6 +70,25 @@ class Restriction:
 
 
 WHOLE = Restriction()
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How responses are drawn. Temperature 0 is greedy."""
+
+    temperature: float = 1.0
+    max_prompt_tokens: int = 2048
+    max_response_tokens: int = 2048
+    restriction: Restriction = WHOLE
+    """Which tokens can be sampled, and what ends a response besides end tokens."""
+
+    def record(self) -> dict[str, Any]:
+        """As plain data: part of an evaluation's identity."""
+        record = asdict(self)
+        record["restriction"]["stop"] = list(self.restriction.stop)
+        if self.restriction == WHOLE:  # as in records that are older than the field
+            del record["restriction"]
+        return record
 
 
 def restriction_of(rollout: Rollout) -> Restriction:

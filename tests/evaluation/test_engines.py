@@ -13,9 +13,8 @@ from safetensors.torch import load_file, save_file
 
 from rpg.config.evaluation import EngineSpec
 from rpg.evaluation.drawing import Drawing
-from rpg.evaluation.engines.protocol import EngineError, Sampling
 from rpg.models.model_loading import ModelError
-from rpg.models.truncated_sampling import WHOLE, Restriction
+from rpg.models.truncated_sampling import WHOLE, Restriction, Sampling
 from tests.evaluation.small_model import VLLM, WITHOUT_VLLM, requests_for
 
 
@@ -159,7 +158,7 @@ def test_a_models_own_sampling_settings_are_not_taken_over(checkpoints, problems
 
 @pytest.mark.skipif(not WITHOUT_VLLM, reason="vllm is installed")
 def test_an_engine_that_is_not_installed_is_a_clear_error():
-    with pytest.raises(EngineError, match=r"vllm cannot be imported.*\[vllm\].*local"):
+    with pytest.raises(ModelError, match=r"vllm cannot be imported.*\[vllm\].*local"):
         start("vllm", 1.0)
 
 
@@ -174,7 +173,7 @@ def test_on_a_cpu_vllm_takes_no_share_of_the_memory_compiles_nothing_and_splits_
     monkeypatch.setitem(sys.modules, "vllm", vllm)
     monkeypatch.setitem(sys.modules, "vllm.platforms", platforms)
     monkeypatch.delenv("VLLM_CPU_KVCACHE_SPACE", raising=False)
-    start("vllm", 1.0)._start("model", None)
+    start("vllm", 1.0).begin("model")
     assert given["enforce_eager"] is cpu
     batches = given.get("enable_chunked_prefill"), given.get("max_num_batched_tokens")
     assert batches == ((False, 4096) if cpu else (None, None))

@@ -14,10 +14,11 @@ from flows.machine.children import Children
 from flows.machine.programs import EVALUATOR, FORKED
 from rpg.config.evaluation import EngineSpec, OnRay
 from rpg.evaluation.drawing import Drawing
-from rpg.evaluation.engines.protocol import EngineError, Sampling
+from rpg.evaluation.engines.protocol import EngineError
 from rpg.evaluation.engines.ray import deal
 from rpg.evaluation.evaluator import Evaluator
 from rpg.fork_server import ForkServer
+from rpg.models.truncated_sampling import Sampling
 from rpg.processes import owner_mark
 from rpg.store.layout import Layout
 from tests.evaluation.ray_head import ray_head

@@ -6,8 +6,9 @@ import torch
 from rpg.config.errors import ConfigError
 from rpg.config.run_spec import RunSpec
 from rpg.evaluation.drawing import Drawing
-from rpg.evaluation.engines.protocol import EngineError, Sampling
+from rpg.evaluation.engines.protocol import EngineError
 from rpg.models.device import configure_device
+from rpg.models.truncated_sampling import Sampling
 
 
 def test_a_device_that_is_not_there_is_said(monkeypatch):

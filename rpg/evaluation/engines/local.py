@@ -8,13 +8,14 @@ from typing import Any
 
 import torch
 
-from rpg.evaluation.engines.protocol import Completion, Request, Sampling
+from rpg.evaluation.engines.protocol import Completion, Request
 from rpg.models import seeds
 from rpg.models.conversations import Conversations, Talk
 from rpg.models.decoding import Samples
 from rpg.models.model_loading import load_pretrained, put_weights, shape_of
 from rpg.models.policy import Policy
 from rpg.models.tokenizer import encode_prompts
+from rpg.models.truncated_sampling import Sampling
 
 
 class LocalEngine:

@@ -4,12 +4,11 @@ Every sample has a key that determines its randomness, so a rerun gives the same
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from rpg.errors import UserError
-from rpg.models.truncated_sampling import WHOLE, Restriction
+from rpg.models.truncated_sampling import Sampling
 from rpg.tasks.problems import Given
 
 
@@ -36,25 +35,6 @@ class Completion(NamedTuple):
     """Of a conversation: the policy's and the environment's in turn. `ids` are then the policy's alone."""
     earned: float | None = None
     """What the environment's `get_reward` returned."""
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """How responses are drawn. Temperature 0 is greedy."""
-
-    temperature: float = 1.0
-    max_prompt_tokens: int = 2048
-    max_response_tokens: int = 2048
-    restriction: Restriction = WHOLE
-    """Which tokens can be sampled, and what ends a response besides end tokens."""
-
-    def record(self) -> dict[str, Any]:
-        """As plain data: part of an evaluation's identity."""
-        record = asdict(self)
-        record["restriction"]["stop"] = list(self.restriction.stop)
-        if self.restriction == WHOLE:  # as in records that are older than the field
-            del record["restriction"]
-        return record
 
 
 class Engine(Protocol):

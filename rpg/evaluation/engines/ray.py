@@ -16,8 +16,9 @@ import torch
 from rpg.backends.ray_connection import ClusterError, connect, last_line
 from rpg.config.evaluation import OnRay
 from rpg.errors import UserError
-from rpg.evaluation.engines.protocol import Completion, Engine, EngineError, Request, Sampling
+from rpg.evaluation.engines.protocol import Completion, Engine, EngineError, Request
 from rpg.models.device import configure_device
+from rpg.models.truncated_sampling import Sampling
 
 _RESTARTS = 3
 """Workers that may end during one evaluation before that is an error."""
