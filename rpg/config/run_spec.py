@@ -81,6 +81,7 @@ class RunSpec(Section):
                     f"model.max_positions = {self.model.max_positions}"
                 )
         self._check_embedded()
+        self._check_vllm()
         self._check_turns()
         self._check_teacher()
         if self.algorithm.advantage.type == "gae" and self.model.lora:
@@ -140,6 +141,22 @@ class RunSpec(Section):
             if applies:
                 raise ValueError(f"{reason.format(self.backend.type)}, or backend.type local")
 
+    def _check_vllm(self) -> None:
+        """Raises ValueError for what the embedded trainer cannot draw with vLLM."""
+        engine, field = self.rollout.engine, (self._restricted() or [""])[0]
+        reasons = {
+            f"backend {self.backend.type} has its own: backend.rollout {{type: vllm}}": not self.backend.is_embedded,
+            f"ratios need to know which tokens rollout.{field} leaves, and vLLM does not say": field,
+            "only the trainer's own decoder takes turns with an environment": isinstance(
+                self.task, EnvironmentTask
+            ),
+            "vLLM itself bounds its memory; accepted: rollout.rows_at_once null": self.rollout.rows_at_once,
+            "a run has one GPU; accepted: tensor_parallel 1": getattr(engine, "tensor_parallel", 1) > 1,
+        }
+        for reason, applies in reasons.items():
+            if applies and engine.type == "vllm":
+                raise ValueError(f"rollout.engine vllm: {reason}; or rollout.engine local")
+
     def _restricted(self) -> list[str]:
         """The settings of `rollout` that leave part of the vocabulary out of sampling."""
         whole = Rollout()
@@ -187,7 +204,7 @@ class RunSpec(Section):
             return 0
         if isinstance(self.evaluation.engine, VllmEngineSpec):
             return self.evaluation.engine.tensor_parallel
-        return int(self.backend.type == "verl")
+        return int(self.backend.type == "verl" or self.rollout.engine.type == "vllm")
 
     def half_weights(self) -> bool:
         """Whether the embedded trainer's model holds bfloat16 weights, beside the float32 ones that are updated. On a

@@ -2,8 +2,9 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
+from rpg.config.evaluation import VllmEngineSpec
 from rpg.config.section import NAME, OPERATES, Fraction, Positive, Section, default_type, listed
 
 Step = Annotated[int, Field(ge=0)]
@@ -109,6 +110,16 @@ class Sampler(Section):
     policy, so the copy's log-probabilities are known exactly."""
 
 
+class TrainersDecoder(Section):
+    """The trainer's own decoder."""
+
+    type: Literal["local"] = "local"
+
+
+_by_name = BeforeValidator(lambda value: {"type": value} if isinstance(value, str) else value)
+_AnyEngine = TrainersDecoder | VllmEngineSpec
+RolloutEngine = Annotated[_AnyEngine, Field(discriminator="type"), default_type("local"), _by_name]
+
 StopTexts = Annotated[
     tuple[Annotated[str, NAME, Field(min_length=1, max_length=200)], ...], Field(max_length=16), listed(str)
 ]
@@ -144,6 +155,10 @@ class Rollout(Section):
     """Each step uses samples from the policy of this many rollouts before. With verl, rollouts run this many steps ahead."""
     sampler: Sampler = Sampler()
     """Embedded trainer only."""
+    engine: RolloutEngine = TrainersDecoder()
+    """What draws the responses in the embedded trainer; `vllm` for `{type: vllm}`. vLLM gets the policy's weights at every
+    step, in memory, and `algorithm.rollout_correction` corrects for its own log-probabilities (docs/trainer.md). verl
+    has `backend.rollout`."""
 
     @model_validator(mode="after")
     def _room(self) -> Self:

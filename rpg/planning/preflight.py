@@ -147,8 +147,13 @@ def missing_packages(specs: Sequence[RunSpec]) -> list[str]:
             required["transformers"] = "backend.type: local"
             if spec.backend.place.type == "ray":
                 required["ray"] = "backend.place.type: ray"
-        if spec.evaluation.engine.type == "vllm" and spec.evaluation.place.type == "here":
-            required["vllm"] = "evaluation.engine.type: vllm"
+        here = {
+            "rollout": spec.rollout.engine,
+            "evaluation": spec.evaluation.place.type == "here" and spec.evaluation.engine,
+        }
+        required |= {
+            e.type: f"{name}.engine.type: vllm" for name, e in here.items() if e and e.type == "vllm"
+        }
     return [
         f"{field} needs the package {name}, which is not installed"
         for name, field in required.items()

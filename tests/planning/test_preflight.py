@@ -79,6 +79,8 @@ def test_the_list_holds_everything_at_once(tmp_path):
     lines = preflight([spec, spec], Layout(tmp_path))
     assert [line.partition(":")[0] for line in lines] == ["model.path", "evaluation.engine.type"]
     assert "vllm, which is not installed" in lines[1]
+    [line] = preflight([resolve({"rollout": {"engine": "vllm"}}, "x")], Layout(tmp_path))
+    assert "rollout.engine.type: vllm needs the package vllm" in line
 
 
 def file_task(folder, train, **changes):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from math import nan
@@ -16,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rpg.backends.local.vllm_rollout import VllmRollout
 from rpg.backends.progress_reporter import Progress
 from rpg.backends.prompts import PromptOrder, Refills
 from rpg.config.run_spec import RunSpec
@@ -94,6 +96,8 @@ class Roller:
         self.scorer = scorer_of(spec, sources)
         task = spec.task
         self.conversations = Conversations(task, sources) if isinstance(task, EnvironmentTask) else None
+        engine = spec.rollout.engine
+        self.vllm = VllmRollout(spec, engine) if engine.type == "vllm" else None
         self.order = PromptOrder(len(problems), spec.seed)
         self.rows_at_once = spec.rollout.rows_at_once
         """Responses drawn at a time; None: all. It fixes the last digits, so checkpoints hold it."""
@@ -102,6 +106,14 @@ class Roller:
 
     def roll(self, policy: Policy, step: int) -> Rollout:
         """The rollout of step `step` (from 1), sampled from `policy`."""
+        began = time.perf_counter()
+        with self.vllm.holding(policy) if self.vllm else nullcontext():
+            ready = time.perf_counter()
+            rollout = self._roll(policy, step)
+        rollout.seconds["rollout"] += ready - began
+        return rollout
+
+    def _roll(self, policy: Policy, step: int) -> Rollout:
         spec = self.spec
         wanted, size = spec.training.prompts_per_step, spec.rollout.group_size
         seconds = {"rollout": 0.0, "reward": 0.0}
@@ -177,7 +189,9 @@ class Roller:
         talks: list[Talk] = []
         if self.conversations is None:
             prompts = encode_prompts(policy.tokenizer, given, rollout.max_prompt_tokens)
-            samples = policy.sample(prompts, **how)
+            key = spec.seed, "rollout", step, round_
+            vllm = self.vllm
+            samples = vllm.sample(policy, prompts, key, progress) if vllm else policy.sample(prompts, **how)
         else:
             keys = [f"{spec.seed} rollout {step} {round_} {row}" for row in range(rows)]
             columns = [p.columns for p in problems]

@@ -19,10 +19,12 @@ class Sampler:
     Attributes:
         past: (rollout steps done, weights) of the policies before the current one, oldest first. Their number is the age of
             the policy that samples next, in rollouts.
+        exact: whether samples have the log-probabilities that the trainer computes, up to rounding; vLLM computes its own.
     """
 
     def __init__(self, rollout: Rollout):
         self.staleness, self.dtype = rollout.staleness, rollout.sampler.dtype
+        self.exact = rollout.engine.type == "local"
         self.past: list[tuple[int, Weights]] = []
         self._copy: Policy | None = None
 

@@ -136,7 +136,7 @@ class Trainer:
             experience, kl = self._score(graded, sampler)
             if every and step % every == 0:
                 self.recorder = self._recorder(graded)
-            if not self.sampler.is_policy:
+            if not (self.sampler.is_policy and self.sampler.exact):
                 metrics["sampler_age"] = age
                 metrics["kl_sampler_to_policy"] = kl
             if experience.weights is not None:
@@ -169,7 +169,7 @@ class Trainer:
         self.progress.begin("log-probabilities", 0, "")
         limits, temperature = Limits.of(spec.training, self.policy), spec.rollout.temperature
         drawn, nobody_drew = graded.samples.log_prob, spec.algorithm.demonstrations > 0
-        exact = self.policy.exact_samples and not nobody_drew
+        exact = self.policy.exact_samples and self.sampler.exact and not nobody_drew
         sampled = drawn if exact else score(sampler, batch, temperature, limits)
         drawn = sampled if nobody_drew else drawn
         current = sampled if sampler is self.policy else score(self.policy, batch, temperature, limits)
