@@ -147,8 +147,7 @@ class LocalBackend(BackendSection):
     """Recompute activations in the backward pass instead of storing them: less memory, more time, bit-identical results
     on a CPU. For Llama, Mistral, Qwen2 and Qwen3."""
     offload: Annotated[bool, OPERATES] = False
-    """Store the activations for the backward pass in host memory (GPU) or in a file in the run's folder (CPU): slower, with
-    bit-identical results."""
+    """On a GPU: store the activations for the backward pass in host memory, which is slower."""
     place: Annotated[TrainingPlace, OPERATES] = OnThisMachine()
     """Where runs train. It may change between two calls of the same sweep; a run resumes from its last checkpoint."""
 
@@ -160,6 +159,10 @@ class LocalBackend(BackendSection):
 
     @model_validator(mode="after")
     def _has_its_device(self) -> Self:
+        if self.offload and self.device == "cpu":
+            raise ValueError(
+                "offload: activations wait in host memory, where a CPU has them anyway; accepted: false"
+            )
         if isinstance(self.place, OnThisMachine):
             return self
         gpus = self.place.gpus
@@ -185,7 +188,8 @@ class LocalBackend(BackendSection):
             "smaller passes (training.micro_batch_tokens, training.micro_batch_rows) also help, but results are then no "
             "longer bit-identical, because sums are grouped differently"
         )
-        settings = [] if phase == "log-probabilities" else ["gradient_checkpointing", "offload"]
+        settings = [] if phase == "log-probabilities" else ["gradient_checkpointing"]
+        settings += ["offload"] if settings and self.device == "cuda" else []
         exact = [f"backend.{name}" for name in settings if not getattr(self, name)]
         if not exact:
             return f"{passes}: set one of them and run the same command again"

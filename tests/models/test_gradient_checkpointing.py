@@ -2,10 +2,10 @@
 
 import pytest
 import torch
+from torch.autograd.graph import save_on_cpu
 
 from benchmarks.activations import Tokenizer, peak
-from rpg.models import activation_offload, lean
-from rpg.models.activation_offload import offloaded
+from rpg.models import lean
 from rpg.models.model_loading import ModelError
 from rpg.models.policy import Policy
 from tests.models.expected import gpt2
@@ -53,11 +53,10 @@ def test_lean_gradients_are_the_same_to_the_bit(family, small, bfloat16, monkeyp
     same(policy, batch())
 
 
-def test_with_a_graph_that_is_used_twice_and_with_offload(tmp_path, monkeypatch):
-    monkeypatch.setattr(activation_offload, "SMALLEST", 1)
+def test_with_a_graph_that_is_used_twice_and_with_offload():
     policy = policy_of(model())
     expected = gradients(policy, batch(), False, again=True)
-    for outer in (None, offloaded(policy.model, tmp_path)):
+    for outer in (None, save_on_cpu()):
         found = gradients(policy, batch(), True, outer, again=True)
         assert all(found[key].equal(value) for key, value in expected.items())
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import save_on_cpu
 
 from rpg.backends.local.batch_diagnostics import Diagnostics
 from rpg.backends.local.critic import Critic
@@ -33,7 +33,6 @@ from rpg.losses.aggregation import Counts, aggregate
 from rpg.losses.kl_terms import k3
 from rpg.losses.policy_loss import policy_loss, rollout_weights, weight_metrics, weighted_likelihood
 from rpg.models import seeds
-from rpg.models.activation_offload import offloaded
 from rpg.models.decoding import Batch
 from rpg.models.policy import Policy
 
@@ -76,10 +75,8 @@ class Trainer:
     Attributes:
         optimizer_step: optimizer steps done.
         tokens: response tokens sampled so far.
-        place: a folder on a disk, for what `backend.offload` keeps out of memory (default: that of temporary files).
     """
 
-    place: Path | None = None
     recorder: Recorder | None = None
     """What the last step recorded of its tokens, if it was to (`training.token_records`)."""
 
@@ -239,7 +236,7 @@ class Trainer:
             inputs: dict[str, Any] = {"old_log_prob": micro.old, "ref_log_prob": micro.reference}
             inputs |= {"advantages": micro.advantages, "response_mask": micro.batch.mask}
             inputs |= {"rollout_weights": micro.weights, "counts": counts}
-            with offloaded(self.policy.model, self.place) if spec.backend.offload else nullcontext():
+            with save_on_cpu() if spec.backend.offload else nullcontext():
                 log_prob, divergence, bonus, more = self._forward(micro, counts)
             leaf = log_prob.detach().requires_grad_()
             out = policy_loss(spec.algorithm, log_prob=leaf, token_kl=divergence, **inputs)

@@ -42,7 +42,6 @@ def train(folder: RunFolder, home: Path, say: Say) -> None:
     configure_torch(spec)
     configure_memory(spec)
     trainer, checkpoints, done = _begin(folder, spec, home, say)
-    trainer.place = folder.path
     attempt, steps = folder.next_attempt(), spec.training.steps
     with Reporter(trainer.progress, folder.path / TRAINING, say):
         for step in range(done + 1, steps + 1):
