@@ -96,7 +96,11 @@ def _serve(ray: Any, orders: queue.Queue[dict[str, Any]], answers: IO[str]) -> i
                     del running[reference]
                 elif checked - asked.said >= SAID_SECONDS:
                     asked.said, left = checked, asked.patience - (checked - asked.hope)
-                    why = f"the autoscaler promises {coming}" if coming else f"refused in {left:.0f} s"
+                    why = (
+                        f"the autoscaler promises {coming}"
+                        if coming
+                        else f"refused in {left / 60:.1f} minutes"
+                    )
                     _tell(answers, key=asked.key, waits=f"waits: {too_much(nodes, asked.needs)}; {why}")
         for reference in ready:
             _tell(answers, key=running.pop(reference).key, **_outcome(ray, reference))

@@ -223,7 +223,7 @@ def test_a_run_waits_for_a_node_that_is_promised_or_for_as_long_as_it_is_told(fo
         status(b"{}", True, None)
         promised.wait()
         assert "refused" in promised.answer
-        said("; refused in 5")
+        said("; refused in 9.")
         assert folder.waiting().startswith("waits: backend.place: a run needs cpus 1 on one node")
         node = subprocess.Popen(node_command(address, "127.0.0.11"), stdout=subprocess.DEVNULL)
         stack.callback(node.wait)
