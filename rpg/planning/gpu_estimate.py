@@ -142,14 +142,10 @@ class Estimate:
     """
 
     gpus: int
-    parameters: int
-    generation_hours: float
-    scoring_hours: float
     hours: float  # of the whole training
     evaluation_hours: float
     memory_rollout: float
     memory_update: float
-    cache_tokens: int  # capacity of the key-value caches of one vLLM server
     evaluates_here: bool
     disk_bytes: float  # what `training.keep_checkpoints` leaves (rpg.planning.space)
 
@@ -193,9 +189,6 @@ def estimate(spec: RunSpec, assume: Assumptions | None = None) -> Estimate | Non
     assert left is not None, "the size of the model is known"
     return Estimate(
         gpus=gpus,
-        parameters=shape.parameters,
-        generation_hours=generation / 3600,
-        scoring_hours=scoring / 3600,
         hours=(1 + a.overhead) * (generation + scoring + update) / 3600,
         evaluation_hours=evaluation / 3600,
         memory_rollout=offloaded + server.utilization * a.machine.memory + a.context_bytes,
@@ -203,7 +196,6 @@ def estimate(spec: RunSpec, assume: Assumptions | None = None) -> Estimate | Non
         + 4 * shape.parameters / gpus
         + _working(shape, backend, a.packed)
         + a.context_bytes,
-        cache_tokens=int(server.cache // shape.cache_bytes_per_token),
         evaluates_here=evaluator_gpus > 0,
         disk_bytes=left.after,
     )
