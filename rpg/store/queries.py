@@ -131,17 +131,17 @@ def metric_names(db: Database) -> list[str]:
     return [name for name, *_ in db.execute("DESCRIBE metrics").fetchall() if name not in KEYS]
 
 
-def variants(db: Database, names: Sequence[str], superseded: bool = False) -> pandas.DataFrame:
+def variants(db: Database, names: Sequence[str]) -> pandas.DataFrame:
     """Variants of these sweeps: sweep, variant, algorithm behind it, its display_name, number of seeds. Superseded runs
-    have variants of their own, which are left out unless asked for."""
+    have variants of their own, which are left out."""
     return frame(
         db,
         """SELECT sweep, variant, any_value(algorithm) AS algorithm, any_value(display_name) AS display_name,
                   count(*)::INTEGER AS seeds, any_value(s.labels)::VARCHAR AS labels
            FROM runs r LEFT JOIN sweeps s USING (sweep)
-           WHERE list_contains($1, sweep) AND variant IS NOT NULL AND ($2 OR r.superseded IS NULL)
+           WHERE list_contains($1, sweep) AND variant IS NOT NULL AND r.superseded IS NULL
            GROUP BY ALL ORDER BY sweep, variant""",
-        [list(names), superseded],
+        [list(names)],
     )
 
 
