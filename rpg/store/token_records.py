@@ -32,13 +32,11 @@ def records_path(folder: RunFolder, step: int) -> Path:
     return folder.path / "tokens" / f"{step_name(step)}.parquet"
 
 
-def write_records(folder: RunFolder, step: int, rows: Iterable[Mapping[str, Any]]) -> Path:
+def write_records(folder: RunFolder, step: int, rows: Iterable[Mapping[str, Any]]) -> None:
     """Atomically; of a step that is trained again after a crash, the newer one stays."""
-    path = records_path(folder, step)
-    with atomic_path(path) as temporary:
+    with atomic_path(records_path(folder, step)) as temporary:
         table = pyarrow.Table.from_pylist([dict(row) for row in rows], _SCHEMA)
         pyarrow.parquet.write_table(table, temporary, compression="zstd")
-    return path
 
 
 def recorded_steps(folder: RunFolder) -> list[int]:

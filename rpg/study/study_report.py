@@ -239,10 +239,10 @@ def cost(db: Database, material: Material) -> Section:
     return Section("Cost", (), [grid_of("What it took", "cost", header, rows)])
 
 
-def write_study_report(layout: Layout, study: str) -> list[Path]:
+def write_study_report(layout: Layout, study: str) -> None:
     """Write report.html, report.tex, trials.csv and each figure as PNG and SVG under studies/<study>/report/.
 
-    Returns their paths. Raises StoreError: there is no such study, a file cannot be read or written.
+    Raises StoreError: there is no such study, a file cannot be read or written.
     """
     of_study = material(layout, study)
     with connect(layout) as db:
@@ -272,7 +272,6 @@ def write_study_report(layout: Layout, study: str) -> list[Path]:
         atomic_write_bytes(folder / f"{name}.png", vl_convert.svg_to_png(texts[f"{name}.svg"], scale=2))
     for name, text in texts.items():
         atomic_write_text(folder / name, text)
-    return [folder / name for name in (*texts, *(f"{name}.png" for name in drawn))]
 
 
 def _text(value: Any) -> str:
