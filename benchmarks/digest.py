@@ -19,7 +19,7 @@ def digest(folder: RunFolder) -> str:
         StoreError, OSError: something of it is not there.
     """
     out = hashlib.sha256()
-    for row in folder.read_metrics().rows:
+    for row in folder.read_metrics():
         kept = {k: v for k, v in row.items() if k not in CLOCK and not k.startswith("seconds_")}
         out.update(json.dumps(kept, sort_keys=True).encode())
     for benchmark in folder.benchmarks():

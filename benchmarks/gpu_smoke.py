@@ -166,7 +166,7 @@ def embedded(device: str, home: Path, report: Callable[[bool, str], bool]) -> No
         f"embedded: killed, and the same command went on (log: {home / 'embedded.log'})",
     )
     (run,) = runs(home, "embedded")
-    rows = run.read_metrics().rows
+    rows = run.read_metrics()
     report(
         [row["step"] for row in rows] == list(range(1, steps + 1)), "embedded: every step was counted once"
     )
@@ -234,7 +234,7 @@ def smoke(options: argparse.Namespace, home: Path, report: Report) -> None:
 
     again = subprocess.run(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
     report(again.returncode == 0, f"the same command went on to the end (log: {home / 'sweep.log'})")
-    rows = run.read_metrics().rows
+    rows = run.read_metrics()
     report([row["step"] for row in rows] == list(range(1, STEPS + 1)), "every step was counted once")
     report(len(run.attempts()) == 2, "in two attempts")
     finite = all(math.isfinite(value) for row in rows for value in row.values() if isinstance(value, float))

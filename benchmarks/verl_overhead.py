@@ -53,7 +53,7 @@ def main() -> int:
         if child.wait() != 0 or first is None or started is None:
             print("the run failed", file=sys.stderr)
             return 1
-        rows = folder.read_metrics().rows[1:]
+        rows = folder.read_metrics()[1:]
         seconds = sum(row["seconds_step"] for row in rows)
     share = (used - at_first) / seconds
     print(f"{len(rows)} steps of {seconds / len(rows):.2f} s on average")

@@ -73,7 +73,7 @@ CLOCK = ("time", "attempt", "tokens_per_second")
 
 def numbers(folder):
     """A run's metrics without what a clock measured."""
-    rows = folder.read_metrics().rows
+    rows = folder.read_metrics()
     return [{k: v for k, v in r.items() if k not in CLOCK and not k.startswith("seconds_")} for r in rows]
 
 

@@ -20,7 +20,7 @@ def _working(bench: Bench, tally: Tally, lines: int = 25) -> None:
     bench.start()
     tally.reruns += 1
     deadline = time.monotonic() + 90
-    while time.monotonic() < deadline and sum(len(f.read_metrics().rows) for f in bench.folders()) < lines:
+    while time.monotonic() < deadline and sum(len(f.read_metrics()) for f in bench.folders()) < lines:
         time.sleep(0.1)
 
 
@@ -48,7 +48,7 @@ def _remount(bench: Bench, how: str) -> bool:
 
 STAGES: dict[str, Callable[[Bench], object]] = {
     "prepare": lambda bench: True,
-    "train": lambda bench: any(f.read_metrics().rows for f in bench.folders()),
+    "train": lambda bench: any(f.read_metrics() for f in bench.folders()),
     "evaluate": lambda bench: any(bench.home.glob("runs/*/*/evals/*/*.parquet")),
     "aggregate": lambda bench: any(bench.home.glob("analytics/*")),
     "report": lambda bench: any(bench.home.glob("reports/*/*")),

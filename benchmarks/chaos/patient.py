@@ -89,7 +89,7 @@ class Patient(ABC):
         for folder in self.folders():
             key = f"{folder.sweep}/{folder.name}"
             done = before.get(key, -1)
-            rows = folder.read_metrics().rows
+            rows = folder.read_metrics()
             count += len(set(range(1, done + 1)) - {row["step"] for row in rows})
             if (folder.path / "shared.json").exists():
                 continue  # the numbers of its attempts are those of the same run in another sweep

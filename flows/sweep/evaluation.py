@@ -57,7 +57,7 @@ def mark_done(folders: Sequence[RunFolder]) -> list[RunFolder]:
             continue
         if not _trained(folder) or pending_evaluations(folder):
             continue
-        seconds = sum(row.get("seconds_step", 0.0) for row in folder.read_metrics().rows)
+        seconds = sum(row.get("seconds_step", 0.0) for row in folder.read_metrics())
         with contextlib.suppress(StoreError, OSError):  # `rpg gc` does it another time
             checkpoints_of(folder).prune(newest=1)
         write_done(folder, seconds=seconds, attempts=len(folder.attempts()))

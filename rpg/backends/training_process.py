@@ -104,7 +104,7 @@ def _failed(folder: RunFolder, error: Exception) -> int:
         print(f"FAILED: {message}", file=sys.stderr, flush=True)
     log, tail = (error.log, error.tail) if isinstance(error, TrainingFailed) else (None, None)
     try:
-        rows = folder.read_metrics().rows
+        rows = folder.read_metrics()
         step = rows[-1]["step"] if rows else None
         write_failed(folder, message, step=step, log=str(log) if log else None, tail=tail)
     except (OSError, UserError) as unwritten:  # a full disk may not even take this

@@ -79,8 +79,8 @@ def _take(layout: Layout, theirs: RunFolder, merged: Merged) -> bool:
 
 def _difference(ours: RunFolder, theirs: RunFolder) -> str | None:
     """The first number that differs between two folders of one run; None if everything in both agrees."""
-    rows = {row["step"]: row for row in theirs.read_metrics().rows}
-    for row in ours.read_metrics().rows:
+    rows = {row["step"]: row for row in theirs.read_metrics()}
+    for row in ours.read_metrics():
         other = rows.get(row["step"], {})
         for name in sorted(row.keys() & other.keys()):
             here, there = row[name], other[name]

@@ -92,7 +92,7 @@ class Recording:
             return self
         run_writer.claim_run(self.folder)
         self._attempt = self.folder.next_attempt()
-        earlier = self.folder.read_metrics().rows
+        earlier = self.folder.read_metrics()
         self.last_step = earlier[-1]["step"] if earlier else 0
         if self.folder.manifest_path.exists():
             was = self.folder.read_manifest()
@@ -112,7 +112,7 @@ class Recording:
         if self._idle:
             return
         if error is None:
-            rows = self.folder.read_metrics().rows
+            rows = self.folder.read_metrics()
             self._write(steps=rows[-1]["step"] if rows else 0)
             attempts = self.folder.attempts()
             if self._rows and rows and rows[-1]["step"] > (last := self._last()):

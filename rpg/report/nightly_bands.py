@@ -80,7 +80,7 @@ def measure(runs: Mapping[str, Sequence[RunFolder]]) -> tuple[dict[str, float], 
         for folder in members:
             if not folder.done_path.exists():
                 continue
-            manifest, rows = folder.read_manifest(), folder.read_metrics().rows
+            manifest, rows = folder.read_manifest(), folder.read_metrics()
             values = {name: rows[-1].get(name) for name, metric in METRICS.items() if metric.nightly}
             values["accuracy"] = accuracy(folder, manifest["benchmarks"], manifest["steps"])
             values["seconds_step"] = statistics.median(row.get("seconds_step", math.nan) for row in rows)

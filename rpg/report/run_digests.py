@@ -26,7 +26,7 @@ def run_digest(folder: RunFolder) -> dict[str, Any]:
     """{"spec", "loss", "back end", "steps", "metrics": {name: the digests of all steps, concatenated}, "weights", "samples"}
     of a run. Raises StoreError, OSError: a part of the run is missing.
     """
-    manifest, rows = folder.read_manifest(), folder.read_metrics().rows
+    manifest, rows = folder.read_manifest(), folder.read_metrics()
     metrics = dict.fromkeys(name for row in rows for name in row)
     return {
         "spec": _short(json.dumps(manifest["spec"], sort_keys=True), 16),

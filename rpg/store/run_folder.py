@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from rpg.processes import is_here
 from rpg.store import lease as leases
@@ -49,13 +49,6 @@ class Inside:
 
     def __get__(self, owner: object, _kind: type) -> Path:
         return Path(getattr(owner, self.of), self.name)
-
-
-class Metrics(NamedTuple):
-    """`rows`: one dict per step, of the highest attempt, ascending; `warnings`: a line per corrupt file."""
-
-    rows: list[dict[str, Any]]
-    warnings: list[str]
 
 
 @dataclass(frozen=True)
@@ -106,31 +99,21 @@ class RunFolder:
     def next_attempt(self) -> int:
         return (self.attempts() or [0])[-1] + 1
 
-    def read_metrics(self) -> Metrics:
-        """Every step once: from the highest attempt that wrote it, and within a file from its last line.
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """Every step once, ascending: from the highest attempt that wrote it, and within a file from its last line.
 
         An attempt that resumed from a checkpoint rewrites the steps after it; steps of the older attempt that
-        it has not rewritten (yet) stay valid. Lines without a step are counted and cause no error.
+        it has not rewritten (yet) stay valid. Lines without a step are left out; the database counts them.
         """
         steps: dict[int, dict[str, Any]] = {}
-        warnings = []
         for attempt in self.attempts():
             path = self.metrics_path(attempt)
             with readable("read", path):
                 lines = path.read_bytes().split(b"\n")
-            corrupt = 0
             for line in lines:
-                if not line.strip():
-                    continue
-                record = parse_row(line)
-                if record is None:
-                    corrupt += 1
-                else:
+                if (record := parse_row(line)) is not None:
                     steps[record["step"]] = {**record, "attempt": attempt}
-            if corrupt:
-                lines_out = f"{corrupt} unreadable line{'s' * (corrupt > 1)}"
-                warnings.append(f"{self.sweep}/{self.name}/{path.name}: {lines_out} left out")
-        return Metrics([steps[step] for step in sorted(steps)], warnings)
+        return [steps[step] for step in sorted(steps)]
 
     def last_metrics(self) -> list[dict[str, Any]]:
         """The last readable steps of the newest attempt that has any, from its last bytes, oldest first."""

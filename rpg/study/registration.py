@@ -176,7 +176,7 @@ def _of_sweep(layout: Layout, sweep: str, record: Mapping[str, Any]) -> Iterator
         elif folder.manifest_path.exists():
             if (run := folder.read_manifest()["run_id"]) != planned["run_id"]:
                 yield f"{folder.name} has other settings or data than registered ({run}, not {planned['run_id']})"
-            rows = folder.read_metrics().rows
+            rows = folder.read_metrics()
             if rows and (began := rows[0].get("time")) and began < record["registered_at"]:
                 yield f"{folder.name} had been trained before the registration"
     taken = counted_looks(layout, record)

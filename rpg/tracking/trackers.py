@@ -40,7 +40,7 @@ def records(folder: RunFolder, sent: set[str]) -> Iterator[Record]:
     StoreError: a file cannot be read.
     """
     last = 0.0
-    for row in folder.read_metrics().rows:
+    for row in folder.read_metrics():
         last = row.get("time", last)
         key = f"step {row['step']}"
         if key not in sent:

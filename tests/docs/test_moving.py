@@ -24,7 +24,7 @@ def test_the_page_is_a_training(tmp_path, page, file):
     layout = Layout.at(tmp_path / "data")
     (folder,) = register(sweep, layout)
     train(folder, layout.home, lambda line: None)
-    rows = folder.read_metrics().rows
+    rows = folder.read_metrics()
     assert [row["step"] for row in rows] == [1, 2]
     Evaluator(layout, folder.sweep, lambda line: None).until(lambda: True)
     assert pending_evaluations(folder) == []

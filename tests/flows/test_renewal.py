@@ -118,7 +118,7 @@ def test_a_longer_run_goes_on_where_the_shorter_one_ended(sweep, layout):
     assert source == short
     take_over(long, source)
     assert long.checkpoint_steps() == [0, 2, 4]
-    assert [r["step"] for r in long.read_metrics().rows] == [1, 2, 3, 4]
+    assert [r["step"] for r in long.read_metrics()] == [1, 2, 3, 4]
     assert {step for _, step in pending_evaluations(long)} == {6, 8}
     assert short.state() == "done", "the shorter run stays what it was"
     [shorter, _] = register(sweep(**{"training.steps": 2}), layout)
@@ -197,6 +197,6 @@ def test_a_sweep_of_more_steps_trains_the_further_ones_only(tmp_path, prefect):
     done = rpg(tmp_path, "sweep", "t.yaml", "--set=training.steps=6", module=TRIVIAL, **prefect)
     assert done.returncode == 0, done.stdout + done.stderr
     [name] = layout.read_sweep("t")["runs"]
-    rows = layout.run("t", name).read_metrics().rows
+    rows = layout.run("t", name).read_metrics()
     assert [(row["step"], row["attempt"]) for row in rows] == [(1, 1), (2, 1), (3, 1), (4, 2), (5, 2), (6, 2)]
     assert layout.run("t", name).eval_steps("chain-easy") == [0, 2, 4, 6]

@@ -218,7 +218,7 @@ def test_on_slurm_itself_jobs_are_preempted_lose_their_node_and_are_cancelled(tm
             )
             assert sweep.wait(HANG) == 0, (tmp_path / "data.log").read_text()
             for folder in layout.run_folders("short"):
-                assert [row["step"] for row in folder.read_metrics().rows] == list(range(1, steps + 1))
+                assert [row["step"] for row in folder.read_metrics()] == list(range(1, steps + 1))
                 assert folder.done_path.exists() and len(folder.attempts()) == 3
             sweep = begin("long")
             until(lambda: at_work("long", 1), "two more jobs", lambda: sweep.poll() is not None)

@@ -30,7 +30,7 @@ def numbers(home, name="small"):
     out = {}
     for folder in Layout.at(home).run_folders(name):
         rows = [{k: v for k, v in row.items() if k not in CLOCK and not k.startswith("seconds_")}
-                for row in folder.read_metrics().rows]  # fmt: skip
+                for row in folder.read_metrics()]  # fmt: skip
         drawn = [(b, s) for b in folder.benchmarks() for s in folder.eval_steps(b)]
         evals = {(b, s): read_eval(folder, b, s).to_pylist() for b, s in drawn}
         steps = folder.read_manifest()["steps"]
@@ -41,7 +41,7 @@ def numbers(home, name="small"):
 
 
 def steps_done(home, name="small"):
-    return sum(len(folder.read_metrics().rows) for folder in Layout.at(home).run_folders(name))
+    return sum(len(folder.read_metrics()) for folder in Layout.at(home).run_folders(name))
 
 
 def cached(root, home):
@@ -96,8 +96,8 @@ def test_every_stage_left_its_files(bench):
     assert len(folders) == 2 and all(f.state() == "done" for f in folders)
     for folder in folders:
         metrics = folder.read_metrics()
-        assert [row["step"] for row in metrics.rows] == [1, 2, 3, 4, 5, 6] and not metrics.warnings
-        assert [row["optimizer_step"] for row in metrics.rows] == [2, 4, 6, 8, 10, 12]
+        assert [row["step"] for row in metrics] == [1, 2, 3, 4, 5, 6]
+        assert [row["optimizer_step"] for row in metrics] == [2, 4, 6, 8, 10, 12]
         for benchmark in ("chain-easy", "chain-medium"):
             assert folder.eval_steps(benchmark) == [0, 3, 6]
             assert len(read_eval(folder, benchmark, 6)) == 8 * 2

@@ -255,7 +255,7 @@ def test_again_is_once_and_a_newer_file_replaces(layout, tmp_path):
     assert len(current_runs(layout, "quickstart")) == before
     imported = filter(is_imported, current_runs(layout, "quickstart"))
     [folder] = [folder for folder in imported if folder.read_manifest()["seed"] == 1]
-    assert folder.read_metrics().rows[-1]["reward"] == 2.0
+    assert folder.read_metrics()[-1]["reward"] == 2.0
 
 
 def test_a_sweep_started_again_keeps_them(layout, tmp_path):

@@ -38,7 +38,7 @@ def loop(home, *arguments):
 
 def numbers(folder):
     clock = {"time", "attempt"}
-    return [{name: row[name] for name in row.keys() - clock} for row in folder.read_metrics().rows]
+    return [{name: row[name] for name in row.keys() - clock} for row in folder.read_metrics()]
 
 
 @pytest.mark.long
@@ -51,7 +51,7 @@ def test_a_loop_of_forty_lines_killed_and_started_again_ends_with_the_same_bits_
 
     def logged():
         there = layout.run_folders("loops") if layout.sweeps() else []
-        return [folder for folder in there if len(folder.read_metrics().rows) >= 25]
+        return [folder for folder in there if len(folder.read_metrics()) >= 25]
 
     [folder] = until(logged, "25 steps", lambda: killed.poll() is not None)
     assert folder.state() == "running" and folder.read_manifest()["spec"] == {"lr": 0.1}
@@ -93,7 +93,7 @@ def test_every_number_is_kept_under_a_name_with_a_meaning_and_what_is_no_number_
                  "entropy": 2.0, "table": [1, 2], "note": "text", "mine/x": 3},
             )  # fmt: skip
         run.log(2, late=1.0)  # is added to the step, as what TRL logs at its end
-    [first, second] = run.folder.read_metrics().rows
+    [first, second] = run.folder.read_metrics()
     assert {name: first[name] for name in first if name not in ("time", "attempt", "reward")} == {
         "step": 1, "kl_policy_to_ref": 0.5, "loss": 0.25, "their_loss": 7, "reward_right": 1.0, "response_length": 12,
         "kl_old_to_policy": 0.125, "their_step": 5, "their_Entropy": 1.0, "entropy": 2.0, "mine/x": 3,
@@ -124,7 +124,7 @@ def test_it_stands_beside_ours_paired_by_the_text_of_problems(tmp_path):
                 rows = read_eval(ours, name, last).to_pylist()[::-1]
                 known = [{"problem": row["problem"], "response": row["response"]} for row in rows]
                 run.evaluate(name, last, [row | {"correct": True} for row in known])
-        rows = run.folder.read_metrics().rows
+        rows = run.folder.read_metrics()
         assert (len(rows), rows[0]["reward"], rows[-1]["optimizer_step"]) == (last, 1.5, 2 * last)
         assert rows[0]["seconds_step"] == 1.0
         samples = (read_eval(folder, benchmark, last).to_pylist() for folder in (run.folder, ours))
@@ -157,7 +157,7 @@ def test_states_are_those_of_our_runs(tmp_path, monkeypatch):
     run.log(2, reward=5)
     with pytest.warns(UserWarning, match="steps 3 to 3 are of an earlier attempt"):
         run.__exit__(None, None, None)
-    assert folder.state() == "done" and [row["reward"] for row in folder.read_metrics().rows] == [5, 1]
+    assert folder.state() == "done" and [row["reward"] for row in folder.read_metrics()] == [5, 1]
     monkeypatch.setenv("RANK", "1")
     with rpg.record("s", variant="other process", home=tmp_path) as run:
         run.log(1, reward=1)
@@ -234,7 +234,7 @@ def test_a_trainer_of_transformers_is_recorded_and_goes_on_from_its_checkpoint(t
 
     folder, _ = train(3, False)
     folder, history = train(4, True)
-    rows = folder.read_metrics().rows
+    rows = folder.read_metrics()
     assert folder.state() == "done" and [row["step"] for row in rows] == [1, 2, 3, 4]
     logged = {row["step"]: row for row in history if "grad_norm" in row}
     for row in rows[2:]:
@@ -266,5 +266,5 @@ def test_verls_own_tracking_records_with_one_word(tmp_path, monkeypatch):
     manifest = folder.read_manifest()
     kept = tuple(manifest[name] for name in ("variant", "seed", "steps", "spec"))
     assert kept == ("verl GRPO", 3, 2, config)
-    row = folder.read_metrics().rows[0]
+    row = folder.read_metrics()[0]
     assert (row["entropy"], row["perf/mfu"]) == (0.5, 0.1) and manifest["benchmarks"] == ["gsm-8k"]

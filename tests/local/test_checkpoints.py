@@ -193,7 +193,7 @@ def test_a_rare_checkpoint_is_enough(home):
     shutil.rmtree(parts.checkpoint(5))
     train(parts, home, quiet)
     assert numbers(parts) == numbers(whole)
-    assert [r["attempt"] for r in parts.read_metrics().rows] == [1, 1, 1, 2, 2]
+    assert [r["attempt"] for r in parts.read_metrics()] == [1, 1, 1, 2, 2]
 
 
 def test_the_state_of_another_model_is_refused(policy):

@@ -73,7 +73,7 @@ def test_recording_changes_no_bit_and_stays_within_its_budget(home):
         spec = make_spec(training={"token_records": records, "steps": 4})
         folder = make_run(home, f"run-{number}", spec)
         train(folder, home, lambda line: None)
-        kept.append((folder.read_metrics().rows[-1]["grad_norm"], recorded_steps(folder)))
+        kept.append((folder.read_metrics()[-1]["grad_norm"], recorded_steps(folder)))
     assert kept[0][0] == kept[1][0] and [steps for _, steps in kept] == [[], [2, 4]]
     rows = read_records(folder, 4)
     groups = [len(list(part)) for _, part in itertools.groupby(rows, key=lambda row: row["prompt"])]

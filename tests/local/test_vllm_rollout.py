@@ -33,7 +33,7 @@ def test_every_step_draws_from_its_policy_and_a_killed_run_ends_with_the_same_bi
     rollout = {"engine": "vllm", "temperature": 0.8, **change}
     spec = make_spec(model=HEAD, algorithm=CORRECTED, training=FAST, rollout=rollout)
     whole, _ = whole_and_resumed(tmp_path, "vllm", spec, 1, 2)
-    rows = whole.read_metrics().rows
+    rows = whole.read_metrics()
     assert len(gaps) == 6 and max(gaps) < 2e-5
     assert min(row["kl_old_to_policy"] for row in rows) > 1e-3, "a policy that does not move shows nothing"
     kl = [row["kl_sampler_to_policy"] for row in rows]

@@ -169,7 +169,7 @@ def test_a_failed_training_and_a_killed_worker_are_told_and_retry_goes_on(served
     served.retry(run)
     assert served.finished(run)[0] == "COMPLETED"
     for folder in served.layout.run_folders("failing"):
-        assert [row["step"] for row in folder.read_metrics().rows] == list(range(1, 31))
+        assert [row["step"] for row in folder.read_metrics()] == list(range(1, 31))
     assert not any((served.home / ALIVE).iterdir()), "nothing of them stays"
 
 

@@ -151,7 +151,7 @@ def test_what_is_done_there_and_not_here_takes_its_place(layout, tmp_path):
         for step in ours.eval_steps(benchmark)[1:]:
             ours.eval_path(benchmark, step).unlink()
     assert merge(layout, other).replaced == [f"quickstart/{names[0]}"]
-    assert ours.state() == "done" and len(ours.read_metrics().rows) == len(lines)
+    assert ours.state() == "done" and len(ours.read_metrics()) == len(lines)
     assert any((layout.home / "trash").iterdir())
 
 

@@ -7,7 +7,6 @@ import sqlite3
 import subprocess
 import sys
 import time
-from types import SimpleNamespace
 
 import pytest
 
@@ -46,7 +45,7 @@ def expected(layout):
     found = {}
     for folder in layout.run_folders("quickstart"):
         own = found.setdefault(folder.name, {})
-        for row in folder.read_metrics().rows:
+        for row in folder.read_metrics():
             for name in ("reward", "entropy"):
                 own.setdefault(name, {})[row["step"]] = row[name]
         for benchmark in folder.benchmarks():
@@ -108,7 +107,7 @@ def test_wandbs_offline_files_hold_the_same_numbers(layout, monkeypatch, tmp_pat
     tracker = WandbTracker(type="wandb", mode="offline")
     whole = RunFolder.read_metrics
     with monkeypatch.context() as half:  # a session that saw the first half of the steps only
-        half.setattr(RunFolder, "read_metrics", lambda self: SimpleNamespace(rows=whole(self).rows[:20]))
+        half.setattr(RunFolder, "read_metrics", lambda self: whole(self)[:20])
         follow(layout, tracker)
     count, _ = follow(layout, tracker)
     assert count and follow(layout, tracker)[0] == 0
@@ -169,7 +168,7 @@ def test_trackio_has_each_number_once_and_nothing_leaves_the_machine(layout, mon
     monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("it connects to somewhere"))
     tracker, whole = TrackioTracker(type="trackio"), RunFolder.read_metrics
     with monkeypatch.context() as killed:
-        killed.setattr(RunFolder, "read_metrics", lambda self: SimpleNamespace(rows=whole(self).rows[:20]))
+        killed.setattr(RunFolder, "read_metrics", lambda self: whole(self)[:20])
         killed.setattr(following, "atomic_write_json", lambda *_: sys.exit("killed"))
         with pytest.raises(SystemExit):
             follow(layout, tracker)

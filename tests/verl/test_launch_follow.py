@@ -55,14 +55,14 @@ def train(folder, home):
 
 
 def steps(folder):
-    return [(row["step"], row["attempt"]) for row in folder.read_metrics().rows]
+    return [(row["step"], row["attempt"]) for row in folder.read_metrics()]
 
 
 def test_metrics_and_checkpoints_come_into_the_run(home):
     folder = make_run(home, "whole", spec(5))
     said = train(folder, home)
     assert said[-1] == "trained: 5 of 5 steps" and any("step 2/5  reward +0.200" in line for line in said)
-    rows = folder.read_metrics().rows
+    rows = folder.read_metrics()
     assert [row["step"] for row in rows] == [1, 2, 3, 4, 5]
     assert rows[1]["optimizer_step"] == 4 and "theirs" not in rows[1]
     assert folder.checkpoint_steps() == [0, 2, 4, 5], "those to be evaluated, and the two newest"

@@ -37,11 +37,11 @@ def test_a_torn_line_waits_and_a_step_counts_once(tmp_path):
     assert [record["step"] for record in stream.pump()] == [2] and stream.pump() == []
     again = Stream(folder, 1, source)  # the launcher was killed, and reads from the beginning
     assert again.pump() == []
-    assert [row["reward"] for row in folder.read_metrics().rows] == [1.0, 2.0]
+    assert [row["reward"] for row in folder.read_metrics()] == [1.0, 2.0]
     other = tmp_path / "theirs-2.jsonl"
     other.write_bytes(line(2, **{"rpg/reward": 3.0}))
     Stream(folder, 2, other).pump()
-    rows = folder.read_metrics().rows
+    rows = folder.read_metrics()
     assert [(row["step"], row["attempt"], row["reward"]) for row in rows] == [(1, 1, 1.0), (2, 2, 3.0)]
     assert len(folder.metrics_path(1).read_text().splitlines()) == 2, "history stays"
 

@@ -119,7 +119,7 @@ def test_a_sweep_on_both_back_ends_survives_kills(home, prefect):
     assert verl.log_path.read_text().count("continuing after step") == 2 and verl.attempts() == [1, 3]
     for back_end, folder in runs(home).items():
         assert folder.state() == "done" and pending_evaluations(folder) == []
-        steps = [row["step"] for row in folder.read_metrics().rows]
+        steps = [row["step"] for row in folder.read_metrics()]
         assert steps == ([0, *STEPS] if back_end == "verl" else STEPS), "each once; validation at step 0"
     same_names(home)
     adapters_are_merged(verl)
@@ -128,7 +128,7 @@ def test_a_sweep_on_both_back_ends_survives_kills(home, prefect):
 
 def same_names(home):
     """The two trainers write the same metrics, and from the same seed and weights the same first rollout."""
-    local, verl = (runs(home)[back_end].read_metrics().rows for back_end in ("local", "verl"))
+    local, verl = (runs(home)[back_end].read_metrics() for back_end in ("local", "verl"))
     assert "validation_accuracy" in verl[0]
     first, other = local[0], verl[1]
     missing = set(first) - set(other)

@@ -34,7 +34,7 @@ class Stream:
         self.folder, self.attempt, self.source = folder, attempt, source
         self._offset, self._last = 0, -1
         if attempt in folder.attempts():
-            rows = folder.read_metrics().rows
+            rows = folder.read_metrics()
             self._last = max((row["step"] for row in rows if row["attempt"] == attempt), default=-1)
 
     def pump(self) -> list[dict[str, Any]]:
