@@ -95,12 +95,8 @@ def _serve(ray: Any, orders: queue.Queue[dict[str, Any]], answers: IO[str]) -> i
                     _tell(answers, key=asked.key, refused=too_much(nodes, asked.needs))
                     del running[reference]
                 elif checked - asked.said >= SAID_SECONDS:
-                    asked.said, left = checked, asked.patience - (checked - asked.hope)
-                    why = (
-                        f"the autoscaler promises {coming}"
-                        if coming
-                        else f"refused in {left / 60:.1f} minutes"
-                    )
+                    asked.said, left = checked, (asked.patience - checked + asked.hope) / 60
+                    why = f"the autoscaler promises {coming}" if coming else f"refused in {left:.1f} minutes"
                     _tell(answers, key=asked.key, waits=f"waits: {too_much(nodes, asked.needs)}; {why}")
         for reference in ready:
             _tell(answers, key=running.pop(reference).key, **_outcome(ray, reference))
