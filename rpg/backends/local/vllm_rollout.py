@@ -30,6 +30,8 @@ class VllmRollout(Vllm):
         r, self.group_size = spec.rollout, spec.rollout.group_size
         # Else it moves this process, and with it the training, to cores of its own choice.
         os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+        # Else it warns at every step of layers that have no weights of their own.
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
         sampling = Sampling(r.temperature, r.max_prompt_tokens, r.max_response_tokens, restriction_of(r))
         super().__init__("rollout", engine, sampling, bfloat16(spec.model))
 
