@@ -225,9 +225,14 @@ def test_a_run_waits_for_a_node_that_is_promised_or_for_as_long_as_it_is_told(fo
         assert "refused" in promised.answer
         said("; refused in 9.")
         assert folder.waiting().startswith("waits: backend.place: a run needs cpus 1 on one node")
-        node = subprocess.Popen(node_command(address, "127.0.0.11"), stdout=subprocess.DEVNULL)
-        stack.callback(node.wait)
-        stack.callback(node.terminate)
+        log, command = tmp_path / "node.log", node_command(address, "127.0.0.11")
+        for _ in range(3):  # Ray gives the start of a node 30 seconds, whatever else the machine does
+            with log.open("wb") as output:
+                node = stack.enter_context(subprocess.Popen(command, stdout=output, stderr=output))
+            stack.callback(node.terminate)
+            until(lambda node=node: is_up(log) or is_over(node), "the start of a node")
+            if is_up(log):
+                break
         assert told.wait() == 0 and folder.waiting() is None
 
 
