@@ -171,9 +171,8 @@ LONG = ["a" * 2000, "ab " * 660, "m s " * 500, "1" * 2000, "1,111" * 400, "(" * 
 LONG += ["\n" * 990, "$" * 900, ". " * 990, "5 " + "m " * 990 + "!"]
 
 
-@pytest.mark.parametrize("text", LONG)
-def test_the_rules_of_this_process_are_linear_enough(text):
-    """What runs outside of the killable workers may not explode on any text of the length it accepts."""
+def seconds(text):
+    """Processor seconds for a text and for responses that repeat it."""
     began = time.process_time()
     quick("5", text)
     normalise(text)
@@ -181,7 +180,14 @@ def test_the_rules_of_this_process_are_linear_enough(text):
     last_box(text * 400)
     answer_line("Answer: 5\n" + text * 400)
     boxed_answer(r"\boxed{5} " + text * 400)
-    assert time.process_time() - began < 1.5
+    return time.process_time() - began
+
+
+@pytest.mark.parametrize("text", LONG)
+def test_the_rules_of_this_process_are_linear_enough(text):
+    """What runs outside of the killable workers may not explode on any text of the length it accepts: a quarter of it takes
+    a fourth of the time or more, and a sixteenth where time is quadratic. Other processes may disturb one look."""
+    assert any(seconds(text) < 9 * seconds(text[: len(text) // 4]) for _ in range(3))
 
 
 def test_truncated_and_missing_answers(grader):
