@@ -76,7 +76,7 @@ def token_values(
     inputs: Mapping[str, Any],
     token_kl: Tensor | None = None,
 ) -> Values:
-    """Of the marked rows of a micro-batch.
+    """Of the marked rows of a micro-batch; zero where masked, as the tokens of an environment are.
 
     marks (N,) as in :class:`Recorder`; loss: the scalar that `backward` is yet to be called on; drawn (N, T):
     log-probabilities under the policy that sampled; `inputs` of the loss; token_kl (N, T): the KL over the whole
@@ -94,7 +94,8 @@ def token_values(
         "slope": torch.autograd.grad(loss, inputs["log_prob"], retain_graph=True)[0],
     }  # fmt: skip
     columns = [*(values[name] for name in VALUES), terms.clipped]
-    numbers = torch.stack([column.detach()[marked].float() for column in columns], 1).cpu()
+    counted = (inputs["response_mask"] != 0)[marked]
+    numbers = torch.stack([torch.where(counted, c.detach()[marked].float(), 0) for c in columns], 1).cpu()
     rows = zip(marks[marked].tolist(), numbers, strict=True)
     return {number: (optimizer_step, row) for number, row in rows}
 

@@ -182,6 +182,11 @@ class RunSpec(Section):
         if self.evaluation.engine.type != "local" or not isinstance(self.evaluation.place, ThisMachine):
             why = "task.type environment: accepted: evaluation.engine local, evaluation.place this machine"
             raise ValueError(why)
+        loop = "actor_rollout_ref.rollout.agent.default_agent_loop"
+        if loop in {key.removeprefix("+") for key in getattr(self.backend, "verl", ())}:
+            raise ValueError(
+                f"backend.verl: {loop}: with task.type environment, our agent loop takes its turns"
+            )
         if restricted := self._restricted():
             why = "with task.type environment all tokens can be sampled at any place"
             raise ValueError(f"rollout.{restricted[0]}: {why}")

@@ -38,8 +38,8 @@ class Response:
     """The reward without the penalty for overlong responses."""
     parts: dict[str, float]
     """Values of the parts of the reward, by metric; NaN where a function does not apply."""
-    turns: Mapping[str, int] = field(default_factory=dict)
-    """Counts of the turns of an environment (rpg.models.conversations.Talk); empty without one."""
+    turns: Mapping[str, Any] = field(default_factory=dict)
+    """What the agent loop says of the turns of an environment, counts among them (agent_turns.py); empty without one."""
 
     @property
     def tokens(self) -> int:
