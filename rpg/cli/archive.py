@@ -60,7 +60,7 @@ def archived(url: str, runs: Iterable[RunFolder]) -> dict[str, str]:
             archive.push(sweep)
         sizes = [archive.push(run.path) for run in done]
     new = sum(map(bool, sizes))
-    say(f"{url}: {new} runs sent ({size_text(sum(sizes))}), {len(sizes) - new} were there already")
+    say(f"{url}: runs sent: {new} ({size_text(sum(sizes))}); there already: {len(sizes) - new}")
     return {f"{run.sweep}/{run.name}": reason for run, reason in why.items() if reason}
 
 
@@ -72,9 +72,7 @@ def fetch_results(layout: Layout) -> None:
         try:
             with _opened(url) as archive:
                 new = [archive.fetch(layout, *run) for run in archive.runs()]
-            say(
-                f"{url}: {sum(new)} of its {len(new)} runs were not here and are fetched, without checkpoints"
-            )
+            say(f"{url}: runs fetched, without checkpoints: {sum(new)} of {len(new)}; the others are here")
         except StoreError as error:  # what is here can be looked at all the same
             complain(f"! {error}", "yellow")
 

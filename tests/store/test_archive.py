@@ -145,10 +145,10 @@ def test_commands_push_what_is_finished_and_fetch_what_is_asked_for(tmp_path, st
     finished(tmp_path / "here"), make_run(tmp_path / "here", "two", make_spec())
     assert push([MEMORY], home=tmp_path / "here") == 1  # for a script: not all of it is there
     out = capsys.readouterr()
-    assert "1 runs sent (" in out.out and "! sweep/two is left out: pending" in out.err
+    assert "runs sent: 1 (" in out.out and "! sweep/two is left out: pending" in out.err
     monkeypatch.setenv(archive.VARIABLE, MEMORY)
     assert push(["sweep/one"], home=tmp_path / "here") == 0
-    assert "0 runs sent (0 B), 1 were there already" in capsys.readouterr().out
+    assert "runs sent: 0 (0 B); there already: 1" in capsys.readouterr().out
     there = Layout(tmp_path / "there")
     aggregate(home=there.home)
     with connect(there) as db:
