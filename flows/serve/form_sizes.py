@@ -19,12 +19,11 @@ from rpg.config.sweep_spec import Sweep, load_sweep
 from rpg.errors import UserError
 from rpg.planning.cost import Measured, cost, finds, measured, seconds_per_step
 from rpg.planning.gpu_estimate import estimate
+from rpg.planning.model_shapes import tiny_shape
 from rpg.store import Layout
 from rpg.study.spec import Study, load_study, specs_of
 
 FILE = "limits.yaml"
-_CHARACTERS = 200
-"""More than a tiny model's vocabulary has."""
 AGAIN_SECONDS = 3600.0
 """How long the times that were measured on finished runs are kept."""
 END = " · "
@@ -86,11 +85,7 @@ def _sizes(spec: RunSpec) -> Iterator[tuple[str, int, str]]:
     yield "rollout.max_response_tokens", rollout.max_response_tokens, "tokens"
     yield "evaluation.samples_per_problem", spec.evaluation.samples_per_problem, "samples_per_problem"
     if isinstance(model, TinyModel):
-        # A block: queries and output, keys and values, and the three matrices of the gated feed-forward part.
-        attention = 2 * model.hidden_size**2 * (1 + model.kv_heads / model.heads)
-        block = attention + 3 * model.hidden_size * model.intermediate_size
-        size = round(model.layers * block + 2 * _CHARACTERS * model.hidden_size)
-        yield "model: parameters", size, "model_parameters"
+        yield "model: parameters", tiny_shape(model).parameters, "model_parameters"
         yield "model.max_positions", model.max_positions, "tokens"
     nodes = getattr(spec.backend, "nodes", 1) * getattr(spec.backend, "gpus_per_node", 1)
     yield "backend.nodes x backend.gpus_per_node", nodes, "workers"

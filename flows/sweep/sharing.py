@@ -7,7 +7,6 @@ over the finished files as hard links.
 """
 
 import contextlib
-import errno
 import os
 import shutil
 import time
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from flows.machine.disk_space import WaitingNote
 from rpg.store import Layout, RunFolder, StoreError, locks
-from rpg.store.atomic_files import atomic_path, atomic_write_json, folder_aside, readable
+from rpg.store.atomic_files import atomic_folder, atomic_path, atomic_write_json, link, readable
 from rpg.store.current import OUTDATED
 from rpg.store.run_folder import folders
 from rpg.store.run_writer import note_removed
@@ -126,7 +125,7 @@ def take_over(folder: RunFolder, source: RunFolder) -> None:
             if step in mine["eval_steps"] and not target.exists():
                 with readable("write", target):
                     target.parent.mkdir(parents=True, exist_ok=True)
-                    _link(source.eval_path(benchmark, step), target)
+                    link(source.eval_path(benchmark, step), target)
     for step in source.checkpoint_steps():
         if not folder.checkpoint(step).exists():
             _link_tree(source.checkpoint(step), folder.checkpoint(step))
@@ -135,29 +134,14 @@ def take_over(folder: RunFolder, source: RunFolder) -> None:
 
 
 def _link_tree(source: Path, target: Path) -> None:
-    """A folder of links, made aside and renamed into place; nothing when the source is pruned meanwhile."""
-    with readable("write", target):
-        aside = folder_aside(target)
-        try:
+    """A folder of links; nothing when the source is pruned meanwhile."""
+    try:
+        with atomic_folder(target) as build:
             for at, _, names in os.walk(source):
-                inside = aside / Path(at).relative_to(source)
+                inside = build / Path(at).relative_to(source)
                 inside.mkdir(exist_ok=True)
                 for name in names:
-                    _link(Path(at) / name, inside / name)
-            aside.rename(target)
-        except BaseException as error:
-            shutil.rmtree(aside, ignore_errors=True)
-            if not isinstance(error, FileNotFoundError):
-                raise
-
-
-def _link(source: Path, target: Path) -> None:
-    try:
-        os.link(source, target)
-    except FileExistsError:
-        return
-    except OSError as error:
-        if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP):
+                    link(Path(at) / name, inside / name)
+    except StoreError as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
             raise
-        with contextlib.suppress(FileExistsError), atomic_path(target) as temporary:
-            shutil.copyfile(source, temporary)

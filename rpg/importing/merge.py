@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rpg.store.atomic_files import StoreError, atomic_path, folder_aside, fsync_tree, readable
+from rpg.store.atomic_files import StoreError, atomic_folder, atomic_path
 from rpg.store.gc import remove
 from rpg.store.layout import Layout
 from rpg.store.run_folder import RunFolder, by_clock, folders
@@ -101,16 +101,9 @@ def _verdicts(folder: RunFolder, benchmark: str, step: int) -> dict[tuple[str, i
 
 
 def _copy(theirs: Path, ours: Path) -> None:
-    """Copy to a temporary folder and rename it, so that a kill leaves no incomplete one."""
-    with readable("write", ours):
-        build = folder_aside(ours)
-        try:
-            leftover = shutil.ignore_patterns(".*", "lease.json", "waiting.json")
-            shutil.copytree(theirs, build, dirs_exist_ok=True, ignore=leftover)
-            fsync_tree(build)
-            build.replace(ours)
-        finally:
-            shutil.rmtree(build, ignore_errors=True)
+    leftover = shutil.ignore_patterns(".*", "lease.json", "waiting.json")
+    with atomic_folder(ours) as build:
+        shutil.copytree(theirs, build, dirs_exist_ok=True, ignore=leftover)
 
 
 def _join(layout: Layout, other: Layout, sweep: str, runs: list[str]) -> None:

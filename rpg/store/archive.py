@@ -11,14 +11,13 @@ a newer state of a run, leaves whole what an earlier record names.
 import glob
 import json
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rpg.errors import first_line, install_command
-from rpg.store.atomic_files import StoreError, folder_aside, fsync_folder, fsync_tree, readable
+from rpg.store.atomic_files import StoreError, atomic_folder
 from rpg.store.checkpoints import digest
 from rpg.store.layout import Layout
 
@@ -93,9 +92,8 @@ class Archive:
         if not files:
             return False
         progress, done = self._progress(where, sum(entry["bytes"] for entry in files.values())), 0
-        with readable("write", target):
-            build = folder_aside(target)
-            try:
+        try:
+            with atomic_folder(target) as build:
                 for name, entry in files.items():
                     path, source = build / name.removeprefix(part), f"{self._root}/{where}/{entry['sha256']}"
                     path.parent.mkdir(parents=True, exist_ok=True)
@@ -105,12 +103,9 @@ class Archive:
                         raise StoreError(f"{self.url}/{where}: {name} is damaged there (its digest differs)")
                     done += entry["bytes"]
                     progress.absolute_update(done)
-                fsync_tree(build)
-                if not target.exists():  # another process was faster
-                    build.replace(target)
-                fsync_folder(target.parent)
-            finally:
-                shutil.rmtree(build, ignore_errors=True)
+        except StoreError:
+            if not target.exists():  # else another process was faster
+                raise
         return True
 
     def _progress(self, where: str, total: int) -> Any:

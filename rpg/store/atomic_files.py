@@ -9,6 +9,7 @@ import errno
 import json
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -72,17 +73,40 @@ def atomic_path(path: Path) -> Iterator[Path]:
         fsync_folder(path.parent)
 
 
+def link(source: Path, target: Path) -> None:
+    """A hard link to a file that never changes, or a copy if the file system has no hard links; nothing if the target is
+    already there. Raises FileNotFoundError: the source has been removed."""
+    try:
+        os.link(source, target)
+    except FileNotFoundError:
+        raise
+    except FileExistsError:
+        return
+    except OSError:
+        with atomic_path(target) as temporary:
+            shutil.copyfile(source, temporary)
+
+
 def aside(path: Path) -> Path:
     """An unused name beside `path` that no pattern matches."""
     return path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
 
 
-def folder_aside(path: Path) -> Path:
-    """A new folder beside `path`, to be renamed to it, with the permissions that umask, setgid and ACL give there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    build = aside(path)
-    build.mkdir()
-    return build
+@contextlib.contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """Yield a new folder beside `path`, with the permissions that umask, setgid and ACL give there; on success flush it and
+    rename it to `path`, where nothing or an empty folder may be, else remove it."""
+    with readable("write", path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        build = aside(path)
+        build.mkdir()
+        try:
+            yield build
+            fsync_tree(build)
+            build.replace(path)
+        finally:
+            shutil.rmtree(build, ignore_errors=True)
+        fsync_folder(path.parent)
 
 
 def fsync_folder(folder: Path) -> None:

@@ -12,7 +12,6 @@ import contextlib
 import hashlib
 import itertools
 import math
-import os
 import shutil
 import time
 from collections.abc import Callable, Collection
@@ -22,7 +21,7 @@ from typing import Any
 from rpg.store.atomic_files import StoreError, atomic_write_json, fsync_folder, fsync_tree, read_json_object
 from rpg.store.run_folder import RunFolder, pending_evaluations
 from rpg.store.run_writer import clear_waiting, note_removed, write_waiting
-from rpg.store.samples import read_eval
+from rpg.store.samples import accuracy
 
 FORMAT = 1
 WEIGHTS = ".safetensors"
@@ -41,7 +40,6 @@ class CheckpointFolder:
 
     def __init__(self, folder: RunFolder, eval_steps: Collection[int], keep: Keep = KEEP):
         self.folder, self.eval_steps, self.keep = folder, set(eval_steps), keep
-        self._accuracy: dict[int, float] = {}
 
     def publish(self, build: Path, final: Path) -> None:
         """Flush a checkpoint from its temporary folder to disk and rename it into place."""
@@ -106,14 +104,10 @@ class CheckpointFolder:
 
     def _score(self, step: int) -> float:
         """Mean accuracy over the run's benchmarks, like `last_best` in the database; evaluations never change."""
-        if step not in self._accuracy:
-            names = self.folder.read_manifest()["benchmarks"]
-            try:
-                scores = [_accuracy(self.folder, name, step) for name in names]
-            except StoreError:  # an unreadable one may have been the best
-                scores = [math.inf]
-            self._accuracy[step] = sum(scores) / max(1, len(scores))
-        return self._accuracy[step]
+        try:
+            return accuracy(self.folder, self.folder.read_manifest()["benchmarks"], step) or 0.0
+        except StoreError:  # an unreadable one may have been the best
+            return math.inf
 
     def resumable(self, missing: Collection[int], warn: Callable[[str], None]) -> Path | None:
         """The newest complete checkpoint from which everything pending can still be reached; None to start over.
@@ -151,16 +145,6 @@ def checkpoints_of(folder: RunFolder) -> CheckpointFolder:
     manifest = folder.read_manifest()
     keep = manifest["spec"].get("training", {}).get("keep_checkpoints", KEEP)
     return CheckpointFolder(folder, manifest["eval_steps"], keep)
-
-
-def _accuracy(folder: RunFolder, benchmark: str, step: int) -> float:
-    """mean@k: the mean over problems of the share of correct samples."""
-    samples, grades = read_eval(folder, benchmark, step), dict[str, list[bool]]()
-    for problem, correct in zip(
-        *(samples[name].to_pylist() for name in ("problem_id", "correct")), strict=True
-    ):
-        grades.setdefault(problem, []).append(correct)
-    return sum(sum(each) / len(each) for each in grades.values()) / max(1, len(grades))
 
 
 def model_digest(checkpoint: Path) -> str:
@@ -213,14 +197,6 @@ def digest(path: Path) -> dict[str, Any]:
     with open(path, "rb") as handle:
         value = hashlib.file_digest(handle, "sha256").hexdigest()
         return {"bytes": handle.tell(), "sha256": value}
-
-
-def link(source: Path, target: Path) -> None:
-    """A hard link to the file, or a copy if the file system has no hard links."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
 
 
 def discard(path: Path) -> None:

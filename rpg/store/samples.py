@@ -118,7 +118,7 @@ def accuracy(folder: RunFolder, benchmarks: Sequence[str], step: int) -> float |
 def _right(path: Path, _changed: int) -> float:
     """Every problem has as many samples."""
     right: list[bool] = read_samples(path)["correct"].to_pylist()
-    return sum(right) / len(right)
+    return sum(right) / max(1, len(right))
 
 
 def drift_path(samples: Path) -> Path:

@@ -102,15 +102,8 @@ def once(folder: Path) -> Iterator[Path | None]:
         # Of a process that was killed: we hold the lock.
         for stale in folder.parent.glob(f".{folder.name}.*.tmp"):
             shutil.rmtree(stale, ignore_errors=True)
-        with atomic_files.readable("write", folder):
-            build = atomic_files.folder_aside(folder)
-            try:
-                yield build
-                atomic_files.fsync_tree(build)
-                build.replace(folder)
-            finally:
-                shutil.rmtree(build, ignore_errors=True)
-        atomic_files.fsync_folder(folder.parent)
+        with atomic_files.atomic_folder(folder) as build:
+            yield build
 
 
 def _write_report(folder: Path, spec: RunSpec, splits: Splits, counts: dict[str, int]) -> None:

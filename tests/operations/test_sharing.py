@@ -114,7 +114,7 @@ def test_taking_over_can_be_interrupted_anywhere_and_done_again(tmp_path, monkey
         append_metrics(source, 1, {"step": step, "reward": step})
     import flows.sweep.sharing as sharing
 
-    real, calls = sharing._link, 0
+    real, calls = sharing.link, 0
     for stop in range(1, 11):
         folder = layout.run(f"new{stop}", "x-s0-0123abcd")
         write_manifest(folder, manifest)
@@ -127,11 +127,11 @@ def test_taking_over_can_be_interrupted_anywhere_and_done_again(tmp_path, monkey
                 raise KeyboardInterrupt
             real(source, target)
 
-        monkeypatch.setattr(sharing, "_link", link)
+        monkeypatch.setattr(sharing, "link", link)
         try:
             take_over(folder, source)
         except KeyboardInterrupt:
-            monkeypatch.setattr(sharing, "_link", real)
+            monkeypatch.setattr(sharing, "link", real)
             take_over(folder, source)
         assert folder.checkpoint_steps() == [0, 2, 4] and folder.eval_steps("b") == [0, 2, 4]
         assert (folder.checkpoint(4) / "training" / "state").read_text() == "4"

@@ -28,8 +28,8 @@ from rpg.backends.local.sampler import Weights
 from rpg.models.lora import adapted, adapters, merged, put_adapters
 from rpg.models.model_loading import half, halve
 from rpg.models.policy import Policy
-from rpg.store.atomic_files import StoreError, read_json_object, readable
-from rpg.store.checkpoints import FORMAT, KEEP, CheckpointFolder, Keep, digest, digests, link
+from rpg.store.atomic_files import StoreError, link, read_json_object, readable
+from rpg.store.checkpoints import FORMAT, KEEP, CheckpointFolder, Keep, digest, digests
 from rpg.store.run_folder import RunFolder
 
 _MODEL = "model.safetensors"

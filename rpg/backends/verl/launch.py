@@ -27,7 +27,7 @@ from rpg.config.verl_keys import unknown
 from rpg.errors import first_line
 from rpg.processes import LOST
 from rpg.store import run_provenance
-from rpg.store.checkpoints import link
+from rpg.store.atomic_files import link
 from rpg.store.live_status import TRAINING, clear_progress, moving, progress_line, read_progress
 from rpg.store.run_folder import RunFolder, pending_evaluations
 from rpg.tasks.preparation import once, prepare_data
