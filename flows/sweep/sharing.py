@@ -17,7 +17,6 @@ from pathlib import Path
 from flows.machine.disk_space import WaitingNote
 from rpg.store import Layout, RunFolder, StoreError, locks
 from rpg.store.atomic_files import atomic_folder, atomic_path, atomic_write_json, link, readable
-from rpg.store.current import OUTDATED
 from rpg.store.run_folder import folders
 from rpg.store.run_writer import note_removed
 
@@ -88,7 +87,7 @@ class Claims:
 
 def _known(folder: RunFolder) -> tuple[str, str | None, int]:
     manifest = folder.read_manifest()
-    if OUTDATED in manifest:
+    if "outdated" in manifest:  # by an earlier version, since older code had trained it
         raise StoreError(f"{folder.path} is set aside")
     return manifest["run_id"], manifest.get("root_id"), manifest["steps"]
 

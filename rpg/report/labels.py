@@ -26,7 +26,6 @@ def _label(
     """
     if not algorithm or not variant.startswith(algorithm):
         return variant
-    variant, bracket, superseded = variant.partition(" [")  # what tells older runs of the same name apart
     head, *axes = _split(variant[len(algorithm) :], " ")
     parts = [given.get(algorithm + head) or display_name or algorithm]
     for text in (*([] if algorithm + head in given else [_inside(head)]), *axes):
@@ -36,7 +35,7 @@ def _label(
             continue
         told = [field for field in fields if not (field == "kl" and "kl.divergence" in fields)]
         parts += [_words(field, fields[field]) for field in told if field in kept]
-    return ", ".join(part for part in parts if part) + bracket + re.sub(r"(\w+\.)+(?=\w+=)", "", superseded)
+    return ", ".join(part for part in parts if part)
 
 
 def labels(variants: pandas.DataFrame) -> dict[str, str]:

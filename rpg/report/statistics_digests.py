@@ -28,7 +28,7 @@ Statistics = dict[str, dict[str, str]]
 _KEYS = "run variant label seed benchmark name metric step problem_id sample direction".split()
 """By what rows are put in order."""
 _OF_A_NIGHT = {
-    "sweep", "run_id", "code", "outdated", "git_revision", "versions", "machine", "axes", "spec", "identity",
+    "sweep", "run_id", "code", "git_revision", "versions", "machine", "axes", "spec", "identity",
     "source", "log", "created", "finished", "attempts", "begun", "fingerprint", "model", "draws",
 }  # fmt: skip
 """Columns that no two nights have in common: names and paths with the date, times, and what runs were computed with."""

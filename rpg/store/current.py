@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rpg.store import run_provenance
 from rpg.store.atomic_files import StoreError
 from rpg.store.layout import Layout
 from rpg.store.run_folder import IMPORTED, RunFolder, folder_name, folders
@@ -21,9 +20,6 @@ Manifest = Mapping[str, Any]
 
 NOT_IN_FILE = "not in the newest file"
 """Why a run is superseded if no current run has its variant."""
-
-OUTDATED = "outdated"
-"""Key in the manifest of a run that an earlier version set aside because older code had trained it."""
 
 RECORDED = "rpg.record"
 """Where a run comes from that another trainer wrote while it trained."""
@@ -159,8 +155,6 @@ def _difference(manifest: Manifest, twin: Manifest) -> str:
             parts.append("other data")
         elif name != "seed":
             parts.append(f"{name}={_at(manifest['spec'], name)}, now {_at(twin['spec'], name)}")
-    if manifest.get(OUTDATED):
-        parts.append(run_provenance.reason(manifest[OUTDATED]))
     return "; ".join(parts) or NOT_IN_FILE
 
 

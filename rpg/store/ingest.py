@@ -8,7 +8,7 @@ import duckdb
 
 from rpg.store import ingest_files, run_provenance
 from rpg.store.atomic_files import StoreError, read_json_object
-from rpg.store.current import OUTDATED, current_runs, superseded_runs, superseded_variant, why_superseded
+from rpg.store.current import current_runs, superseded_runs, superseded_variant, why_superseded
 from rpg.store.ingest_files import Rows, Source, insert_rows, run_key, temporary_table
 from rpg.store.layout import Layout
 from rpg.store.notes import FILE as NOTES
@@ -79,7 +79,7 @@ def _manifest(manifest: dict[str, Any]) -> dict[str, Any]:
     row |= {name: _integer(manifest.get(name)) for name in ("seed", "steps")}
     objects = ("axes", "versions", "machine", "spec", "identity")
     row |= {name: json.dumps(manifest.get(name)) for name in objects}
-    row |= {name: json.dumps(manifest[name]) for name in ("imported", OUTDATED) if manifest.get(name)}
+    row["imported"] = json.dumps(manifest["imported"]) if manifest.get("imported") else None
     row["created"] = _number(manifest.get("created"))
     row["benchmarks"] = _names(manifest.get("benchmarks"))
     return row
@@ -193,9 +193,9 @@ def _mark_superseded(db: duckdb.DuckDBPyConnection, layout: Layout) -> None:
         names = [run for (run,) in db.execute("SELECT run FROM runs WHERE sweep = ?", [sweep]).fetchall()]
         if current.issuperset(names):
             continue
-        query = "SELECT run, variant, seed, spec, identity, outdated FROM runs WHERE sweep = ?"
+        query = "SELECT run, variant, seed, spec, identity FROM runs WHERE sweep = ?"
         rows = db.execute(query, [sweep])
-        parts = ("spec", "identity", OUTDATED)
+        parts = ("spec", "identity")
         manifests = {
             run: {"variant": variant, "seed": seed}
             | {name: json.loads(text or "null") or {} for name, text in zip(parts, texts, strict=True)}

@@ -85,12 +85,6 @@ def other_code_notes(runs: Mapping[str, Sequence[Record]]) -> list[str]:
     ]
 
 
-def reason(outdated: Mapping[str, Any]) -> str:
-    """Why a run that was set aside is superseded: `code=1a2b3c4d, now other: rpg/losses/...`."""
-    files = outdated.get("files") or []
-    return f"code={outdated.get('code')}, now {f'other: {_some(files)}' if files else 'recorded'}"
-
-
 def differences(runs: Mapping[str, Sequence[Record]]) -> list[str]:
     """What a reader should know about the runs of one table: a line each for code, revisions, packages and machines.
 

@@ -41,7 +41,6 @@ CREATE TABLE runs (
     finished DOUBLE,  -- when it was done (unix seconds)
     seconds DOUBLE,  -- seconds of work until it was done, over all attempts
     attempts INTEGER,  -- attempts that wrote metrics
-    outdated JSON,  -- for a run that an earlier version set aside: its code, and the files that have changed since
     code VARCHAR,  -- digest of the source files that its newest attempt imported; null if not recorded
     git_revision VARCHAR,  -- revision of the checkout, with `+` if files were edited
     versions JSON,  -- versions of the libraries

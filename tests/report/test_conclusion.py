@@ -61,7 +61,7 @@ def test_labels_leave_out_what_is_common_and_say_the_rest_in_words():
     references = named("grpo reference=every_k(k=16)", "grpo reference=old")
     assert references == ["GRPO, reference every_k", "GRPO, reference old"]
     assert named("grpo(beta=0.1)", "rloo(beta=0.3)") == ["GRPO, beta 0.1", "RLOO, beta 0.3"]
-    assert named("grpo huge", "grpo", "grpo [training.steps=4]") == ["GRPO, huge", "GRPO", "GRPO [steps=4]"]
+    assert named("grpo huge", "grpo") == ["GRPO, huge", "GRPO"]
     blank = {key: ["My GRPO"] for key in ("variant", "algorithm", "display_name")}
     assert labels(pandas.DataFrame(blank)) == {"My GRPO": "My GRPO"}
     assert named("grpo(clip=none)", "grpo", given={"grpo(clip=none)": "Bare"}) == ["Bare", "GRPO"]
