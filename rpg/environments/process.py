@@ -32,7 +32,8 @@ class Environments(AbstractContextManager["Environments"]):
         self.task = task
         begin = {
             "function": task.factory, "sources": list(sources), "memory_gib": task.memory_gib, "form": task.call,
-            "characters": task.reply_characters, "network": task.network,
+            "characters": task.reply_characters, "network": task.network, "arguments": task.arguments,
+            "markers": task.markers,
         }  # fmt: skip
         self._process = UserProcess("rpg.environments.worker", begin, "task")
         self._events: dict[int, list[dict[str, Any]]] = {}
@@ -51,17 +52,17 @@ class Environments(AbstractContextManager["Environments"]):
         self._there.add(row)
         return observation if isinstance(observation, str) else None
 
-    def call(self, row: int, text: str) -> Reply:
-        """The reply to a call in conversation `row`."""
+    def call(self, row: int, text: str) -> Reply | None:
+        """The reply to a call in conversation `row`; None: `call: turn`, and the environment has nothing to say."""
         events = self._events[row]
         event = {**events[0], "what": "call", "text": text, "columns": {}, "number": len(events)}
         try:
             self._tell(row)
-            reply = Reply(str(self._ask(event)), False)
+            said = self._ask(event)
         except Failed as failure:
             return Reply(f"Error: {failure}", True)
         events.append(event)
-        return reply
+        return None if said is None else Reply(said, False)
 
     def reward(self, row: int) -> float | None:
         """What `get_reward` returns; None without one. Raises EnvironmentFault."""
