@@ -4,7 +4,7 @@ verl and TRL are measured on the installed package's own code, prime-rl and open
 """
 
 import re
-from dataclasses import fields, replace
+from dataclasses import fields
 from importlib.metadata import version
 from importlib.resources import files
 from typing import Any
@@ -206,22 +206,22 @@ def _prime(source: str, settings: dict[str, Any]) -> tuple[Subject, list[str]]:
             "orchestrator.algo.type sft is a cross-entropy of another model's samples, no objective of RL"
         )
     if algo in ("opd", "opsd"):
-        formula = losses["ref_kl (distillation)"]
+        loss = losses["ref_kl (distillation)"].algorithm
         remarks = [
             f"{source}: algorithm {algo}: the reverse KL to the teacher is asked for, without a reward."
         ]
     else:
-        masks = {"default": {"rises_at_most": high, "falls_at_most": low}, "ipo": {"moves_at_most": move}}
+        masks = {"default": {"low": low, "high": high}, "ipo": {"low": move, "high": move}}
         if kind not in masks:
             raise ValueError(f"trainer.loss.type {kind!r}; measured are {' and '.join(masks)}")
-        formula = replace(losses[kind], keep=masks[kind], drift=drift)
+        loss = override(losses[kind].algorithm, mask=masks[kind], drift_penalty=drift)
         remarks = [f"{source}: algorithm {algo}, loss {kind}. There is no KL to a reference."]
         remarks.append(_advantages(algo, _CENTRED if algo in ("grpo", "echo") else None))
     around = [key for key in settings if re.match(r"orchestrator\.algo\.(?!type|teacher)", key)]
     around += ["trainer.loss.adv_tau"] * (scale != 1)
     remarks += [f"{key} ({settings[key]}) is not part of this measurement." for key in around]
     remarks.append(_stale(settings["orchestrator.max_off_policy_steps"], "max_off_policy_steps"))
-    return pinned.subject(algo, source, formula, Settings.beta), remarks
+    return pinned.subject(algo, source, loss, Settings.beta), remarks
 
 
 def _stale(steps: float, key: str) -> str:
@@ -241,19 +241,20 @@ def _open(source: str, settings: dict[str, Any]) -> tuple[Subject, list[str]]:
     updates = settings["num_mini_batches"] * settings["num_epochs"]
     # with one step per rollout the policy is its own `old`, and only rho knows how stale the samples are
     alone = updates == 1 and not settings["use_vllm_logprobs"]
-    kl = ("k1", "k2", "k3", "k1")[estimator] if settings["beta"] else ""
-    parts: dict[str, Any] = {"kl": kl, "kl_weight": "none"}
-    if estimator == 3:
-        parts["kl_weight"] = "score" if alone else "ratio"
-    if alone:
-        bounds = settings["rho_clamp_lower_bound"], settings["rho_clamp_upper_bound"] or float("inf")
-        parts |= {"bound": bounds, "weight": "score" if settings["use_rho_correction"] else "none"}
+    kl = ("k1", "k2", "k3", "k1")[estimator]
+    weighted = estimator == 3 and ("score" if alone else True)
+    parts: dict[str, Any] = {"kl": {"estimator": kl, "weighted": weighted} if settings["beta"] else "none"}
+    if alone and settings["use_rho_correction"]:
+        least, most = settings["rho_clamp_lower_bound"], settings["rho_clamp_upper_bound"] or 1e9
+        parts["clip"] = {"low": 1 - least, "high": most - 1}
+    elif alone:
+        parts |= {"surrogate": "policy_gradient", "clip": None}
     else:
-        parts |= {"clip": (settings["clip_lower"], high)} if loss == "dapo" else {"bound": (0.0, 1 + high)}
+        parts["clip"] = {"high": high} | ({"low": settings["clip_lower"]} if loss == "dapo" else {})
     if settings["loss_denominator"] != "token":  # a constant
-        parts["aggregation"] = "seq-mean-token-sum"
+        parts["loss_agg_mode"] = "seq-mean-token-sum"
     name = "dapo, stale samples" if alone else f"{loss}, mini-batches"
-    formula = replace(pinned.trainers()["open-instruct"].losses[name], **parts)
+    algo = override(pinned.trainers()["open-instruct"].losses[name].algorithm, **parts)
     scaling = settings["advantage_normalization_type"]
     studied = {"centered": _CENTRED, "standard": "group mean and std (GRPO, DAPO)"}.get(scaling)
     remarks = [f"{source}: loss_fn {loss}.", _advantages(scaling, studied)]
@@ -261,7 +262,7 @@ def _open(source: str, settings: dict[str, Any]) -> tuple[Subject, list[str]]:
     if settings["rho_mask_lower_bound"] or settings["rho_mask_upper_bound"]:
         remarks.append("The mask by rho is not part of this measurement.")
     remarks += [_updates(updates)] * (not alone) + [_stale(settings["async_steps"], "async_steps")]
-    return pinned.subject(loss, source, formula, Settings.beta), remarks
+    return pinned.subject(loss, source, algo, Settings.beta), remarks
 
 
 READERS = {

@@ -1,47 +1,31 @@
-"""Losses of trainers that cannot be installed here, as formulas of our own over a few orthogonal parts.
+"""Losses of trainers that cannot be installed here, as algorithms of our own: the catalogue's GRPO with some parts replaced.
 
 pinned.toml has, for each loss, its parts and the file, line and commit of the original that they were read from. Clamps of
 logarithms and divergences beyond 10 are left out: nothing in an audit's world reaches them.
 """
 
 import tomllib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from rpg.auditing.foreign_settings import leaves
-from rpg.auditing.subjects import Subject, with_reward_kl
+from rpg.auditing.subjects import Subject, from_algorithm, with_reward_kl
 from rpg.auditing.worlds import World
+from rpg.catalogue import Algorithm, RewardKL, algorithm, override
 from rpg.losses.kl_terms import estimator
 
 
-@dataclass(frozen=True)
-class Formula:
-    """One loss. In the comments: w = π/old per token, A the advantage, sg a constant for the gradient."""
+class Loss(NamedTuple):
+    """One loss, and path:line of the original."""
 
-    at: str  # path:line of the original
-    weight: str = "ratio"  # ratio: -w A; score: -sg(w) A log π; none: -A log π
-    level: str = "token"  # sequence: w is the geometric mean over a response
-    clip: Sequence[float] = ()  # PPO's: low and high, as distances from 1
-    bound: Sequence[float] = (0.0, float("inf"))  # what `score` clamps w to
-    keep: dict[str, float] = field(default_factory=dict)
-    """Names of KEPT -> thresholds; other tokens are left out."""
-    drift: float = 0.0  # weight of log² w
-    kl: str = ""  # estimator in the loss
-    kl_weight: str = "none"  # ratio: w k; score: the gradient of k as of a reward is added
-    signal: str = ""  # estimator of the KL in the advantages
-    scope: str = "own"  # own: a token's; to_go: from there on; response: the whole; current: at π, not at old
-    reward: bool = True  # False: distillation, the advantages have no reward
-    aggregation: str = "token-mean"
-
-    @property
-    def has_kl(self) -> bool:
-        return bool(self.kl or self.signal)
+    at: str
+    algorithm: Algorithm
 
 
 @dataclass(frozen=True)
@@ -59,86 +43,17 @@ class Correction:
     """Instead of a weight: the name of the trainer's loss whose ratio is π/μ."""
 
 
-KEPT: dict[str, Callable[[dict[str, Tensor], float], Tensor]] = {
-    "rises_at_most": lambda token, most: ~((token["advantage"] > 0) & (token["rise"] > most)),
-    "falls_at_most": lambda token, most: ~((token["advantage"] <= 0) & (token["rise"] < -most)),
-    "falls_at_most_any": lambda token, most: token["rise"] >= -most,
-    "moves_at_most": lambda token, most: token["rise"].abs() <= most,
-    "ratio_at_least": lambda token, least: token["w"] >= least,
-    "ratio_at_most": lambda token, most: token["w"] <= most,
-    "gap_if_negative": lambda token, most: ~((token["advantage"] < 0) & (token["gap"] > most)),
-}
-"""What a mask looks at, constants for the gradient: how far a token's probability has risen from old to π, w, A, and the
-mean of log(old/π) over its response, the gap.
-"""
+def subject(name: str, source: str, algo: Algorithm, beta: float) -> Subject:
+    """What the audit measures: the loss as shipped, and without its clip, mask and drift term."""
+    ours = replace(from_algorithm(algo, beta, name), source=source, peer=True)
+    return replace(ours, advantages=partial(_advantages, algo, beta)) if algo.kl.type == "reward" else ours
 
 
-def loss(
-    formula: Formula,
-    beta: float,
-    *,
-    log_prob: Tensor,
-    old_log_prob: Tensor,
-    advantages: Tensor,
-    response_mask: Tensor,
-    ref_log_prob: Tensor | None,
-) -> Tensor:
-    """The scalar loss of a formula, with weight `beta` on its KL."""
-    mask, ref = response_mask.bool(), old_log_prob if ref_log_prob is None else ref_log_prob
-    log_w, lengths = log_prob - old_log_prob, mask.sum(-1, keepdim=True)
-    if formula.level == "sequence":
-        log_w = (log_w.sum(-1, keepdim=True) / lengths).expand_as(log_prob)
-    w = log_w.exp()
-    if formula.scope == "current":
-        advantages = advantages - beta * estimator(formula.signal, (log_prob - ref).detach())[0]
-    step = _policy_step(formula, w, advantages, log_prob)
-    rise = (log_prob.exp() - old_log_prob.exp()).detach()
-    gap = (old_log_prob - log_prob).detach().sum(-1, keepdim=True) / lengths
-    token = {"rise": rise, "w": w.detach(), "advantage": advantages, "gap": gap}
-    for name, threshold in formula.keep.items():
-        step = step * KEPT[name](token, threshold)
-    step = step + formula.drift * log_w.square()
-    if formula.kl:
-        weights = {"none": torch.ones_like(w), "ratio": w, "score": (log_prob - log_prob.detach()).exp()}
-        step = step + beta * weights[formula.kl_weight] * estimator(formula.kl, log_prob - ref)[0]
-    step = step * mask
-    if formula.aggregation == "token-mean":
-        return step.sum() / mask.sum()
-    by_response = step.sum(-1) / (lengths[:, 0] if formula.aggregation == "seq-mean-token-mean" else 1)
-    return by_response.mean()
-
-
-def _policy_step(formula: Formula, w: Tensor, advantages: Tensor, log_prob: Tensor) -> Tensor:
-    """The loss of each token without a KL, (B, T)."""
-    if formula.weight != "ratio":
-        bounded = w.clamp(*formula.bound).detach() if formula.weight == "score" else 1.0
-        return -bounded * advantages * log_prob
-    step = -w * advantages
-    if formula.clip:
-        low, high = formula.clip
-        step = torch.maximum(step, -w.clamp(1 - low, 1 + high) * advantages)
-    return step
-
-
-def subject(name: str, source: str, formula: Formula, beta: float) -> Subject:
-    """What the audit measures: the formula as shipped, and without its clip, mask and drift term."""
-    beta = beta if formula.has_kl else 0.0
-    bare = replace(formula, clip=(), bound=(0.0, float("inf")), keep={}, drift=0.0)
-    return Subject(
-        name, source, partial(loss, bare, beta), partial(loss, formula, beta), beta, "rkl" if beta else "none",
-        formula.aggregation != "seq-mean-token-sum", partial(_advantages, formula, beta), peer=True, rewarded=formula.reward,
-    )  # fmt: skip
-
-
-def _advantages(formula: Formula, beta: float, world: World, ref: Tensor) -> Tensor:
-    rewarded = replace(world, rewards=world.rewards * formula.reward)
-    away = world.log_probs(world.old) - world.log_probs(ref)
-    if not formula.signal or formula.scope == "current":
-        return with_reward_kl(rewarded, torch.zeros_like(away), to_go=False)
-    penalty = beta * estimator(formula.signal, away)[0] * world.mask
-    if formula.scope == "own":
-        return with_reward_kl(rewarded, torch.zeros_like(away), to_go=False) - penalty
-    return with_reward_kl(rewarded, penalty, to_go=formula.scope == "to_go")
+def _advantages(algo: Algorithm, beta: float, world: World, ref: Tensor) -> Tensor:
+    """Without batch statistics, as `subjects` has them of entries of the catalogue, and centred by what is expected."""
+    assert isinstance(algo.kl, RewardKL)
+    penalty = estimator(algo.kl.estimator, world.log_probs(world.old) - world.log_probs(ref))[0]
+    return with_reward_kl(world, beta * penalty * world.mask, to_go=algo.advantage.type == "batch")
 
 
 def weights(
@@ -163,7 +78,7 @@ class Trainer:
     name: str
     repository: str
     commit: str
-    losses: dict[str, Formula]
+    losses: dict[str, Loss]
     corrections: dict[str, Correction]
     defaults: dict[str, Any]
 
@@ -172,8 +87,14 @@ def trainers() -> dict[str, Trainer]:
     """Everything in pinned.toml, by the trainer's name."""
     pins = {}
     for name, table in tomllib.loads((files("rpg.auditing") / "pinned.toml").read_text("utf-8")).items():
-        losses = {loss: Formula(**table["shared"] | parts) for loss, parts in table["losses"].items()}
+        losses = {loss: _loss(**table["shared"] | parts) for loss, parts in table["losses"].items()}
         corrections = {key: Correction(**parts) for key, parts in table["corrections"].items()}
         defaults = dict(leaves(table.get("defaults", {})))
         pins[name] = Trainer(name, table["repository"], table["commit"], losses, corrections, defaults)
     return pins
+
+
+def _loss(at: str, **parts: Any) -> Loss:
+    """TOML has no null: a clip that there is not is "off"."""
+    changes = {key: None if value == "off" else value for key, value in parts.items()}
+    return Loss(at, override(algorithm("grpo"), **changes))

@@ -6,7 +6,7 @@ Measured are installed packages' own functions, and the pinned formulas of the o
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import version
 from math import inf
@@ -20,6 +20,8 @@ from rpg.auditing.moments import LossFunction
 from rpg.auditing.objectives import LEVELS, Objective
 from rpg.auditing.studies import APART, corrected, direct_loss, weighted_loss
 from rpg.auditing.subjects import Subject
+from rpg.catalogue import override
+from rpg.losses.policy_loss import policy_loss
 
 DRIFT = 0.4
 MISMATCHES = (APART, 0.1)  # stale weights; an engine that rounds
@@ -102,9 +104,9 @@ def field() -> Field:
         except ValueError as error:  # a peer whose code has moved; the audit of the others goes on
             absent[f"{subject.source}: {subject.name}"] = str(error)
     for pins in pinned.trainers().values():
-        for name, formula in pins.losses.items():
-            subject = pinned.subject(name, pins.name, formula, Settings.beta)
-            rows.append(row_of(subject, pins.name, pins.commit[:8], f"{pins.repository}/{formula.at}"))
+        for name, (at, algo) in pins.losses.items():
+            subject = pinned.subject(name, pins.name, algo, Settings.beta)
+            rows.append(row_of(subject, pins.name, pins.commit[:8], f"{pins.repository}/{at}"))
     order = list(dict.fromkeys(row.trainer for row in rows))
     samplers, unmeasured = corrections()
     in_order = tuple(sorted(rows, key=lambda row: order.index(row.trainer)))
@@ -173,8 +175,9 @@ def corrections() -> tuple[list[CorrectionRow], dict[str, str]]:
         for setting, correction in pins.corrections.items():
             loss = partial(weighted_loss, partial(pinned.weights, correction))
             if correction.ratio:
-                formula = replace(pins.losses[correction.ratio], aggregation="seq-mean-token-sum")
-                loss = partial(direct_loss, partial(pinned.loss, formula, 0.0))
+                shipped = pins.losses[correction.ratio].algorithm
+                algo = override(shipped, kl="none", loss_agg_mode="seq-mean-token-sum")
+                loss = partial(direct_loss, partial(policy_loss, algo))
             words = _words({key: vars(correction)[key] for key in ("ratio", "weight", "bound", "by", "keep")})
             at = f"{pins.repository}/{correction.at}"
             told = pins.name, pins.commit[:8], setting, words, at, correction.default

@@ -3,6 +3,7 @@
 from rpg.catalogue.components import GAE as GAE
 from rpg.catalogue.components import KL as KL
 from rpg.catalogue.components import Advantage as Advantage
+from rpg.catalogue.components import AdvantageKL as AdvantageKL
 from rpg.catalogue.components import Clip as Clip
 from rpg.catalogue.components import DistributionKL as DistributionKL
 from rpg.catalogue.components import EMAReference as EMAReference

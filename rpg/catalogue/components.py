@@ -52,11 +52,13 @@ class ObjectiveKL(Frozen):
 
 
 class LossKL(Frozen):
-    """beta * k(ref, pi) is added to the loss per token; `weighted` multiplies it by the importance ratio."""
+    """beta * k(ref, pi) is added to the loss per token; `weighted` multiplies it by the importance ratio, with `score` by
+    pi/sg(pi), which is 1 and has a gradient (NeMo-RL).
+    """
 
     type: Literal["loss"] = "loss"
     estimator: Estimator = "k3"
-    weighted: bool = False
+    weighted: Literal[False, True, "score"] = False
 
 
 class RewardKL(Frozen):
@@ -64,6 +66,16 @@ class RewardKL(Frozen):
 
     type: Literal["reward"] = "reward"
     estimator: Estimator = "k1"
+
+
+class AdvantageKL(Frozen):
+    """-beta * k(ref, policy) is added to the advantage of the same token, a constant for the gradient, at the policy of
+    the samples (tinker-cookbook, slime's use_opd) or the trained one (prime-rl's and NeMo-RL's distillation).
+    """
+
+    type: Literal["advantage"] = "advantage"
+    estimator: Estimator = "k1"
+    at: Literal["old", "current"] = "old"
 
 
 class DistributionKL(Frozen):
@@ -88,7 +100,7 @@ class DistributionKL(Frozen):
 
 
 _BY_TYPE, _NAMED = Field(discriminator="type"), BeforeValidator(named)
-KL = Annotated[NoKL | ObjectiveKL | LossKL | RewardKL | DistributionKL, _BY_TYPE, _NAMED]
+KL = Annotated[NoKL | ObjectiveKL | LossKL | RewardKL | AdvantageKL | DistributionKL, _BY_TYPE, _NAMED]
 
 # --- clipping ------------------------------------------------------------------------------------------
 
@@ -137,10 +149,11 @@ class Mask(Frozen):
     is positive, down by more than `low` elsewhere, or with `always` in either direction whatever the advantage is.
 
     `by` measures the move: tv, the change of the sampled token's probability; kl, the KL between the two outcomes "this
-    token" and "another one" (both: Qi et al., DPPO, arXiv 2602.04879); response, the mean of log w over the response.
+    token" and "another one" (both: Qi et al., DPPO, arXiv 2602.04879); ratio, w - 1; response, the mean of log w over the
+    response.
     """
 
-    by: Literal["tv", "kl", "response"] = "tv"
+    by: Literal["tv", "kl", "ratio", "response"] = "tv"
     low: float | None = Field(default=0.2, ge=0)
     high: float | None = Field(default=0.2, ge=0)
     always: bool = False

@@ -45,7 +45,7 @@ class Algorithm(Frozen):
     paper_rows: tuple[str, ...] = ()
     preset: Literal["paper", "released"] | None = None
 
-    surrogate: Literal["rpg", "ppo_clip", "gspo", "gmpo", "cispo", "gated", "policy_gradient"]
+    surrogate: Literal["rpg", "ppo_clip", "gspo", "gspo_joint", "gmpo", "cispo", "gated", "policy_gradient"]
     kl: components.KL = components.NoKL()
     beta: float = Field(default=0.0, ge=0)
     clip: components.Clip | None = None
@@ -71,7 +71,7 @@ class Algorithm(Frozen):
     def _belongs_together(self) -> Self:
         rpg, kl = self.surrogate == "rpg", self.kl
         differentiable = rpg and isinstance(kl, ObjectiveKL) and kl.style == "differentiable"
-        whole = self.surrogate in ("gspo", "gmpo") or (self.gate is not None and self.gate.type == "gamma")
+        whole = self.surrogate in ("gspo", "gspo_joint", "gmpo") or getattr(self.gate, "type", "") == "gamma"
         level = "sequence" if whole else "token"
         rules = {
             "surrogate rpg accepts kl of type objective, distribution or none": not rpg

@@ -4,12 +4,12 @@ Shapes: b responses (rows), T token positions. w = pi/old, v = ref/old, d = log(
 loss a token reports; `slope` is what training follows and what the tests hold against autograd and enumeration.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
-from rpg.catalogue import Algorithm, Clip, GammaGate, Gate, LossKL, Mask, ObjectiveKL
+from rpg.catalogue import AdvantageKL, Algorithm, Clip, GammaGate, Gate, LossKL, Mask, ObjectiveKL
 from rpg.losses.kl_terms import bounded_exp, estimator, mathematics, weighted
 
 
@@ -44,6 +44,10 @@ def token_loss(algo: Algorithm, x: TokenInputs) -> TokenLoss:
     """(value, slope, ratio) of an algorithm: its surrogate and, where it has one, the KL term beside it."""
     if algo.surrogate == "rpg":
         return _rpg(algo, x)
+    kl = algo.kl
+    if isinstance(kl, AdvantageKL) and algo.beta:
+        away = x.d if kl.at == "current" else x.d - x.log_w
+        x = replace(x, advantages=x.advantages - algo.beta * estimator(kl.estimator, away)[0])
     value, slope, ratio = _gated(x, algo.gate) if algo.gate else _SURROGATES[algo.surrogate](x, algo.clip)
     if algo.mask:
         upper, lower = _moved(algo.mask, x)
@@ -55,13 +59,13 @@ def token_loss(algo: Algorithm, x: TokenInputs) -> TokenLoss:
     if algo.drift_penalty:
         value = value + algo.drift_penalty * x.log_w.square()
         slope = slope + 2 * algo.drift_penalty * x.log_w
-    kl = algo.kl
     if not algo.beta or not isinstance(kl, (LossKL, ObjectiveKL)):
         return value, slope, ratio
     w = bounded_exp(x.log_w)
     if isinstance(kl, LossKL):
         pair = estimator(kl.estimator, x.d)
-        kl_value, kl_slope = weighted(*pair, w) if kl.weighted else pair
+        ratio_of_kl = torch.ones_like(w) if kl.weighted == "score" else w
+        kl_value, kl_slope = weighted(*pair, ratio_of_kl) if kl.weighted else pair
     else:
         v = torch.ones_like(w) if x.log_v is None else bounded_exp(x.log_v)
         kl_value, kl_slope = mathematics(kl.divergence).term(x.log_prob, w, v, x.d)
@@ -111,6 +115,15 @@ def _gspo(x: TokenInputs, clip: Clip | None) -> TokenLoss:
     return _clipped_ratio(bounded_exp(x.log_w.sum(-1, keepdim=True) / length), x, clip)
 
 
+def _gspo_joint(x: TokenInputs, clip: Clip | None) -> TokenLoss:
+    """The same ratio in its own form (eq. 5 there): each token has the gradient of all factors of its response, which is
+    another one only where the advantages of its tokens differ.
+    """
+    value, slope, ratio = _gspo(x, clip)
+    joint = torch.where(x.mask, slope, 0).sum(-1, keepdim=True) / x.mask.sum(-1, keepdim=True).clamp(min=1)
+    return value, joint.expand_as(slope), ratio
+
+
 def _gmpo(x: TokenInputs, clip: Clip | None) -> TokenLoss:
     """The geometric mean of a response's ratios, each clipped by itself, log w within [-low, high] (Zhao et al. 2025)."""
     low, high = (clip.low, clip.high) if clip else (float("inf"), float("inf"))
@@ -129,6 +142,8 @@ def _moved(mask: Mask, x: TokenInputs) -> tuple[Tensor, Tensor]:
     if mask.by == "kl":
         others = torch.log((1 - old + 1e-8) / (1 - new + 1e-8))
         moved = moved.sign() * ((1 - old) * others - old * x.log_w)
+    elif mask.by == "ratio":
+        moved = bounded_exp(x.log_w) - 1
     elif mask.by == "response":
         moved = (x.log_w.sum(-1, keepdim=True) / x.mask.sum(-1, keepdim=True).clamp(min=1)).expand_as(x.log_w)
     up = torch.zeros_like(x.mask) if mask.high is None else moved > mask.high
@@ -172,6 +187,7 @@ def _policy_gradient(x: TokenInputs, _clip: Clip | None) -> TokenLoss:
 _SURROGATES = {
     "ppo_clip": _ppo_clip,
     "gspo": _gspo,
+    "gspo_joint": _gspo_joint,
     "gmpo": _gmpo,
     "cispo": _cispo,
     "policy_gradient": _policy_gradient,

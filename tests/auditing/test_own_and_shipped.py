@@ -22,8 +22,8 @@ def shipped():
         for subject in peers.installed(0.3, all_shipped=True)[0]
     }
     for trainer in pinned.trainers().values():
-        for name, formula in trainer.losses.items():
-            subjects[trainer.name, name] = pinned.subject(name, trainer.name, formula, 0.3)
+        for name, (_, algo) in trainer.losses.items():
+            subjects[trainer.name, name] = pinned.subject(name, trainer.name, algo, 0.3)
     return subjects
 
 

@@ -6,7 +6,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from rpg.auditing import audit_field, peers, pinned
 from rpg.auditing.shipped import FIGURES, WORDS, row_of
@@ -129,40 +128,6 @@ def test_a_changed_peer_turns_the_table_red(monkeypatch, plant):
     expected = dict(zip(HEADINGS, documented()[trainer, subject.name], strict=True))
     off = "0" if row.token < 1e-7 else f"{row.token:.1%}"
     assert not same(expected["off"], off) or row.follows != expected["follows on-policy"]
-
-
-def test_formula_by_hand():
-    """Every part once, on numbers small enough for a pencil."""
-    log = lambda *p: torch.tensor([p], dtype=torch.float64).log()  # noqa: E731
-    given = {
-        "log_prob": log(0.5, 0.2),
-        "old_log_prob": log(0.25, 0.4),
-        "ref_log_prob": log(0.5, 0.1),
-        "advantages": torch.tensor([[1.0, -1.0]], dtype=torch.float64),
-        "response_mask": torch.ones(1, 2),
-    }  # w = 2, 0.5; log π/ref = 0, log 2; π - old = 0.25, -0.2
-
-    def value(**parts):
-        return pinned.loss(pinned.Formula(at="x:1", **parts), 1.0, **given).item() * 2
-
-    assert value() == pytest.approx(-2 + 0.5)
-    assert value(clip=(0.2, 0.3)) == pytest.approx(-1.3 + 0.8)
-    assert value(weight="score", bound=(0.6, 1.5)) == pytest.approx(
-        -1.5 * given["log_prob"][0, 0].item() + 0.6 * given["log_prob"][0, 1].item()
-    )
-    assert value(keep={"rises_at_most": 0.2}) == pytest.approx(0.5)
-    assert value(keep={"falls_at_most": 0.1}) == pytest.approx(-2)
-    assert value(keep={"falls_at_most_any": 0.1}) == pytest.approx(-2)
-    assert value(keep={"moves_at_most": 0.22}) == pytest.approx(0.5)
-    assert value(keep={"ratio_at_least": 0.6, "ratio_at_most": 1.0}) == 0
-    assert value(keep={"gap_if_negative": -0.1}) == pytest.approx(-2), "the mean of log(old/π) is 0"
-    log2 = given["log_prob"].exp().new_tensor(2.0).log().item()
-    assert value(drift=1.0) == pytest.approx(-1.5 + 2 * log2**2)
-    assert value(kl="k1") == pytest.approx(-1.5 + log2)
-    assert value(kl="k3", kl_weight="ratio") == pytest.approx(-1.5 + 0.5 * (0.5 - 1 + log2))
-    assert value(level="sequence") == pytest.approx(0), "the geometric mean of 2 and 0.5 is 1"
-    assert value(signal="k1", scope="current") == pytest.approx(-2 + 0.5 * (1 + log2))
-    assert value(aggregation="seq-mean-token-sum") == pytest.approx(2 * -1.5)
 
 
 def test_every_formula_names_its_source():

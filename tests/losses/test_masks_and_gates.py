@@ -45,7 +45,7 @@ def check(algo, data, plain, **fractions):
 @pytest.mark.parametrize(
     ("low", "high", "always"), [(0.1, 0.15, False), (None, 0.05, False), (0.1, None, True), (0.05, 0.1, True)]
 )
-@pytest.mark.parametrize("by", ["tv", "kl", "response"])
+@pytest.mark.parametrize("by", ["tv", "kl", "ratio", "response"])
 @pytest.mark.parametrize("clipped", [True, False])
 def test_a_mask_silences_what_moved_too_far(data, clipped, by, low, high, always):
     """DPPO's and prime-rl's: the penalty on log² w stays, and what is masked counts as clipped once."""
@@ -54,6 +54,7 @@ def test_a_mask_silences_what_moved_too_far(data, clipped, by, low, high, always
     moved = {
         "tv": pi - was,
         "kl": (pi - was).sign() * (was * (was / pi).log() + (1 - was) * ((1 - was) / (1 - pi)).log()),
+        "ratio": w.detach() - 1,
         "response": mean_log_ratio(data).detach().expand(40, 6),
     }[by]
     up = (moved > (torch.inf if high is None else high)) & (always | (A > 0))
@@ -98,6 +99,37 @@ def test_gspo_clips_the_geometric_mean(data):
     algo = rpg.algorithm("gspo", clip={"low": 0.1, "high": 0.2})
     metrics = check(algo, data, plain, upper=silent & (w > 1), lower=silent & (w < 1))
     assert metrics["ratio_max"] == pytest.approx(w.max().item(), rel=1e-12)
+
+
+def test_gspo_of_tokens_with_different_advantages(data):
+    """As it stands in its paper's eq. 5, under autograd: the mean over a response of what its ratio makes of each token."""
+    w, mask = mean_log_ratio(data).exp(), data["response_mask"]
+    A = data["advantages"] + torch.arange(6) - 2.5
+    tokens = torch.maximum(-w * A, -w.clamp(0.9, 1.2) * A)
+    plain = (tokens * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True)
+    algo = rpg.algorithm("gspo", surrogate="gspo_joint", clip={"low": 0.1, "high": 0.2})
+    check(algo, data | {"advantages": A}, plain)
+
+
+@pytest.mark.parametrize("at", ["old", "current"])
+@pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
+def test_a_kl_in_the_advantages_is_a_constant(data, estimator, at):
+    old, w = data["old_log_prob"], (data["log_prob"] - data["old_log_prob"]).exp()
+    ref = old.roll(1, 0)
+    d = (old if at == "old" else data["log_prob"].detach()) - ref
+    A = data["advantages"] - 0.5 * {"k1": d, "k2": d**2 / 2, "k3": (-d).exp() - 1 + d}[estimator]
+    settings = {"beta": 0.5, "kl": {"type": "advantage", "estimator": estimator, "at": at}}
+    algo = rpg.algorithm("grpo", loss_agg_mode="token-mean", **settings)
+    check(algo, data | {"ref_log_prob": ref}, torch.maximum(-w * A, -w.clamp(0.8, 1.2) * A))
+
+
+def test_a_kl_in_the_loss_with_its_score(data):
+    """NeMo-RL's factor is 1 and has a gradient."""
+    log_prob, ref = data["log_prob"], data["old_log_prob"].roll(1, 0)
+    plain = (log_prob - log_prob.detach()).exp() * (log_prob - ref) ** 2 / 2 - data["advantages"] * log_prob
+    kl = {"type": "loss", "estimator": "k2", "weighted": "score"}
+    algo = rpg.algorithm("reinforce", kl=kl, beta=1.0, loss_agg_mode="token-mean")
+    check(algo, data | {"ref_log_prob": ref}, plain)
 
 
 def test_a_sigmoid_gate_is_sapos(data):

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rpg.catalogue import Algorithm, LossKL, ObjectiveKL
+from rpg.catalogue import AdvantageKL, Algorithm, LossKL, ObjectiveKL
 from rpg.catalogue.lookup import divergence_of, exact_loss
 from rpg.losses.policy_loss import policy_loss
 
@@ -28,7 +28,7 @@ class Diagnostics:
     def __init__(self, algo: Algorithm, parameters: Sequence[Tensor] = (), masters: Sequence[Tensor] = ()):
         self.algorithm, self._parameters, self._masters = algo, parameters, masters or parameters
         self._sums = [torch.zeros_like(p, dtype=torch.float32) for p in parameters]
-        has_kl = isinstance(algo.kl, LossKL | ObjectiveKL) and algo.beta > 0
+        has_kl = isinstance(algo.kl, LossKL | ObjectiveKL | AdvantageKL) and algo.beta > 0
         self._without = algo.model_copy(update={"beta": 0.0}) if has_kl else None
         self._log_ratios: list[Tensor] = []
         self._kl = self._rest = 0.0
