@@ -8,10 +8,12 @@ own configuration if verl is installed.
 import importlib.util
 import re
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import BaseModel
 
 from rpg.config.errors import nearest
 from rpg.config.section import CODE, NUMBER, Capability
@@ -25,9 +27,18 @@ _CODE_SWITCHES = {"trust_remote_code"}
 _WIDER: dict[type, tuple[type, ...]] = {float: (float, int), list: (list, tuple)}
 
 
-@cache
 def derived() -> dict[str, str]:
     """Key of verl, with everything below it -> our field, or in brackets why there is none."""
+    return {key: field.removeprefix("=") for key, field in _table().items()}
+
+
+def taken_over(run: BaseModel) -> dict[str, Any]:
+    """Key of verl -> the value of our field, where the two mean the same."""
+    return {k: attrgetter(field[1:])(run) for k, field in _table().items() if field.startswith("=")}
+
+
+@cache
+def _table() -> dict[str, str]:
     sections = yaml.load(Path(__file__).with_suffix(".yaml").read_bytes(), Loader=SafeLoader)
     fields: dict[str, str] = {}
     _flatten(sections, "", fields)

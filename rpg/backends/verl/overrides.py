@@ -20,7 +20,7 @@ from rpg.config.reward import PythonReward
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import EnvironmentTask, chat_of
 from rpg.config.training import AdamW, ScheduleFreeAdamW
-from rpg.config.verl_keys import is_added
+from rpg.config.verl_keys import is_added, taken_over
 from rpg.tasks import verifier_of
 from rpg.tasks.preparation import PreparedData
 
@@ -96,10 +96,11 @@ def plan(spec: RunSpec, paths: Paths, *, project: str = "rpg", experiment: str =
         raise ValueError(f"backend.type: {backend.type!r}; accepted here: 'verl'")
     environment = _environment(backend, paths)
     parts: list[Mapping[str, Any]] = [
-        _data(spec, paths),
+        taken_over(spec),
+        _data(paths),
         _model(spec, backend, paths),
-        _actor(spec, backend),
-        {**_log_prob(backend, REF), **_engine(spec, backend, REF)},
+        _actor(spec),
+        {f"{REF}.log_prob_use_dynamic_bsz": True, **_engine(spec, REF)},
         _rollout(spec, backend),
         _ours(spec, backend, paths),
         _trainer(spec, backend, paths, project, experiment),
@@ -122,15 +123,11 @@ def _theirs(backend: VerlBackend, ours: Mapping[str, Any]) -> dict[str, Any]:
     return keys
 
 
-def _data(spec: RunSpec, paths: Paths) -> dict[str, Any]:
+def _data(paths: Paths) -> dict[str, Any]:
     return {
         "data.train_files": str(paths.train),
         "data.val_files": [str(path) for path in paths.benchmarks],
-        "data.train_batch_size": spec.training.prompts_per_step,
-        "data.max_prompt_length": spec.rollout.max_prompt_tokens,
-        "data.max_response_length": spec.rollout.max_response_tokens,
         "data.filter_overlong_prompts": False,
-        "data.seed": spec.seed,
         "data.dataloader_num_workers": 0,
     }
 
@@ -147,28 +144,20 @@ def _model(spec: RunSpec, backend: VerlBackend, paths: Paths) -> dict[str, Any]:
         }
     return keys | {
         "actor_rollout_ref.model.path": paths.model,
-        "actor_rollout_ref.model.enable_gradient_checkpointing": backend.gradient_checkpointing,
         "actor_rollout_ref.nccl_timeout": max(LEAST_WAIT, math.ceil(60 * backend.hang_minutes)),
     }
 
 
-def _actor(spec: RunSpec, backend: VerlBackend) -> dict[str, Any]:
+def _actor(spec: RunSpec) -> dict[str, Any]:
     training, optimizer = spec.training, spec.training.optimizer
     keys: dict[str, Any] = {
-        f"{ACTOR}.strategy": backend.strategy,
-        f"{ACTOR}.ppo_mini_batch_size": training.mini_batch_prompts,
-        f"{ACTOR}.ppo_epochs": training.epochs,
         f"{ACTOR}.use_dynamic_bsz": True,
-        f"{ACTOR}.ppo_max_token_len_per_gpu": backend.max_tokens_per_gpu,
-        f"{ACTOR}.ulysses_sequence_parallel_size": backend.sequence_parallel,
-        f"{ACTOR}.data_loader_seed": spec.seed,
-        f"{ACTOR}.entropy_coeff": training.entropy_coeff,
         f"{ACTOR}.optim.lr": optimizer.learning_rate,
         f"{ACTOR}.optim.betas": list(optimizer.betas),
         f"{ACTOR}.optim.weight_decay": optimizer.weight_decay,
         f"{ACTOR}.optim.clip_grad": math.inf if training.max_grad_norm is None else training.max_grad_norm,
         f"{ACTOR}.optim.lr_warmup_steps": optimizer.warmup_steps,
-        **_engine(spec, backend, ACTOR),
+        **_engine(spec, ACTOR),
         f"{ACTOR}.checkpoint.save_contents": [
             *("model", "optimizer", "extra"),
             *(["hf_model"] if spec.model.lora is None else []),  # otherwise fsdp_weights.py writes it
@@ -185,33 +174,20 @@ def _actor(spec: RunSpec, backend: VerlBackend) -> dict[str, Any]:
     return keys
 
 
-def _engine(spec: RunSpec, backend: VerlBackend, role: str) -> dict[str, Any]:
+def _engine(spec: RunSpec, role: str) -> dict[str, Any]:
     """FSDP of one role; weights and optimizer state are always float32."""
-    keys: dict[str, Any] = {
-        f"{role}.fsdp_config.param_offload": backend.offload,
-        f"{role}.fsdp_config.optimizer_offload": backend.offload,
-        f"{role}.fsdp_config.seed": spec.seed,
-    }
-    if not bfloat16(spec.model):
-        precision = dict.fromkeys(("param_dtype", "reduce_dtype", "buffer_dtype"), "fp32")
-        keys[f"+{role}.fsdp_config.mixed_precision"] = precision
-    return keys
-
-
-def _log_prob(backend: VerlBackend, role: str) -> dict[str, Any]:
-    limit = f"{role}.log_prob_max_token_len_per_gpu"
-    return {f"{role}.log_prob_use_dynamic_bsz": True, limit: backend.max_tokens_per_gpu}
+    if bfloat16(spec.model):
+        return {}
+    precision = dict.fromkeys(("param_dtype", "reduce_dtype", "buffer_dtype"), "fp32")
+    return {f"+{role}.fsdp_config.mixed_precision": precision}
 
 
 def _rollout(spec: RunSpec, backend: VerlBackend) -> dict[str, Any]:
     rollout, server = spec.rollout, backend.rollout
     keys: dict[str, Any] = {
         f"{ROLLOUT}.name": HUGGINGFACE,
-        f"{ROLLOUT}.n": rollout.group_size,
-        f"{ROLLOUT}.temperature": rollout.temperature,
         f"{ROLLOUT}.top_k": -1,
         f"{ROLLOUT}.top_p": 1.0,
-        f"{ROLLOUT}.seed": spec.seed,
         f"{ROLLOUT}.dtype": "bfloat16" if bfloat16(spec.model) else "float32",
         f"{ROLLOUT}.tensor_model_parallel_size": 1,
         f"{ROLLOUT}.max_model_len": rollout.max_prompt_tokens + rollout.max_response_tokens,
@@ -228,7 +204,7 @@ def _rollout(spec: RunSpec, backend: VerlBackend) -> dict[str, Any]:
         keys[f"{ROLLOUT}.free_cache_engine"] = False
     return {
         **keys,
-        **_log_prob(backend, ROLLOUT),
+        f"{ROLLOUT}.log_prob_use_dynamic_bsz": True,
         f"{ROLLOUT}.val_kwargs.n": max(backend.validation_samples, 1),
         f"{ROLLOUT}.val_kwargs.do_sample": spec.evaluation.temperature > 0,
         f"{ROLLOUT}.val_kwargs.temperature": spec.evaluation.temperature,
@@ -273,16 +249,11 @@ def _ours(spec: RunSpec, backend: VerlBackend, paths: Paths) -> dict[str, Any]:
 def _trainer(spec: RunSpec, backend: VerlBackend, paths: Paths, project: str, run: str) -> dict[str, Any]:
     validates = backend.validation_samples > 0
     keys = {
-        "trainer.device": backend.device,
-        "trainer.nnodes": backend.nodes,
-        "trainer.n_gpus_per_node": backend.gpus_per_node,
         "trainer.logger": ["console", "file"],
         "trainer.project_name": project,
         "trainer.experiment_name": run,
         "trainer.default_local_dir": str(paths.state),
-        "trainer.total_training_steps": spec.training.steps,
         "trainer.total_epochs": ENDLESS_EPOCHS,
-        "trainer.save_freq": spec.training.checkpoint_every,
         "trainer.test_freq": spec.evaluation.every if validates else -1,
         # After a resume it would log the step that it goes on from a second time.
         "trainer.val_before_train": validates and paths.resume is None,
