@@ -6,14 +6,12 @@ verl and TRL are measured on the installed package's own code, prime-rl and open
 import re
 from dataclasses import fields
 from importlib.metadata import version
-from importlib.resources import files
 from typing import Any
 
-import yaml
-
 from rpg.auditing import peers, pinned
-from rpg.auditing.foreign_settings import leaves
 from rpg.auditing.measure import Settings
+from rpg.auditing.peers import ACTOR
+from rpg.auditing.pinned import Trainer
 from rpg.auditing.studies import advantage_study
 from rpg.auditing.subjects import Subject, from_algorithm
 from rpg.catalogue import algorithm, algorithms, override
@@ -21,14 +19,13 @@ from rpg.catalogue import algorithm, algorithms, override
 INSTALLED = ("verl", "trl")
 
 
-def described(trainer: str) -> tuple[str, dict[str, Any]]:
+def described(trainer: Trainer) -> tuple[str, dict[str, Any]]:
     """A trainer with its version, and its keys with their defaults: all where it is installed, else those that are pinned.
     Raises ImportError, PackageNotFoundError: it is not installed.
     """
-    if trainer in INSTALLED:
-        return f"{trainer} {version(trainer)}", _verl_defaults() if trainer == "verl" else _trl_defaults()
-    pins = pinned.trainers()[trainer]
-    return f"{trainer} at {pins.commit[:8]}", pins.defaults
+    if (name := trainer.name) in INSTALLED:
+        return f"{name} {version(name)}", peers.verl_defaults() if name == "verl" else _trl_defaults()
+    return f"{name} at {trainer.commit[:8]}", trainer.defaults
 
 
 def _advantages(name: str, studied: str | None) -> str:
@@ -64,69 +61,35 @@ def _kl(*asked: tuple[str, str, float]) -> list[str]:
 
 # --- verl ----------------------------------------------------------------------------------------------
 
-_ACTOR = "actor_rollout_ref.actor."
-_VERL_LOSS = re.compile(
-    r"algorithm\.|distillation\.(enabled|distillation_loss)|data\.train_batch_size|actor_rollout_ref\.actor\."
-    r"(clip_|tau_|policy_loss|loss_|entropy_coeff|use_kl|kl_|ppo_epochs|ppo_mini_batch_size$)"
-)
-_VERL_ADVANTAGES = {
-    "rloo": "mean of the others (RLOO)",
-    "rloo_vectorized": "mean of the others (RLOO)",
-    "reinforce_plus_plus": "batch mean and std (REINFORCE++, PPO)",
-    "reinforce_plus_plus_baseline": "group mean, batch std (REINFORCE++-Baseline)",
-    "gpg": "group mean, rescaled (GPG)",
-}
-_VERL_TO_GO = ("gae", "reinforce_plus_plus")
-"""Estimators under which a token's advantage has the rewards from there on."""
 
-
-def _verl_defaults() -> dict[str, Any]:
-    """Every key of verl's own flattened configuration, with its default; verl is not imported."""
-    tree = yaml.safe_load((files("verl") / "trainer/config/_generated_ppo_trainer.yaml").read_text())
-    return dict(leaves(tree))
-
-
-def _verl(source: str, settings: dict[str, Any]) -> tuple[Subject, list[str]]:
-    actor = {key.removeprefix(_ACTOR): value for key, value in settings.items() if key.startswith(_ACTOR)}
+def _verl(source: str, settings: dict[str, Any], trainer: Trainer) -> tuple[Subject, list[str]]:
+    actor = {key.removeprefix(ACTOR): value for key, value in settings.items() if key.startswith(ACTOR)}
     estimator, kind = settings["algorithm.adv_estimator"], str(actor["kl_loss_type"])
     updates = settings["data.train_batch_size"] / actor["ppo_mini_batch_size"] * actor["ppo_epochs"]
     if estimator == "rpg" and kind.startswith("rpg_"):
         subject, remarks = _released(kind, actor)
         return subject, [*remarks, _updates(updates)]
-    beta, loss = Settings.beta, actor["policy_loss.loss_mode"]
-    remarks = []
+    loss, remarks = actor["policy_loss.loss_mode"], []
+    subject = peers.verl_subject(loss, source, Settings.beta, settings)
     if settings["distillation.enabled"]:
-        mode, rewards, as_reward = (
-            settings[f"distillation.distillation_loss.{key}"]
-            for key in ("loss_mode", "use_task_rewards", "use_policy_gradient")
-        )
+        keys = ("loss_mode", "use_policy_gradient")
+        mode, as_reward = (settings[f"distillation.distillation_loss.{key}"] for key in keys)
         how = f"{source}: distillation by {mode}, use_policy_gradient {str(as_reward).lower()}"
-        if not rewards and mode != "forward_kl_topk":
+        if not subject.rewarded:
             asked = "the reverse KL to the teacher is asked for, without a reward."
-            remarks = [f"{how}: {asked}", _updates(updates)]
-            subject = peers.verl_distillation(source, beta, mode, as_reward, actor["loss_agg_mode"])
-            return subject, remarks
+            return subject, [f"{how}: {asked}", _updates(updates)]
         remarks.append(f"{how}, is not part of this measurement.")
     remarks.append(f"{source}: policy loss {loss}.")
-    studied = {True: "group mean and std (GRPO, DAPO)", False: "group mean (RPG, Dr. GRPO)"}
-    by_std = studied[bool(settings["algorithm.norm_adv_by_std_in_grpo"])]
-    remarks.append(_advantages(estimator, by_std if estimator == "grpo" else _VERL_ADVANTAGES.get(estimator)))
-    penalty = settings["algorithm.use_kl_in_reward"] and settings["algorithm.kl_penalty"]
-    in_loss = actor["use_kl_loss"] and actor["kl_loss_coef"]
-    in_reward = penalty and settings["algorithm.kl_ctrl.kl_coef"]
-    remarks += _kl(("loss", kind, in_loss), ("reward", str(penalty), in_reward))
+    plain = estimator == "grpo" and not settings["algorithm.norm_adv_by_std_in_grpo"]
+    studied = trainer.advantages.get(f"{estimator}, not by std" if plain else estimator)
+    remarks.append(_advantages(estimator, studied))
+    remarks += _kl(*peers.verl_kls(settings))
     if actor["entropy_coeff"]:
         remarks.append(f"The entropy bonus ({actor['entropy_coeff']:g}) is not part of this measurement.")
     for key in ("rollout_is", "rollout_rs"):
         if value := settings[f"algorithm.rollout_correction.{key}"]:
             remarks.append(f"The correction for the sampler ({key} {value}) is not part of this measurement.")
     remarks.append(_updates(updates))
-    subject = peers.verl_subject(
-        loss, source, beta, loss=loss, mode=actor["loss_agg_mode"], kl=kind if in_loss else None,
-        reward_kl=penalty if in_reward else None, to_go=estimator in _VERL_TO_GO,
-        actor={key: actor[key] for key in (*peers.VERL_BOUNDS, "tau_pos", "tau_neg")},
-        options={k.removeprefix("policy_loss."): v for k, v in actor.items() if k.startswith("policy_loss.")},
-    )  # fmt: skip
     return subject, remarks
 
 
@@ -143,10 +106,6 @@ def _released(kind: str, actor: dict[str, Any]) -> tuple[Subject, list[str]]:
 
 # --- TRL -----------------------------------------------------------------------------------------------
 
-_TRL_LOSS = re.compile(
-    r"beta$|epsilon|delta$|loss_type|importance_sampling|scale_rewards|use_bias|num_iter|steps_per_gen|sapo|vespo|off_policy"
-)
-_TRL_ADVANTAGES = {"group": "group mean and std (GRPO, DAPO)", "none": "group mean (RPG, Dr. GRPO)"}
 _TRL_UNMEASURED = ("top_entropy_quantile", "entropy_coef", "use_adaptive_entropy", "use_liger_kernel")
 
 
@@ -159,13 +118,13 @@ def _trl_defaults() -> dict[str, Any]:
     return {entry.name: entry.default for kind in kinds for entry in fields(kind)}
 
 
-def _trl(source: str, settings: dict[str, Any]) -> tuple[Subject, list[str]]:
-    loss, beta = settings["loss_type"], Settings.beta if settings["beta"] else 0.0
+def _trl(source: str, settings: dict[str, Any], trainer: Trainer) -> tuple[Subject, list[str]]:
+    loss = settings["loss_type"]
     remarks = [f"{source}: loss_type {loss}, ratios per {settings['importance_sampling_level']}."]
     scaling = {True: "group", False: "none"}.get(settings["scale_rewards"], settings["scale_rewards"])
-    remarks.append(_advantages(f"with scale_rewards {scaling}", _TRL_ADVANTAGES.get(scaling)))
+    remarks.append(_advantages(f"with scale_rewards {scaling}", trainer.advantages.get(scaling)))
     remarks += _kl(("loss", "k3", settings["beta"]))
-    if beta and not settings["use_bias_correction_kl"]:
+    if settings["beta"] and not settings["use_bias_correction_kl"]:
         remarks.append("use_bias_correction_kl is off: the KL lacks its ratio.")
     if loss == "cispo" and settings["epsilon_high"] is None:
         remarks.append(
@@ -184,29 +143,25 @@ def _trl(source: str, settings: dict[str, Any]) -> tuple[Subject, list[str]]:
         remarks.append(_updates(steps / accumulated * settings["num_iterations"]))
     else:
         remarks.append("With generation_batch_size, the optimizer steps per rollout depend on the processes.")
-    loss_settings = {key: value for key, value in settings.items() if _TRL_LOSS.match(key)}
-    return peers.trl_subject(loss, source, beta, loss_settings), remarks
+    loss_settings = {key: value for key, value in settings.items() if trainer.loss_keys.match(key)}
+    return peers.trl_subject(loss, source, Settings.beta, loss_settings), remarks
 
 
 # --- trainers that are not installed -------------------------------------------------------------------
 
-_CENTRED = "group mean (RPG, Dr. GRPO)"
-_PRIME_LOSS = re.compile(r"trainer\.loss\b|orchestrator\.(algo\.type|max_off_policy_steps)")
 
-
-def _prime(source: str, settings: dict[str, Any]) -> tuple[Subject, list[str]]:
+def _prime(source: str, settings: dict[str, Any], trainer: Trainer) -> tuple[Subject, list[str]]:
     algo, kind = settings["orchestrator.algo.type"], settings["trainer.loss.type"]
     high, low, move, scale, drift = (
         settings[f"trainer.loss.{key}"]
         for key in ("dppo_mask_high", "dppo_mask_low", "ipo_threshold", "adv_tau", "kl_tau")
     )
-    losses = pinned.trainers()["prime-rl"].losses
     if algo == "sft":
         raise ValueError(
             "orchestrator.algo.type sft is a cross-entropy of another model's samples, no objective of RL"
         )
     if algo in ("opd", "opsd"):
-        loss = losses["ref_kl (distillation)"].algorithm
+        loss = trainer.losses["ref_kl (distillation)"].algorithm
         remarks = [
             f"{source}: algorithm {algo}: the reverse KL to the teacher is asked for, without a reward."
         ]
@@ -214,9 +169,9 @@ def _prime(source: str, settings: dict[str, Any]) -> tuple[Subject, list[str]]:
         masks = {"default": {"low": low, "high": high}, "ipo": {"low": move, "high": move}}
         if kind not in masks:
             raise ValueError(f"trainer.loss.type {kind!r}; measured are {' and '.join(masks)}")
-        loss = override(losses[kind].algorithm, mask=masks[kind], drift_penalty=drift)
+        loss = override(trainer.losses[kind].algorithm, mask=masks[kind], drift_penalty=drift)
         remarks = [f"{source}: algorithm {algo}, loss {kind}. There is no KL to a reference."]
-        remarks.append(_advantages(algo, _CENTRED if algo in ("grpo", "echo") else None))
+        remarks.append(_advantages(algo, trainer.advantages.get(algo)))
     around = [key for key in settings if re.match(r"orchestrator\.algo\.(?!type|teacher)", key)]
     around += ["trainer.loss.adv_tau"] * (scale != 1)
     remarks += [f"{key} ({settings[key]}) is not part of this measurement." for key in around]
@@ -228,12 +183,7 @@ def _stale(steps: float, key: str) -> str:
     return f"Samples may be up to {steps:g} steps old ({key}): training is off-policy."
 
 
-_OPEN_LOSS = re.compile(
-    r"beta$|clip_|kl_|rho_|use_rho|loss_(fn|den)|masked_mean|num_mini|num_epochs|async_steps|advantage_norm|use_vllm_logp"
-)
-
-
-def _open(source: str, settings: dict[str, Any]) -> tuple[Subject, list[str]]:
+def _open(source: str, settings: dict[str, Any], trainer: Trainer) -> tuple[Subject, list[str]]:
     loss, estimator, high = (settings[key] for key in ("loss_fn", "kl_estimator", "clip_higher"))
     for key, accepted in (("loss_fn", ("dapo", "cispo")), ("kl_estimator", (0, 1, 2, 3))):
         if settings[key] not in accepted:
@@ -254,10 +204,9 @@ def _open(source: str, settings: dict[str, Any]) -> tuple[Subject, list[str]]:
     if settings["loss_denominator"] != "token":  # a constant
         parts["loss_agg_mode"] = "seq-mean-token-sum"
     name = "dapo, stale samples" if alone else f"{loss}, mini-batches"
-    algo = override(pinned.trainers()["open-instruct"].losses[name].algorithm, **parts)
+    algo = override(trainer.losses[name].algorithm, **parts)
     scaling = settings["advantage_normalization_type"]
-    studied = {"centered": _CENTRED, "standard": "group mean and std (GRPO, DAPO)"}.get(scaling)
-    remarks = [f"{source}: loss_fn {loss}.", _advantages(scaling, studied)]
+    remarks = [f"{source}: loss_fn {loss}.", _advantages(scaling, trainer.advantages.get(scaling))]
     remarks += _kl(("loss", f"kl_estimator {estimator}, {kl}", settings["beta"]))
     if settings["rho_mask_lower_bound"] or settings["rho_mask_upper_bound"]:
         remarks.append("The mask by rho is not part of this measurement.")
@@ -265,12 +214,5 @@ def _open(source: str, settings: dict[str, Any]) -> tuple[Subject, list[str]]:
     return pinned.subject(loss, source, algo, Settings.beta), remarks
 
 
-READERS = {
-    "verl": (_VERL_LOSS, _verl),
-    "trl": (_TRL_LOSS, _trl),
-    "prime-rl": (_PRIME_LOSS, _prime),
-    "open-instruct": (_OPEN_LOSS, _open),
-}
-"""Trainer -> what the names of keys that the loss depends on look like; and (source, settings) -> what is measured, and
-remarks.
-"""
+READERS = {"verl": _verl, "trl": _trl, "prime-rl": _prime, "open-instruct": _open}
+"""Trainer -> of (its version, all settings, itself) what is measured, and remarks."""

@@ -13,6 +13,7 @@ from rpg.auditing.foreign_settings import ForeignSettings, read_settings
 from rpg.auditing.measure import BY_NAME, Settings, measure
 from rpg.auditing.moments import batch_slopes
 from rpg.auditing.objectives import Objective
+from rpg.auditing.pinned import trainers
 from rpg.auditing.studies import aggregation_study
 from rpg.auditing.subjects import Scene, Subject
 from rpg.auditing.worlds import world
@@ -24,19 +25,19 @@ DRIFTS = (0.1, 0.4)  # at which a loss is measured off-policy, in standard devia
 def lint(file: Path) -> list[str]:
     """Sentences about the loss of another trainer's configuration. Raises UserError where it cannot be read or measured."""
     given = read_settings(file)
-    loss_keys, subject_of = READERS[given.trainer]
+    trainer = trainers()[given.trainer]
     try:
-        source, defaults = described(given.trainer)
+        source, defaults = described(trainer)
     except (PackageNotFoundError, ImportError):
         raise UserError(
             f"{file} is for {given.trainer}, which is not installed: {install_command('peers')}"
         ) from None
-    for key in filter(loss_keys.match, given.values):
+    for key in filter(trainer.loss_keys.match, given.values):
         if expected := _expected(given.values[key], defaults.get(key)):
             raise UserError(f"{file}: {key}: {given.values[key]!r}; expected {expected}")
     settings = defaults | given.values | {key: defaults.get(key) for key in given.unresolved}
     try:
-        subject, remarks = subject_of(source, settings)
+        subject, remarks = READERS[trainer.name](source, settings, trainer)
         sentences = [*remarks, *_lengths(subject), *_measured(subject)]
     except (
         ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError,
@@ -44,7 +45,7 @@ def lint(file: Path) -> list[str]:
         raise UserError(
             f"{file}: {source} refuses its loss settings ({type(error).__name__}: {error})"
         ) from None
-    return [*sentences, *_not_read(file, source, given, defaults, loss_keys)]
+    return [*sentences, *_not_read(file, source, given, defaults, trainer.loss_keys)]
 
 
 def _expected(value: Any, default: Any) -> str:

@@ -4,10 +4,11 @@ Each adapter calls the peer's own function with the arguments that its trainer w
 whose code has moved, is reported as left out, with the reason.
 """
 
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from types import SimpleNamespace
@@ -17,10 +18,10 @@ import torch
 import yaml
 from torch import Tensor
 
+from rpg.auditing.foreign_settings import leaves
 from rpg.auditing.moments import LossFunction
 from rpg.auditing.studies import direct_loss, weighted_loss
-from rpg.auditing.subjects import Subject, spread, with_reward_kl
-from rpg.auditing.worlds import World
+from rpg.auditing.subjects import Subject, less_kl, spread
 
 WIDE = 1e9  # a clip range that never clips
 
@@ -31,91 +32,102 @@ def installed(beta: float, all_shipped: bool = False) -> tuple[list[Subject], di
     """
     subjects: list[Subject] = []
     absent: dict[str, str] = {}
-    for name, subjects_of in (("verl", _verl), ("trl", _trl)):
+    tables = tomllib.loads((files("rpg.auditing") / "variants.toml").read_text("utf-8"))
+    for peer, subject in (("verl", verl_subject), ("trl", trl_subject)):
         try:
+            source, variants = f"{peer} {version(peer)}", _registered(beta) if peer == "verl" else {}
+            for table in ("audited", "shipped")[: 1 + all_shipped]:
+                variants |= {name: dict(leaves(tree)) for name, tree in tables[table][peer].items()}
             # A list: all of a peer's losses, or none.
-            subjects += list(subjects_of(f"{name} {version(name)}", beta, all_shipped))
+            subjects += [subject(name, source, beta, settings) for name, settings in variants.items()]
         except PackageNotFoundError:
-            absent[name] = "not installed"
-        except (ImportError, AttributeError, TypeError) as error:
-            absent[name] = f"its code could not be called ({type(error).__name__}: {error})"
+            absent[peer] = "not installed"
+        except (ImportError, AttributeError, LookupError, TypeError) as error:
+            absent[peer] = f"its code could not be called ({type(error).__name__}: {error})"
     return subjects, absent
 
 
 # --- verl ----------------------------------------------------------------------------------------------
 
+ACTOR = "actor_rollout_ref.actor."
 VERL_BOUNDS = ("clip_ratio", "clip_ratio_low", "clip_ratio_high", "clip_ratio_c")
 # required, not read by losses
 _VERL_ACTOR = {"strategy": "fsdp", "rollout_n": 1, "ppo_micro_batch_size_per_gpu": 1}
+_VERL_TO_GO = ("gae", "reinforce_plus_plus")
+"""Estimators under which a token's advantage has the rewards from there on."""
 
 
-def verl_subject(
-    name: str,
-    source: str,
-    beta: float,
-    *,
-    loss: str = "vanilla",
-    mode: str = "token-mean",
-    kl: str | None = None,
-    reward_kl: str | None = None,
-    to_go: bool = False,
-    actor: Mapping[str, Any] = {},
-    options: Mapping[str, Any] = {},
-) -> Subject:
-    """verl's policy loss under its defaults, replaced by `actor` (fields of ActorConfig) and `options` (PolicyLossConfig).
+@cache
+def verl_defaults() -> dict[str, Any]:
+    """Every key of verl's own flattened configuration, with its default; verl is not imported."""
+    tree = yaml.safe_load((files("verl") / "trainer/config/_generated_ppo_trainer.yaml").read_text())
+    return dict(leaves(tree))
 
-    kl, reward_kl: the kind of verl's kl_penalty in the loss and in the rewards, or None. to_go: a token's advantage has the
-    KL from there on (REINFORCE++), not that of its whole response (GRPO, RLOO).
-    """
+
+def _registered(beta: float) -> dict[str, dict[str, Any]]:
+    """verl's policy losses, as variants."""
+    from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY  # noqa: PLC0415 (optional)
+
+    # not a loss, but a dispatcher to the others; and what rpg.integrations.verl registers where it was imported
+    losses = (name for name in POLICY_LOSS_REGISTRY if name != "bypass_mode" and not name.startswith("rpg/"))
+    dro = {f"{ACTOR}policy_loss.dro_beta": beta}  # it requires one
+    return {name: {f"{ACTOR}policy_loss.loss_mode": name} | dro for name in losses}
+
+
+def verl_kls(settings: Mapping[str, Any]) -> tuple[tuple[str, str, float], ...]:
+    """Where verl has a KL, of which kind of its kl_penalty, and with which weight, 0 where it is off."""
+    in_loss = settings[f"{ACTOR}use_kl_loss"] and settings[f"{ACTOR}kl_loss_coef"]
+    in_reward = settings["algorithm.use_kl_in_reward"] and settings["algorithm.kl_ctrl.kl_coef"]
+    kinds = settings[f"{ACTOR}kl_loss_type"], settings["algorithm.kl_penalty"]
+    return ("loss", str(kinds[0]), in_loss), ("reward", str(kinds[1]), in_reward)
+
+
+def verl_subject(name: str, source: str, beta: float, changes: Mapping[str, Any]) -> Subject:
+    """What verl trains with under its defaults, replaced by `changes` (dotted keys), but every KL has weight `beta`."""
+    from verl.trainer.ppo.core_algos import kl_penalty  # noqa: PLC0415 (optional)
     from verl.workers.config import ActorConfig, PolicyLossConfig  # noqa: PLC0415 (optional)
 
-    policy_loss = PolicyLossConfig(**{"dro_beta": beta, **_fields_of(PolicyLossConfig, options)})
-    settings = {**_VERL_ACTOR, **_fields_of(ActorConfig, actor), "policy_loss": policy_loss}
+    settings = {**verl_defaults(), **changes}
+    if _verl_distills(settings):
+        return _verl_distillation(name, source, beta, settings)
+    actor = {key.removeprefix(ACTOR): value for key, value in settings.items() if key.startswith(ACTOR)}
+    accepted = {f"policy_loss.{entry.name}" for entry in fields(PolicyLossConfig) if entry.init}
+    options = {key.removeprefix("policy_loss."): actor[key] for key in accepted & actor.keys()}
+    read = {key: actor[key] for key in (*VERL_BOUNDS, "tau_pos", "tau_neg")}
+    fixed = _VERL_ACTOR | read | {"policy_loss": PolicyLossConfig(**options)}
+    in_loss, in_reward = (kind if weight else None for _, kind, weight in verl_kls(settings))
+    mode, to_go = actor["loss_agg_mode"], settings["algorithm.adv_estimator"] in _VERL_TO_GO
     bare, clipped = (
-        partial(_verl_loss, loss, ActorConfig(**{**settings, **bounds}), kl, beta, mode)
+        partial(_verl_loss, options["loss_mode"], ActorConfig(**(fixed | bounds)), in_loss, beta, mode)
         for bounds in (dict.fromkeys(VERL_BOUNDS, WIDE), {})
     )
-    advantages = partial(_verl_reward_kl, reward_kl, beta, to_go) if reward_kl else spread
-    asked = sum(kind is not None for kind in (kl, reward_kl))
+    estimate = partial(kl_penalty, kl_penalty=in_reward)
+    advantages = partial(less_kl, estimate, beta, to_go) if in_reward else spread
+    asked = sum(kind is not None for kind in (in_loss, in_reward))
     return Subject(
         name, source, bare, clipped, asked * beta, "rkl" if asked else "none", mode != "seq-mean-token-sum",
         advantages, peer=True,
     )  # fmt: skip
 
 
-def _fields_of(config: type, settings: Mapping[str, Any]) -> dict[str, Any]:
-    accepted = {entry.name for entry in fields(config) if entry.init}
-    return {name: value for name, value in settings.items() if name in accepted}
+_DISTILLATION = "distillation.distillation_loss."
 
 
-def _verl(source: str, beta: float, all_shipped: bool) -> Iterator[Subject]:
-    from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY  # noqa: PLC0415 (optional)
-
-    for loss in POLICY_LOSS_REGISTRY:
-        # not a loss, but a dispatcher to the others; and what rpg.integrations.verl registers where it was imported
-        if loss != "bypass_mode" and not loss.startswith("rpg/"):
-            yield verl_subject(loss, source, 0.0, loss=loss, options={"dro_beta": beta})  # dro requires one
-    for kind in ("k1", "abs", "k2", "k3", "k1+", "k3+"):
-        yield verl_subject(f"vanilla + kl_penalty {kind}", source, beta, kl=kind)
-    if all_shipped:
-        for kind in ("k1", "k2", "k3"):
-            yield verl_subject(f"vanilla + use_kl_in_reward {kind}", source, beta, reward_kl=kind)
-        name = "reinforce_plus_plus + use_kl_in_reward"
-        yield verl_subject(name, source, beta, reward_kl="k1", to_go=True)
-        for kind, as_reward in (("k3", False), ("k3", True), ("k1", True), ("k2", False)):
-            yield verl_distillation(source, beta, kind, as_reward)
+def _verl_distills(settings: Mapping[str, Any]) -> bool:
+    """Whether it trains without task rewards, by an estimate that is measured here."""
+    rewards, mode = (settings[f"{_DISTILLATION}{key}"] for key in ("use_task_rewards", "loss_mode"))
+    return bool(settings["distillation.enabled"]) and not rewards and mode != "forward_kl_topk"
 
 
-def verl_distillation(
-    source: str, beta: float, kind: str, as_reward: bool, mode: str = "token-mean"
-) -> Subject:
-    """verl's distillation loss without task rewards: its KL estimate as a loss, or as the reward of a policy loss."""
-    name = f"distillation {kind}" + ", use_policy_gradient" * as_reward
-    subject = verl_subject(name, source, beta, kl=kind, mode=mode)
+def _verl_distillation(name: str, source: str, beta: float, settings: Mapping[str, Any]) -> Subject:
+    """verl's distillation loss: its KL estimate as a loss, or as the reward of a policy loss."""
+    kind, mode = settings[f"{_DISTILLATION}loss_mode"], f"{ACTOR}loss_agg_mode"
+    plain = verl_subject(name, source, beta, {mode: settings[mode]})
+    asked = {f"{ACTOR}use_kl_loss": True, f"{ACTOR}kl_loss_type": kind, mode: settings[mode]}
+    subject = verl_subject(name, source, beta, asked)
     subject = replace(subject, rewarded=False, advantages=lambda world, _ref: 0.0 * world.mask)
-    if not as_reward:
+    if not settings[f"{_DISTILLATION}use_policy_gradient"]:
         return subject
-    plain = verl_subject(name, source, 0.0, mode=mode)
     bare, clipped = (partial(_verl_distilled, loss, kind, beta) for loss in plain.losses)
     return replace(subject, loss=bare, clipped=clipped)
 
@@ -176,10 +188,9 @@ def verl_corrections() -> Iterator[tuple[str, dict[str, Any], LossFunction]]:
         loss: LossFunction = partial(weighted_loss, partial(_verl_weights, asked))
         if config.bypass_mode:
             settings |= {"bypass": config.loss_type}
-            options = {"rollout_correction": config}
-            subject = verl_subject(
-                "", "", 0.0, loss="bypass_mode", mode="seq-mean-token-sum", options=options
-            )
+            changes = {"policy_loss.loss_mode": "bypass_mode", "policy_loss.rollout_correction": config}
+            changes |= {"loss_agg_mode": "seq-mean-token-sum"}
+            subject = verl_subject("", "", 0.0, {f"{ACTOR}{key}": value for key, value in changes.items()})
             loss = partial(direct_loss, subject.losses[-1])
         yield name, settings, loss
 
@@ -197,47 +208,17 @@ def _verl_weights(
     return rejected if weights is None else rejected * weights.batch["rollout_is_weights"]
 
 
-def _verl_reward_kl(kind: str, beta: float, to_go: bool, world: World, ref: Tensor) -> Tensor:
-    from verl.trainer.ppo.core_algos import kl_penalty  # noqa: PLC0415 (optional)
-
-    penalty = kl_penalty(world.log_probs(world.old), world.log_probs(ref), kind) * world.mask
-    return with_reward_kl(world, beta * penalty, to_go)
-
-
 # --- TRL -----------------------------------------------------------------------------------------------
 
-_BY_RESPONSE = {"importance_sampling_level": "sequence"}
-# A name is a loss_type, and `beta` where there is a KL -> further fields of GRPOConfig.
-_TRL: dict[str, dict[str, Any]] = {
-    "grpo": {},
-    "bnpo": {},
-    "dr_grpo": {},
-    "dapo": {},
-    "cispo": {"epsilon_high": 5.0},  # a bound, not a distance from 1
-    "sapo": {},
-    "grpo, sequence ratio": _BY_RESPONSE,
-    "grpo, beta": {"use_bias_correction_kl": False},
-    "grpo, beta, corrected": {},
-    "grpo, beta, corrected, seq.": _BY_RESPONSE,
-}
-_TRL_MORE: dict[str, dict[str, Any]] = {
-    "cispo, its default epsilon_high": {}, "luspo": {}, "vespo": {}, "dapo, beta": {},
-}  # fmt: skip
 _TRL_BARE = {"epsilon": WIDE, "epsilon_high": WIDE, "delta": None, "off_policy_mask_threshold": None}
 
 
-def _trl(source: str, beta: float, all_shipped: bool) -> Iterator[Subject]:
+def trl_subject(name: str, source: str, beta: float, options: Mapping[str, Any]) -> Subject:
+    """TRL's GRPO loss under GRPOConfig's defaults, replaced by `options`, but a KL has weight `beta`."""
     from trl.trainer.grpo_trainer import GRPOTrainer  # noqa: PLC0415 (optional)
 
     assert callable(GRPOTrainer._compute_loss)
-    for name, options in (_TRL | _TRL_MORE if all_shipped else _TRL).items():
-        loss, _, rest = name.partition(", ")
-        kl = beta if rest.startswith("beta") else 0.0
-        yield trl_subject(name, source, kl, {"loss_type": loss, **options})
-
-
-def trl_subject(name: str, source: str, beta: float, options: Mapping[str, Any]) -> Subject:
-    """TRL's GRPO loss under GRPOConfig's defaults, replaced by `options`."""
+    beta = beta if options.get("beta") else 0.0
     settings = {**options, "beta": beta}
     bare, clipped = (partial(_trl_loss, options={**settings, **bounds}) for bounds in (_TRL_BARE, {}))
     per_token = options.get("loss_type") != "luspo"  # which sums over tokens

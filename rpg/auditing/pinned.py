@@ -4,6 +4,7 @@ pinned.toml has, for each loss, its parts and the file, line and commit of the o
 logarithms and divergences beyond 10 are left out: nothing in an audit's world reaches them.
 """
 
+import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,8 +16,7 @@ import torch
 from torch import Tensor
 
 from rpg.auditing.foreign_settings import leaves
-from rpg.auditing.subjects import Subject, from_algorithm, with_reward_kl
-from rpg.auditing.worlds import World
+from rpg.auditing.subjects import Subject, from_algorithm, less_kl
 from rpg.catalogue import Algorithm, RewardKL, algorithm, override
 from rpg.losses.kl_terms import estimator
 
@@ -45,15 +45,11 @@ class Correction:
 
 def subject(name: str, source: str, algo: Algorithm, beta: float) -> Subject:
     """What the audit measures: the loss as shipped, and without its clip, mask and drift term."""
-    ours = replace(from_algorithm(algo, beta, name), source=source, peer=True)
-    return replace(ours, advantages=partial(_advantages, algo, beta)) if algo.kl.type == "reward" else ours
-
-
-def _advantages(algo: Algorithm, beta: float, world: World, ref: Tensor) -> Tensor:
-    """Without batch statistics, as `subjects` has them of entries of the catalogue, and centred by what is expected."""
-    assert isinstance(algo.kl, RewardKL)
-    penalty = estimator(algo.kl.estimator, world.log_probs(world.old) - world.log_probs(ref))[0]
-    return with_reward_kl(world, beta * penalty * world.mask, to_go=algo.advantage.type == "batch")
+    ours, kl = replace(from_algorithm(algo, beta, name), source=source, peer=True), algo.kl
+    if not isinstance(kl, RewardKL):
+        return ours
+    advantages = partial(less_kl, lambda old, ref: estimator(kl.estimator, old - ref)[0], beta)
+    return replace(ours, advantages=partial(advantages, algo.advantage.type == "batch"))
 
 
 def weights(
@@ -71,8 +67,8 @@ def weights(
 
 @dataclass(frozen=True)
 class Trainer:
-    """A trainer whose losses are pinned: where they were read, the losses and the sampler corrections by name, and the
-    defaults of settings that a loss depends on.
+    """A trainer: where it was read; by name its losses and sampler corrections, if they are not called themselves; and for
+    the linter, names and defaults of the keys that a loss depends on, and what our study calls its advantages.
     """
 
     name: str
@@ -81,16 +77,20 @@ class Trainer:
     losses: dict[str, Loss]
     corrections: dict[str, Correction]
     defaults: dict[str, Any]
+    loss_keys: re.Pattern[str]
+    advantages: dict[str, str]
 
 
 def trainers() -> dict[str, Trainer]:
     """Everything in pinned.toml, by the trainer's name."""
     pins = {}
     for name, table in tomllib.loads((files("rpg.auditing") / "pinned.toml").read_text("utf-8")).items():
-        losses = {loss: _loss(**table["shared"] | parts) for loss, parts in table["losses"].items()}
-        corrections = {key: Correction(**parts) for key, parts in table["corrections"].items()}
-        defaults = dict(leaves(table.get("defaults", {})))
-        pins[name] = Trainer(name, table["repository"], table["commit"], losses, corrections, defaults)
+        losses = {loss: _loss(**table["shared"] | parts) for loss, parts in table.get("losses", {}).items()}
+        corrections = {key: Correction(**parts) for key, parts in table.get("corrections", {}).items()}
+        pins[name] = Trainer(
+            name, table["repository"], table["commit"], losses, corrections, dict(leaves(table.get("defaults", {}))),
+            re.compile("|".join(table.get("loss_keys", []))), table.get("advantages", {}),
+        )  # fmt: skip
     return pins
 
 

@@ -107,10 +107,8 @@ def field() -> Field:
         for name, (at, algo) in pins.losses.items():
             subject = pinned.subject(name, pins.name, algo, Settings.beta)
             rows.append(row_of(subject, pins.name, pins.commit[:8], f"{pins.repository}/{at}"))
-    order = list(dict.fromkeys(row.trainer for row in rows))
     samplers, unmeasured = corrections()
-    in_order = tuple(sorted(rows, key=lambda row: order.index(row.trainer)))
-    return Field(in_order, absent | unmeasured, samplers)
+    return Field(tuple(rows), absent | unmeasured, samplers)
 
 
 def row_of(subject: Subject, trainer: str, version: str, origin: str) -> Row:

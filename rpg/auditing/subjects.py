@@ -30,8 +30,13 @@ def spread(world: World, _ref: Tensor) -> Tensor:
     return world.rewards[:, None] * world.mask
 
 
-def with_reward_kl(world: World, penalty: Tensor, to_go: bool) -> Tensor:
-    """Advantages (N, T) of the reward less `penalty` (N, T): a response's, or with `to_go` a token's from there on."""
+def less_kl(
+    estimate: Callable[[Tensor, Tensor], Tensor], beta: float, to_go: bool, world: World, ref: Tensor
+) -> Tensor:
+    """Advantages (N, T) of the reward less beta times the KL that `estimate` makes of (log old, log ref): its sum over a
+    response, or with `to_go` from a token on. Without batch statistics; what is expected of the KL is the baseline.
+    """
+    penalty = beta * estimate(world.log_probs(world.old), world.log_probs(ref)) * world.mask
     kl = penalty.flip(-1).cumsum(-1).flip(-1) if to_go else penalty.sum(-1, keepdim=True)
     baseline = world.sampled() @ penalty.sum(-1)
     return (world.rewards[:, None] - (kl - baseline)) * world.mask

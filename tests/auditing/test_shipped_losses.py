@@ -2,13 +2,14 @@
 
 import json
 import re
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from rpg.auditing import audit_field, peers, pinned
 from rpg.auditing.shipped import FIGURES, WORDS, row_of
+from rpg.catalogue import override
 
 PAGE = (Path(__file__).parents[2] / "docs/field.md").read_text()
 HEADINGS = (*WORDS, *FIGURES, "origin")
@@ -91,10 +92,15 @@ def test_formulas_agree_with_installed_code_of_the_same_mathematics(field, formu
 def test_mask_of_prime_rl_is_that_of_dppo():
     """prime-rl's default without its drift term is DPPO-Binary-TV, which verl ships; both with a threshold of 0.2."""
     prime = pinned.trainers()["prime-rl"]
-    formula = replace(prime.losses["default"], drift=0.0)
-    dppo = {"clip_ratio_low": 0.2, "clip_ratio_high": 0.2, "clip_ratio_c": 1e9}
-    ours = row_of(pinned.subject("default", "prime-rl", formula, 0.3), "prime-rl", "", "")
-    subject = peers.verl_subject("dppo", "verl 0", 0.0, loss="dppo_tv", actor=dppo)
+    algo = override(prime.losses["default"].algorithm, drift_penalty=0.0)
+    dppo = {
+        "clip_ratio_low": 0.2,
+        "clip_ratio_high": 0.2,
+        "clip_ratio_c": 1e9,
+        "policy_loss.loss_mode": "dppo_tv",
+    }
+    ours = row_of(pinned.subject("default", "prime-rl", algo, 0.3), "prime-rl", "", "")
+    subject = peers.verl_subject("dppo", "verl 0", 0.3, {f"{peers.ACTOR}{key}": dppo[key] for key in dppo})
     theirs = row_of(subject, "verl", "", "")
     assert ours.token == pytest.approx(theirs.token, abs=1e-6) and ours.token > 0.1
 
@@ -104,7 +110,8 @@ def verl_k3(monkeypatch):
 
     straight = core_algos.kl_penalty_forward
     monkeypatch.setattr(core_algos, "kl_penalty_forward", lambda p, ref, kind: 1.1 * straight(p, ref, kind))
-    return peers.verl_subject("vanilla + kl_penalty k3", "verl 0.9.1", 0.3, kl="k3")
+    in_loss = {f"{peers.ACTOR}use_kl_loss": True, f"{peers.ACTOR}kl_loss_type": "k3"}
+    return peers.verl_subject("vanilla + kl_penalty k3", "verl 0.9.1", 0.3, in_loss)
 
 
 def trl_coefficient(monkeypatch):
