@@ -272,14 +272,11 @@ class EnvironmentTask(FileTask):
     type: Literal["environment"]  # type: ignore[assignment]
     factory: Annotated[str, CODE, AfterValidator(module_function)]
     """`module:Class`, as TRL's GRPOTrainer takes it, in a file beside the YAML file or in an installed package; or a
-    function that returns an instance, or an environment of `verifiers`. Its `reset` gets all columns of a problem's row."""
-    arguments: Annotated[dict[str, Any], CODE] = {}  # noqa: RUF012 (pydantic copies it)
-    """What `factory` is called with, by name."""
+    function that returns an instance. Its `reset` gets all columns of a problem's row."""
     calls: Positive = 4
     """Calls in a response that are answered."""
-    call: Literal["json", "text", "turn"] = "json"
-    """What stands between the markers: {"name": ..., "arguments": {...}}, or the argument of the only tool as text. `turn`:
-    each turn is that argument as it is, and a tool that returns None ends the response."""
+    call: Literal["json", "text"] = "json"
+    """What stands between the markers: {"name": ..., "arguments": {...}}, or the argument of the only tool as text."""
     markers: tuple[Marker, Marker] = ("<tool_call>", "</tool_call>")
     reply: Annotated[str | None, NAME] = None
     """What follows a call, with `{reply}` for what the tool returns; the call's end marker then ends the turn. null: as the

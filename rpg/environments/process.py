@@ -32,8 +32,7 @@ class Environments(AbstractContextManager["Environments"]):
         self.task = task
         begin = {
             "function": task.factory, "sources": list(sources), "memory_gib": task.memory_gib, "form": task.call,
-            "characters": task.reply_characters, "network": task.network, "arguments": task.arguments,
-            "markers": task.markers,
+            "characters": task.reply_characters, "network": task.network,
         }  # fmt: skip
         self._process = UserProcess("rpg.environments.worker", begin, "task")
         self._events: dict[int, list[dict[str, Any]]] = {}
@@ -52,17 +51,17 @@ class Environments(AbstractContextManager["Environments"]):
         self._there.add(row)
         return observation if isinstance(observation, str) else None
 
-    def call(self, row: int, text: str) -> Reply | None:
-        """The reply to a call in conversation `row`; None: `call: turn`, and the environment has nothing to say."""
+    def call(self, row: int, text: str) -> Reply:
+        """The reply to a call in conversation `row`."""
         events = self._events[row]
         event = {**events[0], "what": "call", "text": text, "columns": {}, "number": len(events)}
         try:
             self._tell(row)
-            said = self._ask(event)
+            reply = Reply(str(self._ask(event)), False)
         except Failed as failure:
             return Reply(f"Error: {failure}", True)
         events.append(event)
-        return None if said is None else Reply(said, False)
+        return reply
 
     def reward(self, row: int) -> float | None:
         """What `get_reward` returns; None without one. Raises EnvironmentFault."""

@@ -14,7 +14,6 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, get_type_hints
 
-from rpg.environments.task_sets import maker
 from rpg.rewards.function_calls import BadReward, awaited
 from rpg.rewards.function_worker import load, serve
 
@@ -45,7 +44,7 @@ def tools_of(environment: object) -> dict[str, Callable[..., Any]]:
 
 def asked(text: str, tools: Mapping[str, Callable[..., Any]], form: str) -> Any:
     """What the tool that `text` calls returns. Form `json`: {"name": ..., "arguments": {...}}; `text`: the one argument of
-    the only tool; `turn`: the same, as it is. Raises ValueError for another text, and whatever the tool raises.
+    the only tool. Raises ValueError for another text, and whatever the tool raises.
     """
     if form == "json":
         try:
@@ -57,8 +56,6 @@ def asked(text: str, tools: Mapping[str, Callable[..., Any]], form: str) -> Any:
             raise ValueError(f"no tool {str(name)[:40]!r}; there are: {', '.join(tools)}")
         return awaited(tools[name](**arguments))
     (tool,) = tools.values()
-    if form == "turn":
-        return awaited(tool(text))
     (name,) = inspect.signature(tool).parameters
     kind = get_type_hints(tool).get(name)
     return awaited(tool(kind(text.strip()) if kind in (int, float) else text.strip()))
@@ -71,25 +68,23 @@ class _Conversations:
 
     def __init__(self, begin: Mapping[str, Any]):
         self.begin = begin
-        self.factory = maker(load(begin["function"], begin["sources"]), begin["arguments"], begin["markers"])
+        self.factory = load(begin["function"], begin["sources"])
         self.there: dict[int, Any] = {}
         tools, name = tools_of(self.factory()), begin["function"]
         if not tools:
             raise BadReward(f"{name}: has no tool: a public method beside reset and get_reward")
         parameters = [len(inspect.signature(tool).parameters) for tool in tools.values()]
-        if begin["form"] != "json" and parameters != [1]:
-            why = f"{name}: task.call {begin['form']} needs one tool with one parameter; there are: {', '.join(tools)}"
+        if begin["form"] == "text" and parameters != [1]:
+            why = f"{name}: task.call text needs one tool with one parameter; there are: {', '.join(tools)}"
             raise BadReward(why)
 
     def answer(self, event: Mapping[str, Any]) -> Any:
         """What an event comes to; raises what the environment raises."""
-        what, row, whole = event["what"], event.get("row", 0), self.begin["form"] == "turn"
+        what, row = event["what"], event.get("row", 0)
         if what == "schemas":  # descriptions of the tools from their docstrings, for a chat template
             from transformers.utils import get_json_schema
 
-            made = self.factory()
-            described = getattr(made, "_described", list)
-            return described() if whole else [get_json_schema(tool) for tool in tools_of(made).values()]
+            return [get_json_schema(tool) for tool in tools_of(self.factory()).values()]
         if what == "forget":
             for number in event["rows"]:
                 del self.there[number]
@@ -101,12 +96,9 @@ class _Conversations:
             self.there[row] = self.factory()
             return awaited(self.there[row].reset(**event["columns"]))
         if what == "call":
-            said = asked(event["text"], tools_of(self.there[row]), self.begin["form"])
-            text = None if said is None and whole else str(said)
-            if len(text or "") > self.begin["characters"]:
-                raise ValueError(
-                    f"returned {len(text or '')} characters, more than {self.begin['characters']}"
-                )
+            text = str(asked(event["text"], tools_of(self.there[row]), self.begin["form"]))
+            if len(text) > self.begin["characters"]:
+                raise ValueError(f"returned {len(text)} characters, more than {self.begin['characters']}")
             return text
         reward = getattr(self.there[row], "get_reward", None)
         value = None if reward is None else awaited(reward())

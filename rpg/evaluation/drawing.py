@@ -46,7 +46,6 @@ class Drawing(NamedTuple):
         lengths = rollout.max_prompt_tokens, rollout.max_response_tokens
         sampling = Sampling(e.temperature, *lengths, evaluation_restriction(spec))
         names = {"factory", "digest", "calls", "call", "markers", "reply", "reply_characters", "network"}
-        names |= {"arguments"} if getattr(spec.task, "arguments", None) else set()  # a later field
         talks = isinstance(spec.task, EnvironmentTask)
         turns = spec.task.model_dump(mode="json", include=names) if talks else None
         return cls(e.engine, e.place, sampling, spec.seed, spec.backend.device, bfloat16(spec.model), turns)

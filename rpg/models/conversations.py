@@ -87,7 +87,7 @@ class Conversations:
         """
         task, environments = self.task, self.environments
         group_size, max_new_tokens, uniforms = how["group_size"], how["max_new_tokens"], how["uniforms"]
-        if task.reply is not None and task.call != "turn":
+        if task.reply is not None:
             restriction = how.get("restriction", WHOLE)
             how["restriction"] = replace(restriction, stop=(*restriction.stop, task.markers[1]))
         talks = [Talk() for _ in keys]
@@ -156,20 +156,13 @@ class Conversations:
         turn. limit: tokens of a response, whoever writes them."""
         talk.turns.append(tokenizer.decode(ids, skip_special_tokens=True))
         begin, end = map(re.escape, self.task.markers)
-        asked = calls = re.findall(f"{begin}(.*?){end}", talk.turns[-1], re.DOTALL)
-        may_go_on = not talk.truncated and talk.calls < self.task.calls
-        if self.task.call == "turn":  # the environment hears the last turn, too
-            asked = talk.turns[-1:]
-        elif not may_go_on:
+        asked = re.findall(f"{begin}(.*?){end}", talk.turns[-1], re.DOTALL)
+        if talk.truncated or not asked or talk.calls >= self.task.calls:
             return False
-        heard = [self.environments.call(row, text) for text in asked]
-        replies = [reply for reply in heard if reply is not None]
-        if not replies or not may_go_on:
-            return False
+        replies = [self.environments.call(row, text) for text in asked]
         talk.calls += len(replies)
         talk.failures += sum(reply.failed for reply in replies)
-        texts = [reply.text for reply in replies]
-        reply_ids = reply_tokens(tokenizer, self.task, texts, "tool" if calls else "user")
+        reply_ids = reply_tokens(tokenizer, self.task, [reply.text for reply in replies])
         if len(talk.tokens) + len(reply_ids) >= limit:
             talk.truncated = True
             return False
@@ -203,9 +196,9 @@ def turn_metrics(counts: Sequence[Mapping[str, int]]) -> dict[str, float]:
 
 
 def reply_tokens(
-    tokenizer: PreTrainedTokenizerBase, task: EnvironmentTask, texts: Sequence[str], role: str = "tool"
+    tokenizer: PreTrainedTokenizerBase, task: EnvironmentTask, texts: Sequence[str]
 ) -> list[int]:
-    """What follows a turn of the policy: the replies as `task.reply` or the chat template writes messages of this role.
+    """What follows a turn of the policy: the replies as `task.reply` or the chat template writes them.
 
     Special tokens within a reply are taken out: a tool cannot speak for the model. Raises DataError: the template does not
     know tools.
@@ -216,9 +209,9 @@ def reply_tokens(
         text = "".join(task.reply.replace("{reply}", text) for text in texts)
     else:
         function = {"type": "function", "function": {"name": "tool", "arguments": {}}}
-        call = {"role": "assistant", "content": ""} | ({"tool_calls": [function]} if role == "tool" else {})
+        call = {"role": "assistant", "content": "", "tool_calls": [function]}
         called = [{"role": "user", "content": ""}, call]
-        results = [{"role": role, "name": "tool", "content": text} for text in texts]
+        results = [{"role": "tool", "name": "tool", "content": text} for text in texts]
         try:
             until: str = tokenizer.apply_chat_template(called, tokenize=False)
             said = called + results
@@ -227,8 +220,6 @@ def reply_tokens(
             raise DataError(f"task.reply: the chat template cannot write a tool's reply: {error}") from None
         end = str(tokenizer.eos_token)  # the policy's turn ended with it
         until = until[: until.rindex(end) + len(end)] if end in until else until
-        if role == "user":  # before which some templates leave out what a turn has thought
-            until = end.join(whole.split(end)[: until.count(end)]) + end
         is_whole = whole.startswith(until) and all(text in whole for text in texts)
         if not tokenizer.chat_template or not is_whole:
             why = 'task.reply: the chat template has no tools; give a text, e.g. reply: "={reply}\\n"'
