@@ -7,8 +7,6 @@ them. A line that leaves open what is stated, or takes it back, is Unreadable, w
     formula    := tokens without words at their top level, perhaps with a unit
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Set
 from dataclasses import dataclass, field
@@ -52,7 +50,7 @@ class Item:
     kind: str
     text: str = ""
     tokens: tuple[Token, ...] = ()
-    inner: list[Item] = field(default_factory=list)
+    inner: "list[Item]" = field(default_factory=list)
 
 
 def read_line(text: str) -> list[Statement]:

@@ -11,8 +11,6 @@ Shapes: P prompts, R rows of the cache, W slots of a prompt, S slots, M tokens, 
 D head size, E hidden size.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple

@@ -9,8 +9,6 @@ Shapes: P prompts, G responses per prompt, N = P * G responses (response i answe
 R rows of the cache, V vocabulary.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -50,7 +48,7 @@ class Samples:
     could be sampled).
     """
 
-    batch: Batch
+    batch: "Batch"
     log_prob: Tensor
     """(N, T) of the sampled tokens, zero after a row's last token."""
     entropy: Tensor
@@ -323,7 +321,7 @@ class Batch:
         sizes = torch.tensor([len(p) for p in self.prompts], device=self.tokens.device)
         return sizes[self.prompt_of] + self.lengths
 
-    def rows(self, index: Tensor) -> Batch:
+    def rows(self, index: Tensor) -> "Batch":
         """The rows `index` (int64) with the prompts they need, as wide as their longest response."""
         lengths = self.lengths[index]
         used, prompt_of = torch.unique(self.prompt_of[index], return_inverse=True)

@@ -1,7 +1,5 @@
 """A causal language model as the trainer sees it: it samples responses and scores them."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 from collections.abc import Sequence
@@ -132,7 +130,7 @@ class Policy:
         texts: list[str] = self.tokenizer.batch_decode(ids, skip_special_tokens=True)
         return texts
 
-    def frozen_copy(self, share: bool = False) -> Policy:
+    def frozen_copy(self, share: bool = False) -> "Policy":
         """A copy of the policy that is not trained; with `share` it uses the same tensors for untrained weights."""
         shared = {id(p): p for p in self.model.parameters() if not p.requires_grad} if share else {}
         model = copy.deepcopy(self.model, shared).requires_grad_(False)

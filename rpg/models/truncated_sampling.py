@@ -12,8 +12,6 @@ Shapes: N responses, T tokens, V vocabulary; C response tokens (the positions of
 that could be sampled at these, concatenated.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -119,7 +117,7 @@ class Support:
     closed: int = 0
     ends: tuple[int, ...] = ()
 
-    def rows(self, rows: Tensor, width: int) -> Support:
+    def rows(self, rows: Tensor, width: int) -> "Support":
         """The support of the responses `rows`, up to `width` tokens."""
         if self.index is None:
             return self

@@ -2,8 +2,6 @@
 times and spreads measured on similar runs.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections import Counter
 from typing import Any, NamedTuple

@@ -7,8 +7,6 @@ Three forms are recognised by their parameters, so that functions written for ot
     compute_score(data_source, solution_str, ground_truth, extra_info) -> float        verl's, a response at a time
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import math
@@ -49,7 +47,7 @@ class Batch:
     def __len__(self) -> int:
         return len(self.responses)
 
-    def row(self, number: int) -> Batch:
+    def row(self, number: int) -> "Batch":
         """One response alone."""
         columns = {name: [values[number]] for name, values in self.columns.items()}
         prompt, response, tokens = self.prompts[number], self.responses[number], self.tokens[number]

@@ -2,8 +2,6 @@
 the agreement of its gradient with the exact one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ same advantage (reward minus the mean of the others of its group), the same beta
 over responses of sums over tokens: so they have one scale and differ only as losses.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -11,8 +11,6 @@
 No file is a pickle. How checkpoints lie on disk and are kept: rpg.store.checkpoints.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Collection, Mapping, Sequence

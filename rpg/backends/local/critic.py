@@ -5,8 +5,6 @@ It begins as a copy of the policy with a head of zeros, has an optimizer of its 
 Shapes: N responses (rows), T response tokens.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

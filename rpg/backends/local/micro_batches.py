@@ -3,8 +3,6 @@
 Shapes: N responses (rows), T response tokens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -31,7 +29,7 @@ class Limits:
     """The same for a pass with a long response."""
 
     @classmethod
-    def of(cls, training: Training, policy: Policy) -> Limits:
+    def of(cls, training: Training, policy: Policy) -> "Limits":
         if tokens := training.micro_batch_tokens:
             return cls(training.micro_batch_rows, tokens, tokens)
         tokens = policy.tokens_per_pass

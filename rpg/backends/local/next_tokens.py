@@ -7,8 +7,6 @@ itself.)
 Shapes: C response tokens, row by row; V vocabulary.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import torch

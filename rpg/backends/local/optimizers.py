@@ -5,8 +5,6 @@ is a thousandth of that. So the optimizer updates master weights, and the model 
 al., 2018, arXiv 1710.03740, section 3.1). Gradients come in bfloat16, one micro-batch at a time, and are summed in float32.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import partial
 from typing import Any

@@ -3,8 +3,6 @@
 Exit codes: 0 everything is there, 1 something cannot be made (the last line of the output says what and why).
 """
 
-from __future__ import annotations
-
 import argparse
 import functools
 import sys

@@ -1,7 +1,5 @@
 """The reference policy of the KL term: its weights and its log-probabilities."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

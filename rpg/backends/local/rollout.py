@@ -3,8 +3,6 @@
 Shapes: P groups, G responses per group, N = P * G rows, T response tokens.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Sequence
@@ -56,7 +54,7 @@ class Graded:
     def __len__(self) -> int:
         return len(self.correct)
 
-    def groups(self, index: Tensor, size: int) -> Graded:
+    def groups(self, index: Tensor, size: int) -> "Graded":
         """Only the groups `index`."""
         rows = (index[:, None] * size + torch.arange(size, device=index.device)).flatten()
         samples = self.samples

@@ -1,7 +1,5 @@
 """The policy that samples: the one in training, one of some rollouts before, or a rounded copy of either."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

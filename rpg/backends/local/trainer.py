@@ -3,8 +3,6 @@
 Shapes: N responses (rows), T response tokens.
 """
 
-from __future__ import annotations
-
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -62,7 +60,7 @@ class Experience:
     lm_weights: Tensor | None = None
     """(N, T) of losses.advantages.positive_lm_weights."""
 
-    def rows(self, index: Tensor) -> Experience:
+    def rows(self, index: Tensor) -> "Experience":
         batch = self.batch.rows(index)
         tensors = {name: x for name, x in vars(self).items() if isinstance(x, Tensor)}
         parts = {name: x[index, : batch.tokens.shape[1]] for name, x in tensors.items() if x.ndim > 1}

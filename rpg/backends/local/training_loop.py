@@ -1,7 +1,5 @@
 """One run from its folder to its last step: find out what is missing and do it; the folder is consistent at every moment."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Responses drawn by vLLM in the trainer's process (`rollout.engine`), with the weights of the policy that samples."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
