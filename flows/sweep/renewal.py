@@ -66,7 +66,7 @@ def renew(folder: RunFolder, wanted: Mapping[str, Any]) -> None:
     if before != fresh["evaluation_id"]:
         _swap_evaluations(folder, before, fresh["evaluation_id"])
     elif fresh["samples"] > manifest.get("samples", fresh["samples"]):
-        _owe_more_samples(folder)
+        _extend_samples(folder)
     fresh["eval_steps"] = _possible(folder, manifest, fresh["eval_steps"])
     if any(manifest.get(name) != value for name, value in fresh.items()):
         write_manifest(folder, {**manifest, **fresh})
@@ -99,11 +99,11 @@ def _swap_evaluations(folder: RunFolder, before: str, after: str) -> None:
             back.rename(evals)
 
 
-def _owe_more_samples(folder: RunFolder) -> None:
-    """Evaluations whose checkpoint is there are owed again: their samples are stored, so that only new ones are drawn."""
+def _extend_samples(folder: RunFolder) -> None:
+    """Evaluations whose checkpoint is there become the beginning of one with more samples."""
     for benchmark in folder.benchmarks():
         for step in folder.eval_steps(benchmark):
             if folder.checkpoint(step).exists():
                 samples = folder.eval_path(benchmark, step)
-                with readable("remove", samples):
-                    samples.unlink(missing_ok=True)
+                with readable("rename", samples):
+                    samples.rename(folder.fewer_path(benchmark, step))

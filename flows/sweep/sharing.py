@@ -119,8 +119,9 @@ def take_over(folder: RunFolder, source: RunFolder) -> None:
     for benchmark in source.benchmarks() if alike else ():
         for step in source.eval_steps(benchmark):
             target = folder.eval_path(benchmark, step)
-            has_weights = folder.checkpoint(step).exists() or source.checkpoint(step).exists()
-            if not (fewer and has_weights) and step in mine["eval_steps"] and not target.exists():
+            if fewer and (folder.checkpoint(step).exists() or source.checkpoint(step).exists()):
+                target = folder.fewer_path(benchmark, step)
+            if step in mine["eval_steps"] and not target.exists():
                 with readable("write", target):
                     target.parent.mkdir(parents=True, exist_ok=True)
                     link(source.eval_path(benchmark, step), target)

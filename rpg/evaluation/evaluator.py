@@ -29,7 +29,7 @@ from rpg.store.current import current_runs
 from rpg.store.layout import Layout
 from rpg.store.live_status import EVALUATION, WRITE_SECONDS, clear_progress, write_progress
 from rpg.store.run_folder import RunFolder, pending_evaluations, step_name
-from rpg.store.samples import drift_path, write_eval
+from rpg.store.samples import drift_path, read_samples, write_eval
 from rpg.tasks import verifier_of
 from rpg.tasks.preparation import prepare_data, read_problems
 
@@ -110,6 +110,7 @@ class Evaluator:
         if damage := damaged(checkpoint):
             raise StoreError(f"{damage}; run the sweep again to rebuild it")
         draws, used = Drawing.of(spec).draws(self.layout.home, checkpoint), list[Engine]()
+        fewer = folder.fewer_path(benchmark, step)
         problems = read_problems(prepare_data(spec, self.layout.home).benchmarks[benchmark])
 
         def engine() -> Engine:
@@ -126,6 +127,7 @@ class Evaluator:
             seed=spec.seed,
             scorer=self._scorer(folder, spec),
             draws=draws,
+            graded_rows=read_samples(fewer).to_pylist() if fewer.exists() else (),
             progress=self._report_progress(folder, step, benchmark),
         )
         asked = requests(problems, samples_of(spec), spec.seed)
@@ -133,6 +135,8 @@ class Evaluator:
             atomic_write_json(drift_path(target), drift)  # before the samples, which say that all is done
         clear_progress(folder.path / EVALUATION)
         write_eval(folder, benchmark, step, rows, rules_name(verifier_of(spec.task)), draws.about)
+        for done in (fewer, target.with_suffix(".partial.jsonl")):  # the latter of an older version
+            done.unlink(missing_ok=True)
         return not used
 
     def _engine(self, spec: RunSpec, checkpoint: Path, weights: str) -> Engine:

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,17 +69,27 @@ def evaluate_problems(
     seed: int,
     scorer: Scorer,
     draws: Draws,
+    graded_rows: Iterable[Mapping[str, Any]] = (),
     progress: Callable[[Progress], None] | None = None,
 ) -> list[dict[str, Any]]:
     """One row per sample, with the columns of rpg.store.samples.EVAL_COLUMNS, in the order of problems and samples.
 
-    Samples in `draws` are not drawn again; what is missing is added there before it is graded. `engine` gives one that has
-    the model, and is not called if nothing is missing. Sample k of a problem depends only on the seed, the problem's id and
-    k: another order of problems or more samples per problem give the same ones. Raises DataError: a prompt is too long;
-    GradingError, RewardError: answers cannot be graded; StoreError: samples cannot be read or written.
+    Samples in `draws` are not drawn again, nor those among `graded_rows`, which an older version stored; what is
+    missing is added there before it is graded. `engine` gives one that has the model, and is not called if nothing is
+    missing. Sample k of a problem depends only on the seed, the problem's id and k: another order of problems or more
+    samples per problem give the same ones. Raises DataError: a prompt is too long; GradingError, RewardError: answers
+    cannot be graded; StoreError: samples cannot be read or written.
     """
     wanted = requests(problems, samples_per_problem, seed)
     keys = {(key.problem, key.sample): key for key in wanted}
+    stored = draws.read()
+    older = {
+        key: Draw(row["response"].removeprefix(scorer.prefix), row["tokens"], row["truncated"])
+        for row in graded_rows
+        if (key := keys.get((row["problem_id"], row["sample"]))) and key not in stored and TURNS not in row
+    }
+    if older:
+        draws.add(older)
     drawn = _drawn(engine, wanted, draws, progress)
     numbered = [(problem, k) for problem in problems for k in range(samples_per_problem)]
     return _grade([(problem, k, drawn[keys[problem.id, k]]) for problem, k in numbered], scorer)

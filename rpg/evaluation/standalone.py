@@ -149,6 +149,7 @@ def evaluate(
                         seed=seed,
                         scorer=scorer,
                         draws=draws,
+                        graded_rows=_older(folder, name, identity, draws.key),
                         progress=progress_lines(name, say),
                     )
             checks = check(loaded, *training_data)
@@ -186,6 +187,24 @@ def _record(folder: Path) -> dict[str, Any]:
     return read_json_object(folder / RECORD) if (folder / RECORD).exists() else {}
 
 
+def _older(folder: Path, name: str, identity: Mapping[str, Any], draws: str) -> list[dict[str, Any]]:
+    """Graded samples of a benchmark that were drawn in the same way, in the folder or set aside in it."""
+    rows = []
+    for record in (folder / RECORD, *folder.glob(f"*/{RECORD}")):
+        entry, path = _record(record.parent).get(name, {}), record.with_name(f"{name}.parquet")
+        if path.exists() and _alike(entry, identity, draws, "prompt", "problems"):
+            rows += samples.read_samples(path).to_pylist()
+    return rows
+
+
+def _alike(entry: Mapping[str, Any], identity: Mapping[str, Any], draws: str, *parts: str) -> bool:
+    """Whether a result has samples of the same model and settings, and these parts of its identity are the same."""
+    if "draws" not in entry:  # of an older version
+        parts = (*parts, "model", "engine", "sampling", "seed", "device", "bfloat16")
+    old = entry.get("identity", {})
+    return entry.get("draws", draws) == draws and all(old.get(part) == identity[part] for part in parts)
+
+
 def _set_aside(
     folder: Path, record: dict[str, Any], name: str, identity: Mapping[str, Any], draws: str
 ) -> None:
@@ -197,8 +216,7 @@ def _set_aside(
     old = before["identity"]
     most = [(each["samples_per_problem"], each.get("limit") or inf) for each in (old, identity)]
     more = all(few <= many for few, many in zip(*most, strict=True))
-    same = all(old.get(part) == identity[part] for part in ("prompt", "problems", "verifier"))
-    if not (more and same and before.get("draws") == draws):
+    if not more or not _alike(before, identity, draws, "prompt", "problems", "verifier"):
         aside = folder / digest(old)[:8]
         atomic_write_json(aside / RECORD, {**_record(aside), name: before})
         for file in (*samples.gradings(path).values(), path):

@@ -132,6 +132,10 @@ class RunFolder:
     def eval_path(self, benchmark: str, step: int) -> Path:
         return self.path / "evals" / folder_name(benchmark, "benchmark") / f"{step_name(step)}.parquet"
 
+    def fewer_path(self, benchmark: str, step: int) -> Path:
+        """Samples of an evaluation to which the evaluator is to add more."""
+        return self.eval_path(benchmark, step).with_suffix(".fewer.parquet")
+
     def benchmarks(self) -> list[str]:
         """Benchmarks with a folder under evals/, sorted."""
         return folders(self.path / "evals")

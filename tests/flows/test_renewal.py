@@ -72,6 +72,7 @@ def test_more_samples_keep_the_run_and_go_on_from_those_that_are_drawn(sweep, la
     [again, _] = register(sweep(**{"evaluation.samples_per_problem": 8}), layout)
     assert again == folder and folder.state() == "interrupted"
     assert pending_evaluations(folder) == [(b, s) for s in (0, 2, 4) for b in ("chain-one", "chain-two")]
+    assert folder.fewer_path("chain-one", 2).exists() and not folder.eval_path("chain-one", 2).exists()
 
 
 def test_more_samples_are_not_owed_where_the_weights_are_gone(sweep, layout):
@@ -165,7 +166,7 @@ def test_they_are_found_with_other_memory_and_more_samples_at_the_same_time(swee
     of_format_1(sweep())
     changes = {"training.micro_batch_rows": 2, "evaluation.samples_per_problem": 8}
     [folder, _] = register(sweep(**changes), layout)
-    assert folder.checkpoint_steps() == [0, 2, 4] and ("chain-one", 4) in pending_evaluations(folder)
+    assert folder.checkpoint_steps() == [0, 2, 4] and folder.fewer_path("chain-one", 4).exists()
 
 
 def test_runs_of_the_version_before_with_other_data_stay_what_they_are(sweep, layout, of_format_1, tmp_path):

@@ -14,7 +14,7 @@ from rpg.store.current import current_runs
 from rpg.store.gc import collect, garbage, remove, size
 from rpg.store.run_folder import RunFolder, pending_evaluations
 from rpg.store.run_writer import write_done, write_manifest
-from rpg.store.samples import read_eval
+from rpg.store.samples import read_eval, write_samples
 from tests.tiny import make_run, make_spec, numbers
 
 SPEC = make_spec(training={"steps": 8, "keep_checkpoints": "all"}, evaluation={"every": 2}, algorithm="dapo")
@@ -127,17 +127,22 @@ def test_rm_puts_a_run_into_a_dated_trash_that_gc_empties(copy):
     assert not gone.exists() and json.dumps(garbage(layout)) == "[]"
 
 
-def test_more_samples_go_on_from_those_that_are_drawn(copy, home, monkeypatch):
-    """The evaluator draws the further samples only; the first ones are those that were there, to the letter."""
+@pytest.mark.parametrize("rules", ["the same", "other rules"])
+def test_more_samples_go_on_from_those_that_are_drawn(copy, home, monkeypatch, rules):
+    """The evaluator draws the further samples only; the first ones are those that were there, to the letter. Where they
+    were graded by other rules, they are graded again.
+    """
     folder = copy("all")
     layout = Layout(folder.path.parents[2])
-    for part in ("cache", "samples"):
-        shutil.copytree(home / part, layout.home / part, symlinks=True)
+    shutil.copytree(home / "cache", layout.cache, symlinks=True)
     before = read_eval(folder, "chain-one", 4).to_pylist()
     manifest = folder.read_manifest()
     manifest["spec"]["evaluation"]["samples_per_problem"] = 5
     write_manifest(folder, manifest)
-    folder.eval_path("chain-one", 4).unlink()
+    folder.eval_path("chain-one", 4).rename(folder.fewer_path("chain-one", 4))
+    if rules == "other rules":
+        wrong = [{**row, "correct": not row["correct"], "reason": "?"} for row in before]
+        write_samples(folder.fewer_path("chain-one", 4), wrong, "other-1")
     said, asked = [], []
     from rpg.evaluation.engines.local import LocalEngine
 
@@ -150,5 +155,5 @@ def test_more_samples_go_on_from_those_that_are_drawn(copy, home, monkeypatch):
     monkeypatch.setattr(LocalEngine, "complete", counted)
     assert Evaluator(layout, "sweep", said.append).pass_over() == 1, said
     after = read_eval(folder, "chain-one", 4).to_pylist()
-    assert asked[0] == 8 * (5 - 2) and len(after) == 8 * 5
+    assert asked[0] == 8 * (5 - 2) and len(after) == 8 * 5 and not folder.fewer_path("chain-one", 4).exists()
     assert [row for row in after if row["sample"] < 2] == before
