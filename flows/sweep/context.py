@@ -1,7 +1,5 @@
 """What the tasks of a sweep share within one process; none of it is stored, or sent to Prefect's API."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -40,7 +38,7 @@ class Context:
     children: Children
     claims: Claims
     progress: Progress
-    owner: TaskOwner
+    owner: "TaskOwner"
     reported: bool = True
     disk: DiskSpace = field(default_factory=DiskSpace)
     evaluation_waits: threading.Event = field(default_factory=threading.Event)

@@ -3,8 +3,6 @@
 Runs in any environment that has TRL: it needs nothing of this project.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import resource

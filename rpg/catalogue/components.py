@@ -1,9 +1,7 @@
 """The components of an algorithm: KL, clip, reference, advantage, overlong penalty."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -44,7 +42,7 @@ class ObjectiveKL(Frozen):
     Z: float = Field(default=1.0, gt=0)  # mass of an unnormalised `old`; 1 for a language model
 
     @model_validator(mode="after")
-    def _mass_only_where_it_means_something(self) -> ObjectiveKL:
+    def _mass_only_where_it_means_something(self) -> Self:
         if self.Z != 1.0 and not DIVERGENCES[self.divergence].unnormalised:
             accepted = ", ".join(d.name for d in DIVERGENCES.values() if d.unnormalised)
             raise ValueError(f"Z differs from 1 only for the unnormalised divergences ({accepted})")
@@ -93,7 +91,7 @@ class DistributionKL(Frozen):
     top_k: int | None = Field(default=None, ge=1)
 
     @model_validator(mode="after")
-    def _mix_only_where_it_means_something(self) -> DistributionKL:
+    def _mix_only_where_it_means_something(self) -> Self:
         if self.mix != 0.5 and self.divergence != "jsd":
             raise ValueError("mix is the weight of divergence jsd; rkl and fkl do not use it")
         return self

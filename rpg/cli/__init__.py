@@ -1,7 +1,5 @@
 """The command `rpg`. Commands import what they need when they run, so that `rpg --help` is immediate."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sys
@@ -20,7 +18,7 @@ _MODULES = """adopt algorithms bench data data_folder doctor evaluate execution 
     """.split()
 
 
-def load() -> typer.Typer:
+def load() -> "typer.Typer":
     """The application with all its commands."""
     import yaml
 

@@ -1,19 +1,17 @@
 """The commands `rpg list`, `rpg audit` and `rpg paper`: the catalogue, what its losses optimise, the published tables."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.markup import escape
+from rich.table import Table
 
 from rpg.cli.app import Home, Json, Preset, app, complain, console, error_console, layout_at, refuse
+from rpg.store import atomic_write_text
 
 _WAITING = "auditing by enumeration ..."
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from rpg.backends.local.checkpoint_fidelity import Fidelity
 
 
@@ -64,7 +62,6 @@ def list_(
 def _titled(title: str, caption: str | None = None) -> Table:
     """An empty table with a title and a caption, both on the left, and a line below its headings."""
     from rich import box
-    from rich.table import Table
 
     return Table(
         title=title, caption=caption, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", caption_justify="left",
@@ -74,8 +71,6 @@ def _titled(title: str, caption: str | None = None) -> Table:
 
 def _tasks(name: str | None) -> None:
     """Every task type, or the data sets of Reasoning Gym whose names contain `name`, with an example each."""
-    from rich.table import Table
-
     from rpg.config.task import TASKS, GeneratedTask
     from rpg.tasks import load_problems
     from rpg.tasks.gym_problems import examples
@@ -139,7 +134,6 @@ def audit(
     from rpg.auditing import audit as audit_one
     from rpg.auditing import audit_catalogue
     from rpg.catalogue import algorithm
-    from rpg.store import atomic_write_text
 
     if config is not None or field or turns:
         if sum([config is not None, field, turns, name is not None, checkpoint is not None]) > 1:
@@ -174,7 +168,6 @@ def _on_other_losses(config: Path | None, turns: bool, output: Path | None, as_j
 
     from rpg.auditing import audit_field, shipped, turn_audit
     from rpg.auditing.linter import lint
-    from rpg.store import atomic_write_text
 
     endings = (".md",) if turns or config is not None else (".md", ".html")
     if output is not None and output.suffix not in endings:
@@ -242,7 +235,7 @@ def _on_checkpoint(
         )
 
 
-def _fidelity_table(measured: Fidelity) -> Table:
+def _fidelity_table(measured: "Fidelity") -> Table:
     table = _titled(
         f"{measured.run}: policy of step {measured.policy_step}, samples of step {measured.sampler_step}, "
         f"KL(sampler‖policy) {measured.kl:.2g} nats per token",

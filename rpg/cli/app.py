@@ -1,13 +1,11 @@
 """The typer application, its consoles, and options that several commands share."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -15,9 +13,7 @@ from rich.table import Table
 from typer.core import TyperCommand
 
 from rpg.errors import visible
-
-if TYPE_CHECKING:
-    from rpg.store import Layout
+from rpg.store import Layout
 
 app = typer.Typer(
     name="rpg",
@@ -95,8 +91,6 @@ Preset = Annotated[str, _PRESET]
 
 def layout_at(home: Path | None) -> Layout:
     """The data folder that a command works on."""
-    from rpg.store import Layout
-
     return Layout.at(home)
 
 

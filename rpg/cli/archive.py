@@ -1,19 +1,14 @@
 """`rpg push` to an object storage, and what other commands fetch from $RPG_ARCHIVE where it is not here."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
 
 from rpg.cli.app import complain, console, refuse, say, size_text
-
-if TYPE_CHECKING:
-    from rpg.store import Layout, RunFolder
-    from rpg.store.archive import Archive
+from rpg.store import Layout, RunFolder, StoreError
+from rpg.store.archive import Archive
 
 VARIABLE = "RPG_ARCHIVE"
 
@@ -22,8 +17,6 @@ VARIABLE = "RPG_ARCHIVE"
 def _opened(url: str) -> Iterator[Archive]:
     """The archive at a URL, with a line of bytes and rate for what is being copied."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
-    from rpg.store.archive import Archive
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
@@ -66,8 +59,6 @@ def archived(url: str, runs: Iterable[RunFolder]) -> dict[str, str]:
 
 def fetch_results(layout: Layout) -> None:
     """Copy the runs that are in $RPG_ARCHIVE, if it is set, and not here, without their checkpoints."""
-    from rpg.store import StoreError
-
     if url := os.environ.get(VARIABLE):
         try:
             with _opened(url) as archive:

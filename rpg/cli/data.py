@@ -1,7 +1,5 @@
 """The command `rpg data`: prepare and report on the problems of a run or sweep."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path
@@ -52,7 +50,7 @@ def data(file: File, set_: Set = [], home: Home = None, as_json: Json = False, l
         _print(digest, report)
 
 
-def _look(spec: RunSpec, home: Path) -> None:
+def _look(spec: "RunSpec", home: Path) -> None:
     from rpg.models.initial_policy import preview_prompts
 
     with error_console.status("reading problems ..."):

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from rpg.cli.app import Home, app, complain, console, layout_at, say, size_text
+from rpg.store import Layout
 
 
 @app.command()
@@ -29,7 +30,6 @@ def merge(homes: Annotated[list[Path], typer.Argument(metavar="HOME...")], home:
         homes: Data folders to merge; they stay unchanged.
     """
     from rpg.importing.merge import merge as take_over
-    from rpg.store import Layout
     from rpg.store.database import build
 
     layout, left = layout_at(home), 0

@@ -1,7 +1,5 @@
 """The command `rpg doctor`: whether this machine has what a sweep needs."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys
@@ -9,15 +7,13 @@ import tempfile
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from rpg.cli.app import Home, OptionalFile, Set, app, layout_at, say
 from rpg.cli.execution import cores
 from rpg.cli.missing_packages import command_for
 from rpg.cli.show import DigestIfPresent
-
-if TYPE_CHECKING:
-    from rpg.store import Layout
+from rpg.store import Layout
 
 
 @app.command()

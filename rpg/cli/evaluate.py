@@ -1,19 +1,17 @@
 """The command `rpg evaluate`: grade a model, grade stored samples again, or join an imported run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from rpg.cli.app import Home, app, columns, complain, console, layout_at, refuse, require_named, say
+from rpg.store import Layout
 
 if TYPE_CHECKING:
     from rpg.evaluation.regrade import Regraded
     from rpg.evaluation.standalone import Result
     from rpg.stats import Estimate
-    from rpg.store import Layout
 
 OWN_OF_JOIN = ("checkpoint", "join", "step", "revision", "home")
 """Parameters that go with --join; everything else comes from the sweep."""
@@ -199,7 +197,7 @@ def _regrade(layout: Layout, checkpoint: str, out: Path | None, regrade: bool, r
     _show_regraded(grade_again(folder, rules, say=complain))
 
 
-def _show_regraded(regraded: list[Regraded]) -> None:
+def _show_regraded(regraded: list["Regraded"]) -> None:
     numbers = ("samples", "correct before", "correct now")
     table = columns("problem", *numbers, right=numbers)
     for file in regraded:
@@ -216,7 +214,7 @@ def _show_regraded(regraded: list[Regraded]) -> None:
         say(f"grades: {file.grades}", "dim")
 
 
-def _show_results(results: list[Result]) -> None:
+def _show_results(results: list["Result"]) -> None:
     numbers = ("problems", "k", "mean@k", "pass@k", "maj@k", "tokens", "cut off")
     table = columns("benchmark", *numbers, right=numbers)
     for result in results:
@@ -238,11 +236,11 @@ def _show_results(results: list[Result]) -> None:
         say(line, "dim")
 
 
-def _share(estimate: Estimate) -> str:
+def _share(estimate: "Estimate") -> str:
     return f"{estimate.mean:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
 
 
-def _checked(result: Result) -> list[str]:
+def _checked(result: "Result") -> list[str]:
     """Repeated problems and leaks, if there are any."""
     checks, problems = result.checks, result.summary.problems
     lines = []

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from rpg.cli.app import File, Home, Set, app, complain, console, layout_at, refuse, say
+from rpg.store import Layout, RunFolder, StoreError, locks
 
 if TYPE_CHECKING:
     from rpg.config.run_spec import RunSpec
     from rpg.config.sweep_spec import Sweep
-    from rpg.store import Layout, RunFolder
     from rpg.study.spec import Study
 
 MOST_AT_ONCE = 60
@@ -136,7 +136,6 @@ def conducted_study(
     from flows.study.steps import STEPS, Running, run_steps
     from rpg.errors import UserError
     from rpg.processes import quick_imports
-    from rpg.store import locks
 
     def conduct(sweep: Sweep, runs: Collection[str]) -> str | None:
         return conducted(sweep, layout, workers, wanted=runs)[1]
@@ -184,7 +183,6 @@ def _conclude(layout: Layout, name: str, folders: Sequence[RunFolder], error: st
     from rpg.cli.archive import VARIABLE, archived
     from rpg.next_steps import this_again
     from rpg.report.sweep_report import print_report
-    from rpg.store import StoreError
     from rpg.store.run_provenance import other_code_notes, recorded
 
     try:

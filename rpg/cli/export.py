@@ -2,21 +2,16 @@
 runs that were trained elsewhere.
 """
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 from rich.markup import escape
 from rich.text import Text
 
 from rpg.cli.app import Home, app, columns, complain, console, layout_at, refuse, require_named, say
-
-if TYPE_CHECKING:
-    from rpg.store import Layout
-
+from rpg.store import Layout, atomic_path
 
 Rows = Annotated[int, typer.Option(min=1)]
 _COLUMNS = 12  # unused columns of an imported log that are listed; verl logs more than a hundred
@@ -35,7 +30,6 @@ def sql(query: str, out: Path | None = None, rows: Rows = 50, home: Home = None)
 
     import duckdb
 
-    from rpg.store import atomic_path
     from rpg.store.database import build, connect
 
     writers = {".csv": "to_csv", ".parquet": "to_parquet", ".json": "to_json"}
@@ -111,7 +105,6 @@ def export(
 
 
 def _files(layout: Layout, folder: Path, ending: str) -> None:
-    from rpg.store import atomic_path
     from rpg.store.database import build, connect
     from rpg.store.schema import TABLES, VIEWS
 

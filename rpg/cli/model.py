@@ -1,18 +1,14 @@
 """The commands `rpg model` and `rpg push`: models from the Hugging Face hub; checkpoints to it, runs to an archive."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from rpg.cli.app import Home, app, columns, console, layout_at, refuse, say
 from rpg.errors import first_line
-
-if TYPE_CHECKING:
-    from rpg.store import Layout
+from rpg.store import Layout, RunFolder
 
 
 @app.command()
@@ -93,7 +89,6 @@ def _push_to_hub(layout: Layout, checkpoint: str, repo: str, private: bool) -> N
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     from rpg.report.model_card import model_card
-    from rpg.store import RunFolder
 
     folder = _folder(layout, checkpoint)
     run = RunFolder(folder.parents[1])

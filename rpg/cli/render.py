@@ -1,7 +1,5 @@
 """The command `rpg render`: how a run would be started on verl, or a file on a cluster."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -100,7 +98,7 @@ def render(
         complain(f"the data is not here, so this run's identity is not known yet: {reason}", "yellow")
 
 
-def _manifest(job: Job, slurm: bool, kuberay: bool) -> str:
+def _manifest(job: "Job", slurm: bool, kuberay: bool) -> str:
     """The file for the cluster, as text."""
     from importlib import metadata
     from importlib.util import find_spec
@@ -147,7 +145,7 @@ def _complete(file: Path) -> str:
     return str(yaml.safe_dump(raw, sort_keys=False, allow_unicode=True))
 
 
-def _choose(runs: tuple[PlannedRun, ...], name: str | None, file: Path) -> PlannedRun:
+def _choose(runs: tuple["PlannedRun", ...], name: str | None, file: Path) -> "PlannedRun":
     from rpg.config.errors import nearest
 
     folders = [planned.folder for planned in runs]
@@ -164,7 +162,7 @@ def _choose(runs: tuple[PlannedRun, ...], name: str | None, file: Path) -> Plann
     refuse(f"{file}: {problem}. There are: {shown}")
 
 
-def _model(spec: RunSpec, home: Path, has_id: bool) -> str | Path:
+def _model(spec: "RunSpec", home: Path, has_id: bool) -> str | Path:
     """The folder of a tiny model's warm start, made or not; a pretrained model's path or hub id."""
     if spec.model.type == "pretrained" and spec.model.warm_start is None:
         from rpg.config.model import located

@@ -1,17 +1,13 @@
 """The command `rpg study`: variants tuned with equal effort, registered, and compared on seeds that were not tuned on."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from rpg.cli.app import Home, app, columns, complain, console, layout_at, refuse, require_named, say
 from rpg.cli.execution import Workers, conducted_study, stopped
-
-if TYPE_CHECKING:
-    from rpg.store import Layout
+from rpg.store import Layout
 
 
 @app.command()

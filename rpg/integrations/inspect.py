@@ -1,7 +1,5 @@
 """Graded samples as logs of Inspect AI (inspect.aisi.org.uk), so that its viewer shows ours; and its logs as ours."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections import Counter

@@ -11,8 +11,6 @@ And the other way round, any trainer of TRL or transformers recorded in our run 
         GRPOTrainer(..., callbacks=[RecordCallback(run)]).train()
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Mapping

@@ -5,18 +5,13 @@ run, 130 and 143 stopped by a signal. Whatever ends it, `kill -9` included, the 
 checkpoint. The process ends when its parent does.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rpg.backends.training_process import Say, TrainingFailed, run_training
 from rpg.errors import is_no_memory
 from rpg.processes import quick_imports
-
-if TYPE_CHECKING:
-    from rpg.store.run_folder import RunFolder
+from rpg.store.run_folder import RunFolder
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -5,16 +5,11 @@ another process works on this run, 130 and 143 stopped by a signal, and every pr
 `kill -9` included, the same command goes on from the last checkpoint.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rpg.backends.training_process import Say, run_training
-
-if TYPE_CHECKING:
-    from rpg.store.run_folder import RunFolder
+from rpg.store.run_folder import RunFolder
 
 
 def main(arguments: list[str] | None = None) -> int:
