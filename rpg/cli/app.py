@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from typer.core import TyperCommand
 
+from rpg.cli.missing_packages import version
 from rpg.errors import visible
 from rpg.store import Layout
 
@@ -58,8 +59,6 @@ def complain(text: str, style: str | None = None) -> None:
 
 def _version(requested: bool) -> None:
     if requested:
-        from rpg.cli.missing_packages import version
-
         print(version())
         raise typer.Exit
 

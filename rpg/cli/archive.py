@@ -9,6 +9,8 @@ from functools import partial
 from rpg.cli.app import complain, console, refuse, say, size_text
 from rpg.store import Layout, RunFolder, StoreError
 from rpg.store.archive import Archive
+from rpg.store.notes import place
+from rpg.store.run_folder import pending_evaluations
 
 VARIABLE = "RPG_ARCHIVE"
 
@@ -25,8 +27,6 @@ def _opened(url: str) -> Iterator[Archive]:
 
 def push_runs(layout: Layout, words: Sequence[str]) -> int:
     """Archive the finished runs of what `words` name after the URL, or all of them. Returns the exit code."""
-    from rpg.store.notes import place
-
     has_url = bool(words) and "://" in words[0]
     url, names = words[0] if has_url else os.environ.get(VARIABLE), words[has_url:]
     if not url:
@@ -43,8 +43,6 @@ def push_runs(layout: Layout, words: Sequence[str]) -> int:
 
 def archived(url: str, runs: Iterable[RunFolder]) -> dict[str, str]:
     """Copy the finished runs to an archive; returns the others, each with the reason."""
-    from rpg.store.run_folder import pending_evaluations
-
     why = {run: "" if run.done_path.exists() else run.state() for run in runs}
     why |= {run: "evaluations are missing" for run in why if not why[run] and pending_evaluations(run)}
     done = [run for run in why if not why[run]]

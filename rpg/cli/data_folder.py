@@ -7,6 +7,8 @@ import typer
 
 from rpg.cli.app import Home, app, complain, console, layout_at, say, size_text
 from rpg.store import Layout
+from rpg.store.gc import collect, garbage, remove
+from rpg.store.notes import change, dated, place, read_marks
 
 
 @app.command()
@@ -54,8 +56,6 @@ def note(where: Where, text: Annotated[str | None, typer.Argument()] = None, hom
     Args:
         text: Text of the note. Default: print the existing notes.
     """
-    from rpg.store.notes import change, dated, place, read_marks
-
     folder = place(layout_at(home), where)
     notes = (read_marks(folder) if text is None else change(folder, text))["notes"]
     for entry in notes:
@@ -79,8 +79,6 @@ def tag(
         remove: Tag to remove. Repeatable.
         label: What the dashboard calls it, before its name, which stays; "" for nothing.
     """
-    from rpg.store.notes import change, place
-
     now = change(place(layout_at(home), where), add=tags or [], remove=remove, label=label)
     say(f"{where}: {', '.join(now['tags']) or 'no tags'}{now['label'] and ', called ' + now['label']}")
 
@@ -93,7 +91,6 @@ def rm(names: Annotated[list[str], typer.Argument(metavar="SWEEP|SWEEP/RUN...")]
         names: What to remove.
     """
     from rpg.store.database import build
-    from rpg.store.gc import remove
 
     layout = layout_at(home)
     for name in names:
@@ -113,8 +110,6 @@ def gc(
         dry_run: Only print what would be removed.
         yes: Remove without asking.
     """
-    from rpg.store.gc import collect, garbage
-
     layout = layout_at(home)
     items = garbage(layout)
     if not items:

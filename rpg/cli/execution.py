@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from rpg.cli.app import File, Home, Set, app, complain, console, layout_at, refuse, say
+from rpg.errors import UserError
+from rpg.next_steps import command, this_again
+from rpg.processes import end_orphans, quick_imports
 from rpg.store import Layout, RunFolder, StoreError, locks
 
 if TYPE_CHECKING:
@@ -78,8 +81,6 @@ def execute(planned: Sweep, home: Path | None, workers: int | None) -> int:
 
 def stopped() -> int:
     """Say what a command that was interrupted leaves behind; returns its exit code."""
-    from rpg.next_steps import this_again
-
     complain(f"\nstopped; every process has ended. Nothing finished is lost. Continue with: {this_again()}")
     return 130
 
@@ -94,7 +95,6 @@ def conducted(
     from rpg.cli.missing_packages import require
     from rpg.config.shipped import short
     from rpg.planning.preflight import mistakes, preflight
-    from rpg.processes import end_orphans
 
     require(*dict.fromkeys(package for run in planned.runs for package in run.spec.backend.needs))
     specs = [run.spec for run in planned.runs]
@@ -134,8 +134,6 @@ def conducted_study(
     """Run a study, or only one of its steps. Returns what failed in a line. Raises KeyboardInterrupt as `conducted`."""
     from flows.prefect.server import prefect_api
     from flows.study.steps import STEPS, Running, run_steps
-    from rpg.errors import UserError
-    from rpg.processes import quick_imports
 
     def conduct(sweep: Sweep, runs: Collection[str]) -> str | None:
         return conducted(sweep, layout, workers, wanted=runs)[1]
@@ -181,7 +179,6 @@ def _check_hub_models(specs: Sequence[RunSpec], layout: Layout) -> None:
 def _conclude(layout: Layout, name: str, folders: Sequence[RunFolder], error: str | None) -> int:
     """Print the report and what failed; returns the exit code."""
     from rpg.cli.archive import VARIABLE, archived
-    from rpg.next_steps import this_again
     from rpg.report.sweep_report import print_report
     from rpg.store.run_provenance import other_code_notes, recorded
 
@@ -259,7 +256,6 @@ def nightly(
     from flows.other_code import night_of
     from rpg.config.load import parse_assignments
     from rpg.config.shipped import NIGHTLY
-    from rpg.next_steps import command
     from rpg.report.nightly_bands import ALREADY
     from rpg.study.spec import Study
 

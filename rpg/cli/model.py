@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from rpg.cli.app import Home, app, columns, console, layout_at, refuse, say
+from rpg.cli.archive import push_runs
 from rpg.errors import first_line
 from rpg.store import Layout, RunFolder
 
@@ -78,8 +79,6 @@ def push(words: Words = None, private: Private = False, home: Home = None) -> in
     if words and len(words) == 2 and "://" not in words[0]:
         _push_to_hub(layout_at(home), words[0], words[1], private)
         return 0
-    from rpg.cli.archive import push_runs
-
     return push_runs(layout_at(home), words or [])
 
 

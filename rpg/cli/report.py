@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from rpg.cli.app import Home, app, complain, console, layout_at, require_named, say
+from rpg.store.current import current_runs, is_imported, superseded
+from rpg.store.notes import marked, titled
 
 if TYPE_CHECKING:
     from flows.monitor import Watch
@@ -30,9 +32,7 @@ def status(
 
     from flows.monitor import Watch
     from rpg.next_steps import command
-    from rpg.store.current import current_runs, is_imported
     from rpg.store.live_status import read_problems
-    from rpg.store.notes import marked
     from rpg.store.run_provenance import provenance_notes
 
     layout = layout_at(home)
@@ -64,8 +64,6 @@ def status(
 def _print_sweep(layout: Layout, name: str, watch: Watch, hidden: list[RunFolder], notes: list[str]) -> None:
     """Its runs as they are now, but for those that are hidden."""
     from flows.monitor import headline, table
-    from rpg.store.current import superseded
-    from rpg.store.notes import marked, titled
 
     views = watch.views()
     console.print(headline(titled(name, marked(layout.sweep_folder(name))[0]), views, "", None))

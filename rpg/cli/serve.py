@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from rpg.cli.app import Home, app, console, error_console, layout_at, say
+from rpg.cli.missing_packages import require
 
 _PORT = typer.Option(min=1, max=65535, help="Port of the Prefect UI and API, or of the tunnel to them.")
 Port = Annotated[int, _PORT]
@@ -26,8 +27,6 @@ def dashboard(port: DashboardPort = 8501, address: str = "127.0.0.1", home: Home
     import os
     import socket
     import subprocess
-
-    from rpg.cli.missing_packages import require
 
     require("streamlit")
     from flows.serve.services import dashboard as command
@@ -70,8 +69,6 @@ def serve(
         public_url: Address at which a TLS proxy serves both, e.g. https://lab.example.org/rpg (docs/operations.md).
             Asks for a password unless --no-auth is given.
     """
-    from rpg.cli.missing_packages import require
-
     require("prefect", "streamlit")
     from flows.serve.services import Plan, secret_of
     from flows.serve.supervisor import serve as run
@@ -89,8 +86,6 @@ def worker(
 
     The server listens on loopback of its machine: a tunnel leads there, ssh -N -L 4200:127.0.0.1:4200 that-machine.
     """
-    from rpg.cli.missing_packages import require
-
     require("prefect")
     from flows.serve.services import Plan, secret_of
     from flows.serve.supervisor import join

@@ -7,6 +7,7 @@ import typer
 
 from rpg.cli.app import Home, app, columns, complain, console, layout_at, refuse, require_named, say
 from rpg.cli.execution import Workers, conducted_study, stopped
+from rpg.next_steps import command, this_again
 from rpg.store import Layout
 
 
@@ -36,8 +37,6 @@ def study(
         return 0
     if len(words) != 1 or words[0] == "status":
         refuse(f"study {' '.join(words)}: expected a study file, or: status NAME")
-    from rpg.next_steps import this_again
-
     loaded = load_study(find(Path(words[0])))
     try:
         error = conducted_study(loaded, layout, workers, only, register_again)
@@ -71,7 +70,6 @@ def _write_report(layout: Layout, name: str) -> None:
 
 def _status(layout: Layout, name: str) -> None:
     """Every variant's trials, what is registered, and how far the reported runs are."""
-    from rpg.next_steps import command
     from rpg.study.registration import registration
     from rpg.study.status import headings, sentences, state
     from rpg.study.trials import studies
