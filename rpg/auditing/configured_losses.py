@@ -3,7 +3,6 @@
 verl and TRL are measured on the installed package's own code, prime-rl and open-instruct on the formulas of pinned.toml.
 """
 
-import re
 from dataclasses import fields
 from importlib.metadata import version
 from typing import Any
@@ -84,13 +83,7 @@ def _verl(source: str, settings: dict[str, Any], trainer: Trainer) -> tuple[Subj
     studied = trainer.advantages.get(f"{estimator}, not by std" if plain else estimator)
     remarks.append(_advantages(estimator, studied))
     remarks += _kl(*peers.verl_kls(settings))
-    if actor["entropy_coeff"]:
-        remarks.append(f"The entropy bonus ({actor['entropy_coeff']:g}) is not part of this measurement.")
-    for key in ("rollout_is", "rollout_rs"):
-        if value := settings[f"algorithm.rollout_correction.{key}"]:
-            remarks.append(f"The correction for the sampler ({key} {value}) is not part of this measurement.")
-    remarks.append(_updates(updates))
-    return subject, remarks
+    return subject, [*remarks, _updates(updates)]
 
 
 def _released(kind: str, actor: dict[str, Any]) -> tuple[Subject, list[str]]:
@@ -105,8 +98,6 @@ def _released(kind: str, actor: dict[str, Any]) -> tuple[Subject, list[str]]:
 
 
 # --- TRL -----------------------------------------------------------------------------------------------
-
-_TRL_UNMEASURED = ("top_entropy_quantile", "entropy_coef", "use_adaptive_entropy", "use_liger_kernel")
 
 
 def _trl_defaults() -> dict[str, Any]:
@@ -131,9 +122,6 @@ def _trl(source: str, settings: dict[str, Any], trainer: Trainer) -> tuple[Subje
             f"epsilon_high is not set: cispo takes epsilon, {settings['epsilon']:g}, as the most that a ratio may be, so "
             "that almost every token has this weight; MiniMax-M1's is 5."
         )
-    defaults = _trl_defaults()
-    changed = [key for key in _TRL_UNMEASURED if settings[key] != defaults[key]]
-    remarks += [f"{key} {settings[key]} is not part of this measurement." for key in changed]
     if settings["use_vllm"] and settings["vllm_importance_sampling_correction"]:
         rule = ", ".join(str(settings[f"vllm_importance_sampling_{key}"]) for key in ("mode", "clip_max"))
         remarks.append(f"The correction for vLLM's rounding ({rule}) is not part of this measurement.")
@@ -152,10 +140,8 @@ def _trl(source: str, settings: dict[str, Any], trainer: Trainer) -> tuple[Subje
 
 def _prime(source: str, settings: dict[str, Any], trainer: Trainer) -> tuple[Subject, list[str]]:
     algo, kind = settings["orchestrator.algo.type"], settings["trainer.loss.type"]
-    high, low, move, scale, drift = (
-        settings[f"trainer.loss.{key}"]
-        for key in ("dppo_mask_high", "dppo_mask_low", "ipo_threshold", "adv_tau", "kl_tau")
-    )
+    keys = ("dppo_mask_high", "dppo_mask_low", "ipo_threshold", "kl_tau")
+    high, low, move, drift = (settings[f"trainer.loss.{key}"] for key in keys)
     if algo == "sft":
         raise ValueError(
             "orchestrator.algo.type sft is a cross-entropy of another model's samples, no objective of RL"
@@ -172,9 +158,6 @@ def _prime(source: str, settings: dict[str, Any], trainer: Trainer) -> tuple[Sub
         loss = override(trainer.losses[kind].algorithm, mask=masks[kind], drift_penalty=drift)
         remarks = [f"{source}: algorithm {algo}, loss {kind}. There is no KL to a reference."]
         remarks.append(_advantages(algo, trainer.advantages.get(algo)))
-    around = [key for key in settings if re.match(r"orchestrator\.algo\.(?!type|teacher)", key)]
-    around += ["trainer.loss.adv_tau"] * (scale != 1)
-    remarks += [f"{key} ({settings[key]}) is not part of this measurement." for key in around]
     remarks.append(_stale(settings["orchestrator.max_off_policy_steps"], "max_off_policy_steps"))
     return pinned.subject(algo, source, loss, Settings.beta), remarks
 
@@ -208,8 +191,6 @@ def _open(source: str, settings: dict[str, Any], trainer: Trainer) -> tuple[Subj
     scaling = settings["advantage_normalization_type"]
     remarks = [f"{source}: loss_fn {loss}.", _advantages(scaling, trainer.advantages.get(scaling))]
     remarks += _kl(("loss", f"kl_estimator {estimator}, {kl}", settings["beta"]))
-    if settings["rho_mask_lower_bound"] or settings["rho_mask_upper_bound"]:
-        remarks.append("The mask by rho is not part of this measurement.")
     remarks += [_updates(updates)] * (not alone) + [_stale(settings["async_steps"], "async_steps")]
     return pinned.subject(loss, source, algo, Settings.beta), remarks
 

@@ -38,6 +38,9 @@ def lint(file: Path) -> list[str]:
     settings = defaults | given.values | {key: defaults.get(key) for key in given.unresolved}
     try:
         subject, remarks = READERS[trainer.name](source, settings, trainer)
+        changed = (key for key in settings if settings[key] != defaults.get(key))
+        unmeasured = filter(trainer.unmeasured.match, changed)
+        remarks += [f"{key} ({settings[key]}) is not part of this measurement." for key in unmeasured]
         sentences = [*remarks, *_lengths(subject), *_measured(subject)]
     except (
         ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError,

@@ -50,6 +50,7 @@ def installed(beta: float, all_shipped: bool = False) -> tuple[list[Subject], di
 # --- verl ----------------------------------------------------------------------------------------------
 
 ACTOR = "actor_rollout_ref.actor."
+_DISTILLATION = "distillation.distillation_loss."
 VERL_BOUNDS = ("clip_ratio", "clip_ratio_low", "clip_ratio_high", "clip_ratio_c")
 # required, not read by losses
 _VERL_ACTOR = {"strategy": "fsdp", "rollout_n": 1, "ppo_micro_batch_size_per_gpu": 1}
@@ -88,7 +89,8 @@ def verl_subject(name: str, source: str, beta: float, changes: Mapping[str, Any]
     from verl.workers.config import ActorConfig, PolicyLossConfig  # noqa: PLC0415 (optional)
 
     settings = {**verl_defaults(), **changes}
-    if _verl_distills(settings):
+    estimated = settings[f"{_DISTILLATION}loss_mode"] != "forward_kl_topk"
+    if settings["distillation.enabled"] and estimated and not settings[f"{_DISTILLATION}use_task_rewards"]:
         return _verl_distillation(name, source, beta, settings)
     actor = {key.removeprefix(ACTOR): value for key, value in settings.items() if key.startswith(ACTOR)}
     accepted = {f"policy_loss.{entry.name}" for entry in fields(PolicyLossConfig) if entry.init}
@@ -108,15 +110,6 @@ def verl_subject(name: str, source: str, beta: float, changes: Mapping[str, Any]
         name, source, bare, clipped, asked * beta, "rkl" if asked else "none", mode != "seq-mean-token-sum",
         advantages, peer=True,
     )  # fmt: skip
-
-
-_DISTILLATION = "distillation.distillation_loss."
-
-
-def _verl_distills(settings: Mapping[str, Any]) -> bool:
-    """Whether it trains without task rewards, by an estimate that is measured here."""
-    rewards, mode = (settings[f"{_DISTILLATION}{key}"] for key in ("use_task_rewards", "loss_mode"))
-    return bool(settings["distillation.enabled"]) and not rewards and mode != "forward_kl_topk"
 
 
 def _verl_distillation(name: str, source: str, beta: float, settings: Mapping[str, Any]) -> Subject:

@@ -68,7 +68,8 @@ def weights(
 @dataclass(frozen=True)
 class Trainer:
     """A trainer: where it was read; by name its losses and sampler corrections, if they are not called themselves; and for
-    the linter, names and defaults of the keys that a loss depends on, and what our study calls its advantages.
+    the linter, names and defaults of the keys that a loss depends on, of those that are not measured, and what our study
+    calls its advantages.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Trainer:
     corrections: dict[str, Correction]
     defaults: dict[str, Any]
     loss_keys: re.Pattern[str]
+    unmeasured: re.Pattern[str]
     advantages: dict[str, str]
 
 
@@ -87,9 +89,10 @@ def trainers() -> dict[str, Trainer]:
     for name, table in tomllib.loads((files("rpg.auditing") / "pinned.toml").read_text("utf-8")).items():
         losses = {loss: _loss(**table["shared"] | parts) for loss, parts in table.get("losses", {}).items()}
         corrections = {key: Correction(**parts) for key, parts in table.get("corrections", {}).items()}
+        measured, unmeasured = (re.compile("|".join(table.get(x, []))) for x in ("loss_keys", "unmeasured"))
         pins[name] = Trainer(
             name, table["repository"], table["commit"], losses, corrections, dict(leaves(table.get("defaults", {}))),
-            re.compile("|".join(table.get("loss_keys", []))), table.get("advantages", {}),
+            measured, unmeasured, table.get("advantages", {}),
         )  # fmt: skip
     return pins
 
