@@ -12,9 +12,9 @@ identities of finished runs. A new field gets a line in `added`, with the defaul
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -31,8 +31,7 @@ REQUIRED = object()
 """Default of a field that has none."""
 
 
-@dataclass(frozen=True)
-class Leaf:
+class Leaf(NamedTuple):
     """One field of a run. Values are plain JSON.
 
     `dotted` is the field as people write it (`training.optimizer.learning_rate`); `place` also tells the kinds of a section
@@ -49,25 +48,28 @@ class Leaf:
 
 def leaves(model: BaseModel, dotted: str = "", place: str = "", kind: Kind = TRAINS) -> Iterator[Leaf]:
     """The fields of a run or of a part of it, parents before children; an algorithm's prose is left out."""
-    for name, field in type(model).model_fields.items():
-        is_prose = isinstance(model, Algorithm) and name in PROSE and name != "name"
-        if name == "type" or field.exclude or is_prose:
-            continue
-        value, mark = getattr(model, name), kind_of(field, kind)
-        at, where = _join(dotted, name), _join(place, name)
+    for name, mark, default in _fields(type(model), kind):
+        value, at, where = getattr(model, name), _join(dotted, name), _join(place, name)
         if isinstance(value, BaseModel) and not isinstance(value, Algorithm):
-            tag = _tag(value)
-            ending = ".type" if tag != SECTION else ""
-            yield Leaf(at + ending, where + ending, mark, tag, _default(field))
+            ending = ".type" if (tag := _tag(value)) != SECTION else ""
+            yield Leaf(at + ending, where + ending, mark, tag, default)
         if _is_list(value) and mark is not BY_CONTENT:
-            yield Leaf(f"{at}.type", f"{where}.type", mark, [_tag(item) for item in value], _default(field))
+            yield Leaf(f"{at}.type", f"{where}.type", mark, [_tag(item) for item in value], default)
             for number, item in enumerate(value):
                 yield from leaves(item, _join(at, str(number)), _join(where, _tag(item)), mark)
         elif isinstance(value, BaseModel):
             below = where if _tag(value) == SECTION else _join(where, _tag(value))
             yield from leaves(value, at, below, mark)
         else:
-            yield Leaf(at, where, mark, to_jsonable_python(value), _default(field))
+            yield Leaf(at, where, mark, to_jsonable_python(value), default)
+
+
+@cache
+def _fields(section: type[BaseModel], kind: Kind) -> list[tuple[str, Kind, Any]]:
+    """Name, kind and default of each field, without a section's type and an algorithm's prose."""
+    left_out = {"type", *PROSE} - {"name"} if issubclass(section, Algorithm) else {"type"}
+    fields = [(name, f) for name, f in section.model_fields.items() if not (f.exclude or name in left_out)]
+    return [(name, kind_of(field, kind), _default(field)) for name, field in fields]
 
 
 def kind_of(field: FieldInfo, inherited: Kind) -> Kind:
@@ -100,16 +102,12 @@ def _join(prefix: str, name: str) -> str:
 _RECORD: dict[str, Any] = json.loads(Path(__file__).with_name("frozen_defaults.json").read_text("utf-8"))
 
 FORMAT: int = _RECORD["format"]
-
 ADDED: dict[str, Any] = _RECORD["added"]
 """Defaults of fields that came after the format, by place."""
-
 ADDED_TO_LATER_KINDS: dict[str, Any] = _RECORD["added_to_later_kinds"]
 """Defaults of fields that kinds of sections without frozen defaults (`is_frozen_kind`) got after runs had used them."""
-
 DEFAULTS: dict[str, Any] = _RECORD["defaults"]
 """Place in the schema -> default. A field without a default is not listed."""
-
 ALGORITHMS: dict[str, dict[str, Any]] = _RECORD["algorithms"]
 """Algorithm -> the settings of its entry in the catalogue."""
 
@@ -212,7 +210,9 @@ def _frozen(leaf: Leaf, entry: dict[str, Any], kinds: dict[str, Any]) -> Any:
 
 
 def _same(leaf: Leaf, default: Any) -> bool:
-    return default is not REQUIRED and canonical_json(leaf.value) == canonical_json(default)
+    if type(leaf.value) is not type(default) or leaf.value is default:  # most: without their texts
+        return leaf.value is default
+    return canonical_json(leaf.value) == canonical_json(default)
 
 
 def _remove(data: dict[str, Any], dotted: str) -> None:
