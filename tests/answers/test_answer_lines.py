@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.grading import exam
 from benchmarks.grading.generated import Gold, cases, real_golds, sample_golds
-from benchmarks.grading.judges import OURS, ours
+from benchmarks.grading.judges import OURS
 from benchmarks.grading.variants import equivalents, near_misses
 from rpg.answers.comparison import equivalent
 from rpg.answers.extraction import boxed_answer
@@ -46,8 +46,11 @@ def grader():
 def graded():
     """Every case of the exam, and the verdicts of both our rules: an answer line, and a box where there is none."""
     found = exam.cases()
-    items = [case.item for case in found]
-    return found, {name: ours(verifier, items).verdicts for name, verifier in OURS.items()}
+    items, verdicts = [case.item for case in found], {}
+    with Grader() as grader:  # one: it remembers what it has decided for the first rules
+        for name, grader.verifier in OURS.items():
+            verdicts[name] = [grade.correct for grade in grader.grade(items)]
+    return found, verdicts
 
 
 @pytest.mark.parametrize("name", ["lines", *(f"exam-{number}" for number in range(1, 12))])
