@@ -126,7 +126,7 @@ def command_line(capfd, monkeypatch):
     return run
 
 
-def _common(tmp_path_factory, name):
+def common(tmp_path_factory, name):
     """A folder for all workers."""
     folder = tmp_path_factory.getbasetemp()
     folder = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / name
@@ -141,7 +141,7 @@ def home(tmp_path_factory):
     from rpg.models.initial_policy import initial_policy
     from tests.tiny import make_spec
 
-    folder, first = tmp_path_factory.mktemp("home"), _common(tmp_path_factory, "warm")
+    folder, first = tmp_path_factory.mktemp("home"), common(tmp_path_factory, "warm")
     configure_torch(make_spec())
     with locks.in_turn(first / "lock"):
         initial_policy(make_spec(), first, say=lambda line: None)
@@ -167,7 +167,7 @@ def prefect(tmp_path_factory):
     from flows.prefect.server import HOST, private, quiet_environment
     from flows.prefect.service import start_in_turn
 
-    folder, server = _common(tmp_path_factory, "prefect"), None
+    folder, server = common(tmp_path_factory, "prefect"), None
     address = folder / "address"
     with (folder / "users").open("w") as users:
         with locks.in_turn(folder / "start.lock"):

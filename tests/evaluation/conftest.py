@@ -9,6 +9,7 @@ from rpg.models.model_loading import load_pretrained
 from rpg.models.policy import Policy
 from rpg.store.layout import Layout
 from rpg.tasks import load_problems
+from tests.conftest import common
 from tests.evaluation.small_model import SPEC
 
 
@@ -23,7 +24,8 @@ def checkpoints(tmp_path_factory):
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     home = tmp_path_factory.mktemp("home")
-    model, tokenizer = load_pretrained(prepare_model(SPEC, home, lambda line: None))
+    shared = common(tmp_path_factory, "evaluated")  # one warm start for all workers
+    model, tokenizer = load_pretrained(prepare_model(SPEC, shared, lambda line: None))
     folder = Layout.at(home).run("sweep", "run")
     folder.path.mkdir(parents=True)
     keeper = Checkpoints(folder, [0, 1])

@@ -1,6 +1,7 @@
 """The CPU platform for verl in this process, and a data folder with the initial model of the runs in inside.py."""
 
 import os
+import shutil
 
 import pytest
 import torch
@@ -24,15 +25,8 @@ def cpu_verl():
 
 
 @pytest.fixture(scope="session")
-def home(tmp_path_factory):
-    from rpg.models.initial_policy import prepare_model
-    from rpg.tasks.preparation import prepare_data
-    from tests.verl.inside import make_spec
-
-    folder = tmp_path_factory.mktemp("home")
-    prepare_data(make_spec(), folder)
-    prepare_model(make_spec(), folder, say=lambda line: None)
-    return folder
+def home(home, tmp_path_factory):
+    return shutil.copytree(home / "cache", tmp_path_factory.mktemp("home") / "cache").parent
 
 
 @pytest.fixture(scope="session")
