@@ -29,7 +29,7 @@ def test_the_reference_is_the_one_that_the_run_measured_against(tmp_path, home):
         "without": {"name": "grpo", "beta": 0, "reference": "fixed"},
     }
     folder = tmp_path / "teacher"
-    teacher = initial_policy(make_spec(seed=1), home)
+    teacher = initial_policy(make_spec(seed=1, model={"warm_start": None}), home)
     teacher.model.save_pretrained(folder)
     teacher.tokenizer.save_pretrained(folder)
     settings["taught"] = {"name": "rpg-urkl", "reference": {"type": "model", "path": str(folder)}}
