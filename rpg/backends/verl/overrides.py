@@ -152,11 +152,8 @@ def _actor(spec: RunSpec) -> dict[str, Any]:
     training, optimizer = spec.training, spec.training.optimizer
     keys: dict[str, Any] = {
         f"{ACTOR}.use_dynamic_bsz": True,
-        f"{ACTOR}.optim.lr": optimizer.learning_rate,
         f"{ACTOR}.optim.betas": list(optimizer.betas),
-        f"{ACTOR}.optim.weight_decay": optimizer.weight_decay,
         f"{ACTOR}.optim.clip_grad": math.inf if training.max_grad_norm is None else training.max_grad_norm,
-        f"{ACTOR}.optim.lr_warmup_steps": optimizer.warmup_steps,
         **_engine(spec, ACTOR),
         f"{ACTOR}.checkpoint.save_contents": [
             *("model", "optimizer", "extra"),
@@ -207,9 +204,7 @@ def _rollout(spec: RunSpec, backend: VerlBackend) -> dict[str, Any]:
         f"{ROLLOUT}.log_prob_use_dynamic_bsz": True,
         f"{ROLLOUT}.val_kwargs.n": max(backend.validation_samples, 1),
         f"{ROLLOUT}.val_kwargs.do_sample": spec.evaluation.temperature > 0,
-        f"{ROLLOUT}.val_kwargs.temperature": spec.evaluation.temperature,
         f"{ROLLOUT}.val_kwargs.top_k": spec.evaluation.top_k or -1,
-        f"{ROLLOUT}.val_kwargs.top_p": spec.evaluation.top_p,
     }
 
 
