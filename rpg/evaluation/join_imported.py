@@ -88,7 +88,7 @@ def join(
             )
             written[benchmark] = write_eval(folder, benchmark, step, rows, rules, draws.about)
     benchmarks = [*manifest["benchmarks"], *(b for b in written if b not in manifest["benchmarks"])]
-    write_manifest(folder, {k: v for k, v in manifest.items() if k != "format"} | {"benchmarks": benchmarks})
+    write_manifest(folder, {**manifest, "benchmarks": benchmarks})
     return written
 
 

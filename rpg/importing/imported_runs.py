@@ -99,7 +99,7 @@ def register(
             evaluated = [*record.get("benchmarks", []), *sorted(manifest.get("benchmarks", []))]
             record["benchmarks"] = list(dict.fromkeys(evaluated))
         record["runs"] = [*(name for name in record["runs"] if name != folder.name), folder.name]
-        layout.write_sweep({name: value for name, value in record.items() if name != "format"})
+        layout.write_sweep(record)
 
 
 def scores_of(folder: RunFolder) -> dict[str, dict[str, float]]:

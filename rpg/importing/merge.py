@@ -118,5 +118,4 @@ def _join(layout: Layout, other: Layout, sweep: str, runs: list[str]) -> None:
         ours = {**theirs, "runs": [], "created": theirs.get("created") or time.time()}
     current = [run for run in theirs["runs"] if run in runs and run not in ours["runs"]]
     benchmarks = list(dict.fromkeys([*(ours.get("benchmarks") or []), *(theirs.get("benchmarks") or [])]))
-    record = {**ours, "runs": [*ours["runs"], *current], "benchmarks": benchmarks}
-    layout.write_sweep({name: value for name, value in record.items() if name != "format"})
+    layout.write_sweep({**ours, "runs": [*ours["runs"], *current], "benchmarks": benchmarks})

@@ -248,7 +248,6 @@ class Recording:
         if self._idle:
             return
         self._manifest |= {**read_json_object(self.folder.manifest_path), **changed}
-        del self._manifest["format"]
         run_writer.write_manifest(self.folder, self._manifest)
 
     def _beat(self) -> None:

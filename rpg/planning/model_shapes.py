@@ -101,17 +101,13 @@ def shape_and_source(path: str) -> tuple[Shape | None, str]:
     """
     if shape := _from_config(file := Path(path).expanduser() / "config.json"):
         return shape, str(file)
-    cached = _cache() / f"models--{path.replace('/', '--')}" / "snapshots"
+    home = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
+    hub = Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub")  # as huggingface_hub finds it
+    cached = hub / f"models--{path.replace('/', '--')}" / "snapshots"
     for file in sorted(cached.glob("*/config.json")):
         if shape := _from_config(file):
             return shape, str(file)
     return KNOWN.get(path), TABLE if path in OPEN else "rpg model" if path in KNOWN else ""
-
-
-def _cache() -> Path:
-    """The hub's folder of downloaded models, as huggingface_hub finds it."""
-    home = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
-    return Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub")
 
 
 def _from_config(path: Path) -> Shape | None:

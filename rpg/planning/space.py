@@ -58,11 +58,12 @@ def disk(spec: RunSpec, problems: int) -> Disk | None:
     verl = workers > 0
     weights = (HALF if half else FLOAT) * parameters + FILES_BYTES
     # The training state holds the weights again if they differ from those of the checkpoint (on verl always), and the
-    # earlier policies that have yet to sample (on verl: their samples).
-    lora = spec.model.lora
+    # earlier policies that have yet to sample (on verl: their samples). An initial model as reference is in the cache.
+    lora, algorithm = spec.model.lora, spec.algorithm
     share = HALF / FLOAT if spec.half_weights() and not verl else 1  # of a trained weight, in computations
-    copies = MOMENTS + (half or verl) + share * (_reference(spec) + (0 if verl else spec.rollout.staleness))
-    copies += (1 + MOMENTS) * (spec.algorithm.advantage.type == "gae")  # a critic
+    copied = algorithm.needs_reference and algorithm.reference.type in ("every_k", "kl_above", "ema")
+    copies = MOMENTS + (half or verl) + share * (copied + (0 if verl else spec.rollout.staleness))
+    copies += (1 + MOMENTS) * (algorithm.advantage.type == "gae")  # a critic
     trained = parameters
     if lora and verl:  # only the weights
         copies = 1
@@ -109,12 +110,6 @@ def teacher_shape(spec: RunSpec) -> Shape | None:
     """Of the model that is the reference; None: there is none, or its size is unknown."""
     path = teacher_path(spec.algorithm)
     return None if path is None else shape_and_source(path)[0]
-
-
-def _reference(spec: RunSpec) -> int:
-    """1 if checkpoints hold the weights of a reference policy; an initial model as reference is in the cache."""
-    algorithm = spec.algorithm
-    return int(algorithm.needs_reference and algorithm.reference.type in ("every_k", "kl_above", "ema"))
 
 
 PROCESS = 0.5e9
