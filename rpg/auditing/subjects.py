@@ -8,15 +8,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from rpg.auditing.moments import (
-    Inputs,
-    LossFunction,
-    Moments,
-    batch_slopes,
-    coupled_moments,
-    inputs_of,
-    moments,
-)
+from rpg.auditing.moments import LossFunction, Moments, batch_slopes, coupled_moments, inputs_of, moments
 from rpg.auditing.worlds import World
 from rpg.catalogue import DIVERGENCES, Algorithm, DistributionKL, RewardKL, algorithm, algorithms, override
 from rpg.catalogue.lookup import divergence_of
@@ -74,7 +66,7 @@ class Scene:
     world: World
     drift: float
     logits: Tensor
-    inputs: Inputs
+    inputs: dict[str, Any]
     scale: int  # what makes a mean over tokens one over responses
     beside: Tensor | float = 0.0
     """(N, S * V): the step of each response that does not come from its tokens' own log-probabilities."""

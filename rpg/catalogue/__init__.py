@@ -7,10 +7,8 @@ from rpg.catalogue.components import AdvantageKL as AdvantageKL
 from rpg.catalogue.components import Clip as Clip
 from rpg.catalogue.components import DistributionKL as DistributionKL
 from rpg.catalogue.components import EMAReference as EMAReference
-from rpg.catalogue.components import ExactRatio as ExactRatio
 from rpg.catalogue.components import GammaGate as GammaGate
 from rpg.catalogue.components import Gate as Gate
-from rpg.catalogue.components import IgnoreSampler as IgnoreSampler
 from rpg.catalogue.components import LossKL as LossKL
 from rpg.catalogue.components import Mask as Mask
 from rpg.catalogue.components import ModelReference as ModelReference

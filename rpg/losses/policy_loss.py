@@ -14,14 +14,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from rpg.catalogue import (
-    Algorithm,
-    ExactRatio,
-    IgnoreSampler,
-    RejectedSamples,
-    RolloutCorrection,
-    TruncatedWeights,
-)
+from rpg.catalogue import Algorithm, RejectedSamples, RolloutCorrection, TruncatedWeights
 from rpg.losses.advantages import require_reference, require_types
 from rpg.losses.aggregation import Counts, aggregate, token_weights
 from rpg.losses.kl_terms import bounded_exp, estimator, k3
@@ -277,7 +270,7 @@ def rollout_weights(
     the step and under the one that drew them; response_mask (B, T): non-zero where a token counts. Returns (B, T) for
     level token, (B, 1) for level sequence, whose ratio is the product over a response.
     """
-    if isinstance(setting, ExactRatio | IgnoreSampler):
+    if setting.type == "none" or setting.type == "ignore":
         return None
     with torch.no_grad():
         mask = response_mask != 0

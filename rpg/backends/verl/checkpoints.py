@@ -18,14 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from rpg.store.atomic_files import (
-    StoreError,
-    atomic_write_json,
-    fsync_tree,
-    link,
-    read_json_object,
-    readable,
-)
+from rpg.store.atomic_files import StoreError, atomic_write_json, fsync_tree, link, read_json_object, readable
 from rpg.store.checkpoints import FORMAT, CheckpointFolder, Keep, digests
 from rpg.store.run_folder import RunFolder
 
