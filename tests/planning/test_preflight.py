@@ -1,10 +1,7 @@
 """What is wrong is found before anything starts, all of it in one list."""
 
 import json
-import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -29,16 +26,6 @@ task:
 algorithm: grpo
 training: {steps: 2}
 """
-
-
-def rpg(folder, *args):
-    environment = {
-        **os.environ, "PYTHONPATH": str(ROOT), "RPG_HOME": str(folder / "data"), "COLUMNS": "200", "HF_HUB_OFFLINE": "1",
-        "HF_HOME": str(folder / "no-cache"),
-    }  # fmt: skip
-    environment.pop("RPG_DATA", None)
-    command = [sys.executable, "-m", "rpg", *args]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
 
 
 def test_files_that_are_missing_empty_or_folders_are_named_with_their_field(tmp_path):
@@ -164,16 +151,18 @@ def test_a_data_folder_that_can_never_be_is_refused(tmp_path):
     assert home(tmp_path / "later" / "x") == tmp_path / "later" / "x"
 
 
-@pytest.mark.slow
-def test_show_and_render_need_neither_network_nor_data(tmp_path):
-    shown = rpg(tmp_path, "show", str(ROOT / "configs/paper/table3.yaml"))
-    assert shown.returncode == 0 and "identities are unknown" in shown.stderr, shown.stderr
-    runs = json.loads(rpg(tmp_path, "show", str(ROOT / "configs/paper/table3.yaml"), "--json").stdout)["runs"]
+def test_show_and_render_need_neither_network_nor_data(command_line, tmp_path, monkeypatch):
+    monkeypatch.setenv("RPG_HOME", str(tmp_path / "data"))
+    monkeypatch.delenv("RPG_DATA", raising=False)
+    monkeypatch.setattr("socket.getaddrinfo", None)  # no host can be looked up
+    file = ROOT / "configs/paper/table3.yaml"
+    code, _, errors = command_line("show", file)
+    assert code == 0 and "identities are unknown" in errors, errors
+    runs = json.loads(command_line("show", file, "--json")[1])["runs"]
     assert all(run["run_id"] is None and run["run"].endswith("????????") for run in runs)
-    one = runs[0]["run"].removesuffix("????????")
-    rendered = rpg(tmp_path, "render", str(ROOT / "configs/paper/table3.yaml"), "--run", one)
-    assert rendered.returncode == 0, rendered.stderr
-    assert "not-known-yet" in rendered.stdout and "identity is not known yet" in rendered.stderr
+    code, rendered, errors = command_line("render", file, "--run", runs[0]["run"].removesuffix("????????"))
+    assert code == 0, errors
+    assert "not-known-yet" in rendered and "identity is not known yet" in errors
 
 
 def test_doctor_of_a_file_lists_all_that_is_wrong(command_line, tmp_path):
