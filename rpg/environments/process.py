@@ -63,13 +63,15 @@ class Environments(AbstractContextManager["Environments"]):
         events.append(event)
         return reply
 
-    def reward(self, row: int) -> float | None:
-        """What `get_reward` returns; None without one. Raises EnvironmentFault."""
+    def reward(self, row: int, turns: Sequence[str]) -> float | None:
+        """What `get_reward` returns, which may ask for `turns`; None without one. Raises EnvironmentFault."""
         try:
             self._tell(row)
         except Failed as failure:
             raise EnvironmentFault(f"task.factory: {self.task.factory}: {failure}") from None
-        value: float | None = self._required({**self._events[row][0], "what": "reward"}, "get_reward")
+        value: float | None = self._required(
+            {**self._events[row][0], "what": "reward", "turns": turns}, "get_reward"
+        )
         return value
 
     def forget(self, rows: Iterable[int]) -> None:

@@ -71,7 +71,7 @@ class _Conversations:
         self.factory = load(begin["function"], begin["sources"])
         self.there: dict[int, Any] = {}
         tools, name = tools_of(self.factory()), begin["function"]
-        if not tools:
+        if not tools and not hasattr(self.factory, "get_reward"):
             raise BadReward(f"{name}: has no tool: a public method beside reset and get_reward")
         parameters = [len(inspect.signature(tool).parameters) for tool in tools.values()]
         if begin["form"] == "text" and parameters != [1]:
@@ -101,7 +101,10 @@ class _Conversations:
                 raise ValueError(f"returned {len(text)} characters, more than {self.begin['characters']}")
             return text
         reward = getattr(self.there[row], "get_reward", None)
-        value = None if reward is None else awaited(reward())
+        if reward is None:
+            return None
+        asks = "turns" in inspect.signature(reward).parameters
+        value = awaited(reward(event["turns"]) if asks else reward())
         if value is not None and not math.isfinite(value := float(value)):
             raise ValueError(f"get_reward returned {value}")
         return value

@@ -121,7 +121,7 @@ class Conversations:
                     continuing.append(row)
             active = continuing
         for row, talk in enumerate(talks):
-            talk.earned = environments.reward(row)
+            talk.earned = environments.reward(row, talk.turns)
         environments.forget(range(len(talks)))
         return _samples(prompt_ids, talks, group_size, samples.log_prob.device), talks
 

@@ -61,8 +61,8 @@ class Counter:
         """Say it later."""
         return "later"
 
-    def get_reward(self) -> float:
-        return float(self.count)
+    def get_reward(self, turns) -> float:
+        return float(self.count + len(turns))
 
     def _hidden(self):
         raise AssertionError
@@ -127,7 +127,7 @@ def test_a_tool_that_misbehaves_costs_one_reply_and_nobody_else_notices(made):
             assert len(reply.text) < 300 and "\n" not in reply.text, reply
             assert environments.call(1, call("add", amount=1)) == (str(10 + number), False)
         assert environments.call(0, call("later")) == ("later", False)
-        assert (environments.reward(0), environments.reward(1)) == (0.0, 10.0 + len(FAILURES))
+        assert (environments.reward(0, []), environments.reward(1, ["Done."])) == (0.0, 11.0 + len(FAILURES))
 
 
 def test_what_an_environment_draws_follows_from_its_conversation_alone(made):

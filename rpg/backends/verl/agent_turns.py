@@ -57,7 +57,7 @@ class AgentTurns:
             talk.add(drawn.token_ids, drawn.log_probs)
             talk.truncated = not self.ended(drawn.token_ids)
             goes_on = await apart(self.conversations.reply, self.tokenizer, row, talk, drawn.token_ids, limit)
-        earned = await apart(self._end, row)
+        earned = await apart(self._end, row, talk.turns)
         said = {"said": talk.turns, "truncated": talk.truncated, "earned": earned, **talk.counts}
         return AgentLoopOutput(
             prompt_ids=ids,
@@ -79,7 +79,7 @@ class AgentTurns:
         (ids,) = self.conversations.encoded(self.tokenizer, [problem.given()], texts, limit)
         return ids
 
-    def _end(self, row: int) -> float | None:
-        earned = self.conversations.environments.reward(row)
+    def _end(self, row: int, turns: list[str]) -> float | None:
+        earned = self.conversations.environments.reward(row, turns)
         self.conversations.environments.forget([row])
         return earned
