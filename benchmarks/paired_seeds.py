@@ -3,9 +3,9 @@
     python -m benchmarks.paired_seeds docs/results/weighting-words.csv --after 6
 
 Each seed counts with its mean over the steps behind `--after`. A difference has its 95 % interval (Student's t) for this
-comparison alone, and the smallest size for which a test of equivalence (two one-sided tests, Schuirmann 1987) at 5 % says
-that the difference is not as large. That each of several pairs is below its own size holds at 5 % as well, without
-correction: all of these tests have to reject, and any one that errs does so in at most 5 % (Berger 1982).
+comparison alone, and the farther of its ends: a test of equivalence (two one-sided tests, Schuirmann 1987, at 2.5 %) says
+that the difference is smaller. That each of several pairs is below its own size holds at this level as well, without
+correction: all of these tests have to reject, and any one that errs does so as rarely (Berger 1982).
 """
 
 import argparse
@@ -13,19 +13,20 @@ from itertools import combinations
 from pathlib import Path
 
 import pandas as pd
-from scipy.stats import ttest_rel
+
+from rpg.stats import t_quantile
 
 
 def differences(metrics: pd.DataFrame, column: str) -> pd.DataFrame:
     """One row for each two variants, from rows with `variant`, `seed` and the metric: `difference`, `half` width of its 95 %
-    interval, and `below`, the size that equivalence at 5 % excludes.
+    interval, and `below`, the size that the interval excludes.
     """
     means = metrics.pivot_table(index="seed", columns="variant", values=column, sort=False).dropna()
     rows = []
     for one, other in combinations(means, 2):
-        test, difference = ttest_rel(means[one], means[other]), (means[one] - means[other]).mean()
-        half, edge = (test.confidence_interval(level).high - difference for level in (0.95, 0.90))
-        rows.append((one, other, len(means), difference, half, abs(difference) + edge))
+        each = means[one] - means[other]
+        half = t_quantile(len(each) - 1) * each.sem()
+        rows.append((one, other, len(each), each.mean(), half, abs(each.mean()) + half))
     return pd.DataFrame(rows, columns=["variant", "against", "seeds", "difference", "half", "below"])
 
 
