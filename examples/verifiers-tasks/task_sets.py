@@ -69,9 +69,11 @@ class _Conversation:
         """The weighted sum of the task's rewards, of what the policy and its tools said in turn."""
         said = _opening(self._task.data)
         for at, text in enumerate(turns):
-            ids = [call.id for call in getattr(said[-1], "tool_calls", None) or ()]
-            reply = at % 2 and vf.ToolMessage(tool_call_id=ids[-1] if ids else "", content=text)
-            said.append(reply or self._turn(text))
+            if at % 2:  # the replies to all calls of the turn before, in one text
+                calls = said[-1].tool_calls
+                said.append(vf.ToolMessage(tool_call_id=calls[-1].id if calls else "", content=text))
+            else:
+                said.append(self._turn(text))
         self._trace.nodes = [
             vf.MessageNode(parent=at - 1 if at else None, message=each, sampled=each.role == "assistant")
             for at, each in enumerate(said)

@@ -68,6 +68,14 @@ class Counter:
         raise AssertionError
 
 
+class Listens:
+    def reset(self, **kwargs):
+        return None
+
+    def get_reward(self, turns):
+        return turns.index("here")
+
+
 class Broken:
     def reset(self, **kwargs):
         raise KeyError("no such thing")
@@ -143,6 +151,12 @@ def test_what_an_environment_draws_follows_from_its_conversation_alone(made):
     expected = drawn([0, 1, 2], break_in=False)
     assert len({*expected[0], *expected[1], *expected[2]}) == 6
     assert drawn([2, 0, 1], break_in=True) == expected  # a new process has been told what was said before
+
+
+def test_without_a_tool_the_turns_are_enough_for_a_reward(made):
+    with made("Listens") as environments:
+        environments.begin(0, {}, "key")
+        assert environments.reward(0, ["there", "here"]) == 1
 
 
 def test_the_network_is_there_for_a_task_that_allows_it(made):
