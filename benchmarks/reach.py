@@ -40,6 +40,8 @@ LADDER: dict[str, tuple[str, dict[str, Any]]] = {
     "simple_equations": ("symbols", {"min_terms": 2, "max_terms": 2, "min_value": 1, "max_value": 9}),
     "gcd": ("symbols", {"min_value": 1, "max_value": 40}),
     "letter_counting": ("symbols", {"min_words": 2, "max_words": 4}),
+    "ab": ("symbols", {"length": 5}),
+    "number_format": ("symbols", {"max_num_candidates": 3, "max_delta": 1000}),
     "spell_backward": ("symbols", {"min_word_len": 3, "max_word_len": 4}),
     "word_sequence_reversal": ("lists", {"min_words": 3, "max_words": 5}),
     "word_sorting": ("lists", {"min_words": 3, "max_words": 4}),
@@ -48,6 +50,7 @@ LADDER: dict[str, tuple[str, dict[str, Any]]] = {
     "knights_knaves": ("logic", {}),
     "propositional_logic": ("logic", {"min_vars": 2, "max_vars": 3, "min_statements": 2, "max_statements": 3}),
     "countdown": ("many answers", {"min_numbers": 3, "max_numbers": 3, "max_value": 12, "min_target": 5, "max_target": 40}),
+    "shortest_path": ("many answers", {"min_rows": 3, "max_rows": 3, "min_cols": 3, "max_cols": 3, "p_blocked": 0.2}),
     "palindrome_generation": ("many answers", {"min_length": 3, "max_length": 5}),
 }  # fmt: skip
 """Data set -> kind, and settings that make it as easy as its generator can."""
