@@ -17,7 +17,6 @@ import altair as alt
 import numpy as np
 import pandas as pd
 import vl_convert
-from scipy.optimize import brentq
 
 from benchmarks.findings import PICTURES, ROOT, differences
 from rpg import stats
@@ -64,13 +63,10 @@ def resting(start: float, beta: float, reverse: bool) -> float:
     log(p / (1 - p)) - log(start / (1 - start)), of the forward KL (1 - start) / (1 - p) - start / p. 1 where there is none.
     """
 
-    def pull(p: float) -> float:
-        slopes = (1 - start) / (1 - p) - start / p, np.log(p / (1 - p)) - np.log(start / (1 - start))
-        return float(1 / np.sqrt(p * (1 - p)) - beta * slopes[reverse])
-
-    grid = np.linspace(start, 1, 2000, endpoint=False)
-    below = np.flatnonzero([pull(p) < 0 for p in grid])
-    return float(brentq(pull, grid[below[0] - 1], grid[below[0]])) if len(below) else 1.0
+    p = np.linspace(start, 1, 100_000, endpoint=False)
+    slopes = (1 - start) / (1 - p) - start / p, np.log(p / (1 - p)) - np.log(start / (1 - start))
+    at_rest = 1 / np.sqrt(p * (1 - p)) <= beta * slopes[reverse]
+    return float(p[at_rest.argmax()]) if at_rest.any() else 1.0
 
 
 def collect(sweep: str, layout: Layout) -> pd.DataFrame:
