@@ -28,6 +28,8 @@ STILL_VARIED = 1.0
 """Entropy of a whole response, nats, from which the responses to a prompt still differ, however low it is per token."""
 SILENT = 0.9
 """Share of responses in which no answer can be found."""
+REPEATED = 0.8
+"""Share of responses with the same answer, whatever was asked."""
 UNREAD = 0.02
 """Share of responses whose answer can be found but not read."""
 
@@ -54,17 +56,23 @@ def of_training(rows: Rows) -> list[Finding]:
     return findings
 
 
-def of_answers(benchmark: str, step: int, missing: float) -> list[Finding]:
-    """Findings from the share of responses without an answer in an evaluation."""
-    if missing < SILENT:
-        return []
-    return [
-        Finding(
-            "no answers", f"no answer is found in {missing:.0%} of the responses to {benchmark} at step {step}",
+def of_answers(
+    benchmark: str, step: int, missing: float, answer: str | None, repeated: float, accuracy: float
+) -> Iterator[Finding]:
+    """Findings from an evaluation's share of responses without an answer, its most frequent answer and that one's share."""
+    where = f"of the responses to {benchmark} at step {step}"
+    if missing >= SILENT:
+        yield Finding(
+            "no answers", f"no answer is found in {missing:.0%} {where}",
             "does the template ask for the form that the verifier looks for (docs/grading.md), and is there room for it "
             "within rollout.max_response_tokens?",
-        )
-    ]  # fmt: skip
+        )  # fmt: skip
+    if repeated >= REPEATED and accuracy < SOLVED:
+        yield Finding(
+            "one answer", f"{repeated:.0%} {where} answer {answer!r}, which earns an accuracy of {accuracy:.2f}",
+            "a gain may be this answer's alone, however small its p-value; look at samples (dashboard, Problems), and at "
+            "how often the training problems have this answer",
+        )  # fmt: skip
 
 
 def of_unread(

@@ -255,7 +255,8 @@ def _health(db: Database, sweep: str, runs: pandas.DataFrame, names: dict[str, s
     findings = {run: diagnostics.of_training(steps) for run, steps in rows.items()}
     for row in queries.without_answer(db, sweep).itertuples():
         run_findings = findings.setdefault(row.run, [])
-        run_findings += diagnostics.of_answers(row.benchmark, int(row.step), row.missing)
+        shares = row.missing, row.answer, row.repeated, row.accuracy
+        run_findings += diagnostics.of_answers(row.benchmark, int(row.step), *shares)
         forms = {entry["key"]: entry["value"] for entry in row.forms} if row.unread else {}
         accuracies = (row.accuracy, None if pandas.isna(row.second_reading) else row.second_reading)
         run_findings += diagnostics.of_unread(row.benchmark, int(row.step), row.unread, forms, accuracies)

@@ -86,17 +86,16 @@ def test_a_collapse_on_the_way_to_half_the_problems_is_one():
 def test_problems_that_teach_nothing_from_the_start_on_are_too_easy():
     [finding] = diagnostics.of_training([row | {"reward": 1.0, "accuracy": 1.0} for row in steps()])
     assert "+1.000 in each of the last 8" in finding.evidence and "too easy to learn from" in finding.advice
-
-
-def test_a_reward_that_ignores_the_answers_is_constant():
+    # A reward that ignores the answers is constant, too.
     [finding] = diagnostics.of_training(steps(reward=0.0, accuracy=lambda step: 0.3 + 0.01 * step))
     assert finding.rule == "reward constant"
 
 
 def test_answers_that_are_not_found():
-    [finding] = diagnostics.of_answers("aime24", 40, 0.97)
+    [finding] = diagnostics.of_answers("aime24", 40, 0.97, "1", 0.02, 0.01)
     assert "no answer is found in 97% of the responses to aime24 at step 40" in finding.evidence
-    assert "template" in finding.advice and diagnostics.of_answers("aime24", 40, 0.5) == []
+    assert "template" in finding.advice and not [*diagnostics.of_answers("aime24", 40, 0.5, "1", 0.1, 0.5)]
+    assert not [*diagnostics.of_answers("yes-or-no", 40, 0.0, "yes", 0.96, 0.95)], "the golds are"
 
 
 @pytest.fixture
@@ -124,20 +123,21 @@ def test_findings_are_in_status_and_in_the_report(ill):
     assert "reward was" in markdown(found)
 
 
-def test_silent_responses_are_in_the_report(ill):
+@pytest.mark.parametrize(
+    ("answer", "words"), [(None, "no answer is found in 100%"), ("1", "100% of the responses to easy at step 12 answer '1'")]
+)  # fmt: skip
+def test_silent_responses_and_one_answer_to_everything_are_in_the_report(ill, answer, words):
     run = ill.run("demo", "grpo-seed0")
-    samples = [row | {"extracted": None, "correct": False} for row in read_eval(run, "easy", 12).to_pylist()]
-    write_eval(run, "easy", 12, samples)
-    build(ill)
-    with connect(ill) as db:
-        found = summarise(db, "demo").health
-    words = "GRPO (1 of 2 runs): no answer is found in 100% of the responses to easy at step 12"
-    assert any(words in finding for finding in found)
-    write_eval(run, "easy", 12, samples, rules_name(RewardVerifier(type="reward", at_least=0.5)))
-    build(ill)
-    with connect(ill) as db:
-        found = summarise(db, "demo").health
-    assert not any("no answer" in f for f in found), "the reward says what is right: no answer is looked for"
+    samples = [
+        row | {"extracted": answer, "correct": False} for row in read_eval(run, "easy", 12).to_pylist()
+    ]
+    for rules, shown in ((None, 1), (rules_name(RewardVerifier(type="reward", at_least=0.5)), 0)):
+        write_eval(run, "easy", 12, samples, rules)
+        build(ill)
+        with connect(ill) as db:
+            found = summarise(db, "demo").health
+        # Where the reward says what is right, no answer is looked for.
+        assert sum(f"GRPO (1 of 2 runs): {words}" in finding for finding in found) == shown
 
 
 def test_answers_that_could_not_be_read():
