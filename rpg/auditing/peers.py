@@ -24,6 +24,7 @@ from rpg.auditing.studies import direct_loss, weighted_loss
 from rpg.auditing.subjects import Subject, less_kl, spread
 
 WIDE = 1e9  # a clip range that never clips
+Changes = Mapping[str, Any]  # of a trainer's defaults
 
 
 def installed(beta: float, all_shipped: bool = False) -> tuple[list[Subject], dict[str, str]]:
@@ -54,6 +55,7 @@ _DISTILLATION = "distillation.distillation_loss."
 VERL_BOUNDS = ("clip_ratio", "clip_ratio_low", "clip_ratio_high", "clip_ratio_c")
 # required, not read by losses
 _VERL_ACTOR = {"strategy": "fsdp", "rollout_n": 1, "ppo_micro_batch_size_per_gpu": 1}
+_VERL_READ = (*VERL_BOUNDS, "tau_pos", "tau_neg", "loss_agg_mode")
 _VERL_TO_GO = ("gae", "reinforce_plus_plus")
 """Estimators under which a token's advantage has the rewards from there on."""
 
@@ -83,7 +85,7 @@ def verl_kls(settings: Mapping[str, Any]) -> tuple[tuple[str, str, float], ...]:
     return ("loss", str(kinds[0]), in_loss), ("reward", str(kinds[1]), in_reward)
 
 
-def verl_subject(name: str, source: str, beta: float, changes: Mapping[str, Any]) -> Subject:
+def verl_subject(name: str, source: str, beta: float, changes: Changes) -> Subject:
     """What verl trains with under its defaults, replaced by `changes` (dotted keys), but every KL has weight `beta`."""
     from verl.trainer.ppo.core_algos import kl_penalty  # noqa: PLC0415 (optional)
     from verl.workers.config import ActorConfig, PolicyLossConfig  # noqa: PLC0415 (optional)
@@ -95,14 +97,12 @@ def verl_subject(name: str, source: str, beta: float, changes: Mapping[str, Any]
     actor = {key.removeprefix(ACTOR): value for key, value in settings.items() if key.startswith(ACTOR)}
     accepted = {f"policy_loss.{entry.name}" for entry in fields(PolicyLossConfig) if entry.init}
     options = {key.removeprefix("policy_loss."): actor[key] for key in accepted & actor.keys()}
-    read = {key: actor[key] for key in (*VERL_BOUNDS, "tau_pos", "tau_neg")}
-    fixed = _VERL_ACTOR | read | {"policy_loss": PolicyLossConfig(**options)}
     in_loss, in_reward = (kind if weight else None for _, kind, weight in verl_kls(settings))
     mode, to_go = actor["loss_agg_mode"], settings["algorithm.adv_estimator"] in _VERL_TO_GO
-    bare, clipped = (
-        partial(_verl_loss, options["loss_mode"], ActorConfig(**(fixed | bounds)), in_loss, beta, mode)
-        for bounds in (dict.fromkeys(VERL_BOUNDS, WIDE), {})
-    )
+    fixed = _VERL_ACTOR | {key: actor[key] for key in _VERL_READ}
+    fixed |= {"policy_loss": PolicyLossConfig(**options), "kl_loss_type": in_loss}
+    both = (fixed | dict.fromkeys(VERL_BOUNDS, WIDE), fixed)
+    bare, clipped = (partial(_verl_loss, ActorConfig(**config), beta) for config in both)
     estimate = partial(kl_penalty, kl_penalty=in_reward)
     advantages = partial(less_kl, estimate, beta, to_go) if in_reward else spread
     asked = sum(kind is not None for kind in (in_loss, in_reward))
@@ -137,25 +137,17 @@ def _verl_distilled(
 
 
 def _verl_loss(
-    name: str,
-    config: Any,
-    kl: str | None,
-    beta: float,
-    mode: str,
-    *,
-    response_mask: Tensor,
-    ref_log_prob: Tensor | None,
-    **inputs: Tensor,
+    config: Any, beta: float, *, response_mask: Tensor, ref_log_prob: Tensor | None, **inputs: Tensor
 ) -> Tensor:
     from verl.trainer.ppo.core_algos import agg_loss, get_policy_loss_fn, kl_penalty  # noqa: PLC0415 (optional)
 
-    mask = response_mask.to(inputs["log_prob"].dtype)
-    policy_loss = get_policy_loss_fn(name)
+    mask, mode = response_mask.to(inputs["log_prob"].dtype), config.loss_agg_mode
+    policy_loss = get_policy_loss_fn(config.policy_loss.loss_mode)
     loss: Tensor = policy_loss(response_mask=mask, loss_agg_mode=mode, config=config, **inputs)[0]
-    if kl is None:
+    if config.kl_loss_type is None:
         return loss
     ref = inputs["old_log_prob"] if ref_log_prob is None else ref_log_prob
-    penalty: Tensor = agg_loss(kl_penalty(inputs["log_prob"], ref, kl), mask, mode)
+    penalty: Tensor = agg_loss(kl_penalty(inputs["log_prob"], ref, config.kl_loss_type), mask, mode)
     return loss + beta * penalty
 
 
@@ -206,31 +198,26 @@ def _verl_weights(
 _TRL_BARE = {"epsilon": WIDE, "epsilon_high": WIDE, "delta": None, "off_policy_mask_threshold": None}
 
 
-def trl_subject(name: str, source: str, beta: float, options: Mapping[str, Any]) -> Subject:
+def trl_subject(name: str, source: str, beta: float, options: Changes) -> Subject:
     """TRL's GRPO loss under GRPOConfig's defaults, replaced by `options`, but a KL has weight `beta`."""
     from trl.trainer.grpo_trainer import GRPOTrainer  # noqa: PLC0415 (optional)
 
     assert callable(GRPOTrainer._compute_loss)
     beta = beta if options.get("beta") else 0.0
     settings = {**options, "beta": beta}
-    bare, clipped = (partial(_trl_loss, options={**settings, **bounds}) for bounds in (_TRL_BARE, {}))
+    bare, clipped = (partial(_trl_loss, {**settings, **bounds}) for bounds in (_TRL_BARE, {}))
     per_token = options.get("loss_type") != "luspo"  # which sums over tokens
     return Subject(name, source, bare, clipped, beta, "rkl" if beta else "none", per_token, peer=True)
 
 
 def _trl_loss(
-    *,
-    log_prob: Tensor,
-    old_log_prob: Tensor,
-    advantages: Tensor,
-    response_mask: Tensor,
-    ref_log_prob: Tensor | None,
-    options: Mapping[str, Any],
+    options: Changes, *, response_mask: Tensor, ref_log_prob: Tensor | None, **inputs: Tensor
 ) -> Tensor:
     """GRPOTrainer._compute_loss on a stand-in trainer whose model gives our log-probabilities."""
     from trl.trainer.grpo_config import GRPOConfig  # noqa: PLC0415 (optional)
     from trl.trainer.grpo_trainer import GRPOTrainer  # noqa: PLC0415 (optional)
 
+    log_prob, old_log_prob = inputs["log_prob"], inputs["old_log_prob"]
     mask, entropies = response_mask.to(log_prob.dtype), torch.zeros_like(log_prob)
     config = {entry.name: entry.default for entry in fields(GRPOConfig)} | dict(options)
     config |= {"steps_per_generation": 1, "max_completion_length": log_prob.shape[1]}
@@ -251,15 +238,12 @@ def _trl_loss(
         model=SimpleNamespace(training=True),
     )
     nothing = torch.zeros(len(log_prob), 0, dtype=torch.long)
-    inputs = {
-        "prompt_ids": nothing,
-        "prompt_mask": nothing,
+    given = {"prompt_ids": nothing, "prompt_mask": nothing, "completion_mask": mask}
+    given |= {
         "completion_ids": torch.zeros_like(log_prob, dtype=torch.long),
-        "completion_mask": mask,
-        "advantages": advantages[:, 0],
-        "old_per_token_logps": old_log_prob,
-        "ref_per_token_logps": old_log_prob if ref_log_prob is None else ref_log_prob,
         "num_items_in_batch": mask.sum(),
     }
-    loss: Tensor = GRPOTrainer._compute_loss(trainer, trainer.model, inputs)
+    given |= {"advantages": inputs["advantages"][:, 0], "old_per_token_logps": old_log_prob}
+    given |= {"ref_per_token_logps": old_log_prob if ref_log_prob is None else ref_log_prob}
+    loss: Tensor = GRPOTrainer._compute_loss(trainer, trainer.model, given)
     return loss

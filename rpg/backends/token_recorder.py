@@ -90,10 +90,10 @@ def token_values(
     old, reference = inputs["old_log_prob"], inputs["ref_log_prob"]
     values = {
         "policy": inputs["log_prob"], "old": old, "sampler": drawn, "reference": old if reference is None else reference,
-        "ratio": terms.ratio, "advantage": inputs["advantages"], "kl": terms.kl if token_kl is None else token_kl,
+        "ratio": terms["ratio"], "advantage": inputs["advantages"], "kl": terms["kl"] if token_kl is None else token_kl,
         "slope": torch.autograd.grad(loss, inputs["log_prob"], retain_graph=True)[0],
     }  # fmt: skip
-    columns = [*(values[name] for name in VALUES), terms.clipped]
+    columns = [*(values[name] for name in VALUES), terms["clipped"]]
     counted = (inputs["response_mask"] != 0)[marked]
     numbers = torch.stack([torch.where(counted, c.detach()[marked].float(), 0) for c in columns], 1).cpu()
     rows = zip(marks[marked].tolist(), numbers, strict=True)

@@ -5,7 +5,7 @@ name and preset, with overrides. Errors name the accepted values.
 from collections.abc import Iterator, Mapping
 from functools import cache, partial
 from itertools import product
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
@@ -14,21 +14,38 @@ from rpg.catalogue.divergences import DIVERGENCES, Divergence, read
 from rpg.catalogue.entry import PROSE, Algorithm, AlgorithmError
 
 
-def _components(annotation: Any) -> Iterator[type[BaseModel]]:
-    """All that a field of an algorithm may hold, of one union or alone."""
+def written(model: type[BaseModel], location: tuple[int | str, ...]) -> tuple[list[str], list[str]]:
+    """The path as written in a file, without the tag that pydantic inserts after the name of a union; and the names of the
+    fields that could stand at its end."""
+    candidates, path, union = [model], [], False
+    siblings: list[str] = []
+    for part in location:
+        if union and any(part in _tags(candidate) for candidate in candidates):
+            candidates, union = [c for c in candidates if part in _tags(c)], False
+            continue
+        path.append(str(part))
+        siblings = list(dict.fromkeys(name for candidate in candidates for name in candidate.model_fields))
+        fields = [c.model_fields[part] for c in candidates if part in c.model_fields]
+        if fields:  # else a key or an index within the field
+            candidates = [inner for field in fields for inner in models_in(field.annotation)]
+            union = bool(candidates)
+    return path, siblings
+
+
+def _tags(model: type[BaseModel]) -> tuple[object, ...]:
+    field = model.model_fields.get("type")
+    return getattr(field.annotation, "__args__", ()) if field else ()
+
+
+def models_in(annotation: object) -> list[type[BaseModel]]:
+    """The pydantic models an annotation mentions, through unions, lists and Annotated."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for inner in get_args(annotation):
-        yield from _components(inner)
+        return [annotation]
+    return [m for inner in getattr(annotation, "__args__", ()) for m in models_in(inner)]
 
 
-# place of a component in a config -> the component, for messages that list its fields
-MODELS = {
-    f"{field}.{model.model_fields['type'].default}" if "type" in model.model_fields else field: model
-    for field, info in Algorithm.model_fields.items()
-    for model in _components(info.annotation)
-}
-UNIONS = {place.partition(".")[0] for place in MODELS if "." in place}
+_FIELDS = Algorithm.model_fields.items()
+UNIONS = {name for name, field in _FIELDS if any(map(_tags, models_in(field.annotation)))}
 
 
 @cache
@@ -142,11 +159,8 @@ def _explain(error: ValidationError) -> AlgorithmError:
     """The first error of pydantic in our words: the field as it is written in a config, and what it accepts."""
     first = error.errors()[-1]  # of a union's several complaints the last is about its richest member
     context, value = first.get("ctx", {}), first["input"]
-    location = [str(part) for part in first["loc"]]
-    owner = ".".join(location[:-1])
-    if location and location[0] in UNIONS and len(location) > 1:
-        location.pop(1)  # the union's tag is not part of the field's path in a config
-    path = ".".join(location)
+    parts, siblings = written(Algorithm, first["loc"])
+    path = ".".join(parts)
     if first["type"] in ("literal_error", "union_tag_invalid"):
         expected = context.get("expected") or context["expected_tags"]
         accepted = tuple(part.strip(" '") for part in expected.replace(" or ", ", ").split(","))
@@ -154,8 +168,7 @@ def _explain(error: ValidationError) -> AlgorithmError:
             path, value = f"{path}.type", context["tag"]
         return AlgorithmError(path, value, accepted)
     if first["type"] == "extra_forbidden":
-        fields = tuple(MODELS[owner].model_fields) if owner in MODELS else ()
-        return AlgorithmError(path, value, fields, f"{path} is not a field")
+        return AlgorithmError(path, value, tuple(siblings), f"{path} is not a field")
     reason = first["msg"].removeprefix("Value error, ")
     if not path:
         return AlgorithmError("algorithm", value, "", reason)

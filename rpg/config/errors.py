@@ -8,6 +8,7 @@ from pathlib import Path
 from pydantic import BaseModel, ValidationError
 
 from rpg.catalogue import AlgorithmError
+from rpg.catalogue.lookup import written
 from rpg.errors import UserError
 
 
@@ -31,36 +32,6 @@ def nearest(word: str, candidates: Iterable[str]) -> str:
 
 def _cut(text: str, length: int) -> str:
     return text if len(text) <= length else text[: length - 3] + "..."
-
-
-def _written(model: type[BaseModel], location: tuple[int | str, ...]) -> tuple[list[str], list[str]]:
-    """The path as written in a file, without the tag that pydantic inserts after the name of a union; and the names of the
-    fields that could stand at its end."""
-    candidates, path, union = [model], [], False
-    siblings: list[str] = []
-    for part in location:
-        if union and any(part in _tags(candidate) for candidate in candidates):
-            candidates, union = [c for c in candidates if part in _tags(c)], False
-            continue
-        path.append(str(part))
-        siblings = sorted({name for candidate in candidates for name in candidate.model_fields})
-        fields = [c.model_fields[part] for c in candidates if part in c.model_fields]
-        if fields:  # else a key or an index within the field
-            candidates = [inner for field in fields for inner in models_in(field.annotation)]
-            union = bool(candidates)
-    return path, siblings
-
-
-def _tags(model: type[BaseModel]) -> tuple[object, ...]:
-    field = model.model_fields.get("type")
-    return getattr(field.annotation, "__args__", ()) if field else ()
-
-
-def models_in(annotation: object) -> list[type[BaseModel]]:
-    """The pydantic models an annotation mentions, through unions, lists and Annotated."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [m for inner in getattr(annotation, "__args__", ()) for m in models_in(inner)]
 
 
 Places = Callable[[Sequence[str], object], "tuple[Path, int] | None"]
@@ -87,7 +58,7 @@ def explain(
     place = place or (lambda *_: None)
     for item in error.errors(include_url=False):
         cause = item.get("ctx", {}).get("error")
-        path, siblings = _written(model, item["loc"])
+        path, siblings = written(model, item["loc"])
         if isinstance(cause, AlgorithmError):  # its message names the field
             entry = item.get("input")
             part = entry.get(cause.field) if isinstance(entry, dict) else None
@@ -100,7 +71,9 @@ def explain(
         value, kind, context = item.get("input"), item["type"], item.get("ctx", {})
         shown = _cut(repr(value), 80)
         if kind == "extra_forbidden":
-            problem = f"unknown field{nearest(path[-1], siblings)} Accepted: {', '.join(siblings)}"
+            problem = (
+                f"unknown field{nearest(path[-1], sorted(siblings))} Accepted: {', '.join(sorted(siblings))}"
+            )
         elif kind == "union_tag_invalid":
             tag = context.get("tag")
             accepted = context.get("expected_tags", "").replace("'", "")

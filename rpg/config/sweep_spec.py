@@ -12,9 +12,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from rpg.catalogue.lookup import models_in
 from rpg.config import shipped
 from rpg.config.code import locate
-from rpg.config.errors import ConfigError, explain, models_in, nearest, other_kind
+from rpg.config.errors import ConfigError, explain, nearest, other_kind
 from rpg.config.identity import canonical_json, identity
 from rpg.config.load import assign, checked, load_raw_run, merge, parse_yaml, read_mapping, resolve
 from rpg.config.run_spec import RunSpec

@@ -7,6 +7,7 @@ right. MATHEMATICS holds what :mod:`rpg.catalogue.divergences` names.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -89,32 +90,21 @@ def _ufkl(_log_prob: Tensor, w: Tensor, v: Tensor, d: Tensor) -> Pair:
     return w - v - v * d, w - v
 
 
-def _rkl(_log_prob: Tensor, w: Tensor, _v: Tensor, d: Tensor) -> Pair:
-    value = w * d
-    return value, value + w
+def _rkl(_log_prob: Tensor, w: Tensor, _v: Tensor, d: Tensor, prefix: bool = False) -> Pair:
+    terms = w * d
+    return terms, (_from_here_on(terms) if prefix else terms) + w
 
 
-def _urkl(_log_prob: Tensor, w: Tensor, _v: Tensor, d: Tensor) -> Pair:
-    slope = w * d
-    return slope - w, slope
-
-
-# The reverse KL of a response is the sum of its tokens' E[w d]; token s moves the terms of tokens t >= s
-# only, so its slope is their sum. The forward KL of token s depends on token s alone.
+def _urkl(_log_prob: Tensor, w: Tensor, _v: Tensor, d: Tensor, prefix: bool = False) -> Pair:
+    terms = w * d
+    return terms - w, _from_here_on(terms) if prefix else terms
 
 
 def _from_here_on(terms: Tensor) -> Tensor:
+    """The reverse KL of a response is the sum of its tokens' E[w d]; token s moves the terms of tokens t >= s only, so its
+    slope is their sum. The forward KL of token s depends on token s alone.
+    """
     return terms.flip(-1).cumsum(-1).flip(-1)
-
-
-def _rkl_prefix(_log_prob: Tensor, w: Tensor, _v: Tensor, d: Tensor) -> Pair:
-    value = w * d
-    return value, _from_here_on(value) + w
-
-
-def _urkl_prefix(_log_prob: Tensor, w: Tensor, _v: Tensor, d: Tensor) -> Pair:
-    terms = w * d
-    return terms - w, _from_here_on(terms)
 
 
 def _forward_advantage(beta: float, w: Tensor, v: Tensor, _d: Tensor) -> Tensor:
@@ -129,7 +119,9 @@ MATHEMATICS: dict[str, Mathematics] = {
     "fkl": Mathematics(
         exact=lambda pi, ref: _kl(ref, pi), term=_fkl, prefix=_fkl, advantage_slope=_forward_advantage
     ),
-    "rkl": Mathematics(exact=_kl, term=_rkl, prefix=_rkl_prefix, advantage_slope=_reverse_advantage),
+    "rkl": Mathematics(
+        exact=_kl, term=_rkl, prefix=partial(_rkl, prefix=True), advantage_slope=_reverse_advantage
+    ),
     "ufkl": Mathematics(
         exact=lambda pi, ref: _kl(ref, pi) + _surplus(pi, ref),
         term=_ufkl,
@@ -139,7 +131,7 @@ MATHEMATICS: dict[str, Mathematics] = {
     "urkl": Mathematics(
         exact=lambda pi, ref: _kl(pi, ref) - _surplus(pi, ref),
         term=_urkl,
-        prefix=_urkl_prefix,
+        prefix=partial(_urkl, prefix=True),
         advantage_slope=_reverse_advantage,
     ),
 }

@@ -122,21 +122,12 @@ def weighted_likelihood(log_prob: Tensor, weights: Tensor, mask: Tensor, counts:
     return aggregate(log_prob.clamp(min=LOG_PROB_FLOOR) * weights, mask, "token-mean", counts)
 
 
-@dataclass(frozen=True)
-class TokenTerms:
-    """Of which the metrics of a loss are means; (B, T), zero where masked."""
+def token_terms(algo: Algorithm, *, response_mask: Tensor, **inputs: Tensor | None) -> dict[str, Tensor]:
+    """What the loss made of each token, of which its metrics are means; (B, T), zero where masked. `inputs` are the
+    log-probabilities and the advantages as in :func:`policy_loss`, which has checked them.
 
-    ratio: Tensor
-    """The importance ratio; where it is that of a whole response, each of its tokens has it."""
-    clipped: Tensor
-    """uint8, the bound that took the token's gradient from the advantage: CLIPS[n - 1], 0 for none."""
-    kl: Tensor
-    """The token's part of `kl_policy_to_ref`, nats."""
-
-
-def token_terms(algo: Algorithm, *, response_mask: Tensor, **inputs: Tensor | None) -> TokenTerms:
-    """What the loss made of each token; `inputs` are the log-probabilities and the advantages as in :func:`policy_loss`,
-    which has checked them.
+    ratio: the importance ratio; where it is that of a whole response, each of its tokens has it. clipped: uint8, the bound
+    that took the token's gradient from the advantage, CLIPS[n - 1], 0 for none. kl: its part of `kl_policy_to_ref`, nats.
     """
     with torch.no_grad():
         mask = response_mask != 0
@@ -146,7 +137,8 @@ def token_terms(algo: Algorithm, *, response_mask: Tensor, **inputs: Tensor | No
         for name, silent in ratio.cuts.items():
             clipped[silent & mask] = CLIPS.index(name) + 1
         w = torch.where(mask, ratio.w.expand(mask.shape), 0)
-        return TokenTerms(w, clipped, torch.where(mask, bounded_exp(x.log_w) * k3(-x.d), 0))
+        kl = torch.where(mask, bounded_exp(x.log_w) * k3(-x.d), 0)
+        return {"ratio": w, "clipped": clipped, "kl": kl}
 
 
 class _KnownSlope(torch.autograd.Function):

@@ -24,6 +24,11 @@ class TokenInputs:
     d: Tensor  # log(pi / ref)
     log_v: Tensor | None  # log(ref / old); None where ref is old
 
+    @property
+    def lengths(self) -> Tensor:
+        """Tokens of each response, at least 1, (b, 1)."""
+        return self.mask.sum(-1, keepdim=True).clamp(min=1)
+
 
 CLIPS = ("upper", "lower", "dual")
 """What may silence a token: w above 1 + high, advantage not negative; w below 1 - low, or above c, advantage negative."""
@@ -111,8 +116,7 @@ def _gspo(x: TokenInputs, clip: Clip | None) -> TokenLoss:
     """The geometric mean of a response's ratios, in the form that gives each token the gradient of its own
     factor (Zheng et al. 2025, GSPO-token).
     """
-    length = x.mask.sum(-1, keepdim=True).clamp(min=1)
-    return _clipped_ratio(bounded_exp(x.log_w.sum(-1, keepdim=True) / length), x, clip)
+    return _clipped_ratio(bounded_exp(x.log_w.sum(-1, keepdim=True) / x.lengths), x, clip)
 
 
 def _gspo_joint(x: TokenInputs, clip: Clip | None) -> TokenLoss:
@@ -120,7 +124,7 @@ def _gspo_joint(x: TokenInputs, clip: Clip | None) -> TokenLoss:
     another one only where the advantages of its tokens differ.
     """
     value, slope, ratio = _gspo(x, clip)
-    joint = torch.where(x.mask, slope, 0).sum(-1, keepdim=True) / x.mask.sum(-1, keepdim=True).clamp(min=1)
+    joint = torch.where(x.mask, slope, 0).sum(-1, keepdim=True) / x.lengths
     return value, joint.expand_as(slope), ratio
 
 
@@ -130,7 +134,7 @@ def _gmpo(x: TokenInputs, clip: Clip | None) -> TokenLoss:
     negative = x.advantages < 0
     upper, lower = (x.log_w > high) & ~negative, (x.log_w < -low) & negative
     log_w = torch.where(upper, high, torch.where(lower, -low, x.log_w)).where(x.mask, 0)
-    w = bounded_exp(log_w.sum(-1, keepdim=True) / x.mask.sum(-1, keepdim=True).clamp(min=1))
+    w = bounded_exp(log_w.sum(-1, keepdim=True) / x.lengths)
     value = -w * x.advantages
     return value, value.masked_fill(upper | lower, 0), Ratio(w, {"upper": upper, "lower": lower})
 
@@ -145,7 +149,7 @@ def _moved(mask: Mask, x: TokenInputs) -> tuple[Tensor, Tensor]:
     elif mask.by == "ratio":
         moved = bounded_exp(x.log_w) - 1
     elif mask.by == "response":
-        moved = (x.log_w.sum(-1, keepdim=True) / x.mask.sum(-1, keepdim=True).clamp(min=1)).expand_as(x.log_w)
+        moved = (x.log_w.sum(-1, keepdim=True) / x.lengths).expand_as(x.log_w)
     up = torch.zeros_like(x.mask) if mask.high is None else moved > mask.high
     down = torch.zeros_like(x.mask) if mask.low is None else moved < -mask.low
     return (up, down) if mask.always else (up & (x.advantages > 0), down & (x.advantages <= 0))
@@ -196,84 +200,55 @@ _SURROGATES = {
 # --- RPG ---------------------------------------------------------------------------------------------
 
 
-@dataclass
-class _Level:
-    """The quantities of one ratio level, broadcasting to (b, T).
+def _rpg(algo: Algorithm, x: TokenInputs) -> TokenLoss:
+    """The paper's eight losses (Tables 1, 2, 4) with RPG-Style Clip (Algorithms 1 and 2). A sample is a token given its
+    prefix (ratio token) or a whole response (prefix, sequence), whose quantities are (b, 1).
 
-    `spread` is the part of a response's scalar loss that one of its tokens reports, so that they add up to it.
+    With K the slope of the KL term, W = w R - beta K is the REINFORCE weight and A = W / w the regularised
+    advantage; an unclipped sample has slope -W in either style. w > 0, so W has the sign of A.
     """
-
-    w: Tensor
-    v: Tensor
-    d: Tensor
-    kl_value: Tensor | float
-    kl_slope: Tensor | float
-    spread: Tensor | float
-
-
-def _level(algo: Algorithm, x: TokenInputs) -> _Level:
-    """Ratios and KL term where a sample is a token given its prefix (token) or a whole response (prefix, sequence)."""
     whole, log_v = algo.ratio != "token", torch.zeros_like(x.log_w) if x.log_v is None else x.log_v
     log_w, log_v_sample, log_prob, d = (
         log.sum(-1, keepdim=True) if whole else log for log in (x.log_w, log_v, x.log_prob, x.d)
     )
     w, v = bounded_exp(log_w), bounded_exp(log_v_sample)
-    spread = 1 / x.mask.sum(-1, keepdim=True).clamp(min=1).to(w.dtype) if whole else 1.0
-    if not algo.beta or not isinstance(algo.kl, ObjectiveKL):
-        return _Level(w, v, d, 0.0, 0.0, spread)
-    formulas = mathematics(algo.kl.divergence)
-    if algo.ratio == "prefix":
-        assert formulas.prefix is not None
-        w_prefix, v_prefix = (bounded_exp(log.cumsum(-1)) for log in (x.log_w, log_v))
-        value, slope = formulas.prefix(x.log_prob, w_prefix, v_prefix, x.d)
-        return _Level(w, v, d, value, slope, spread)
-    value, slope = formulas.term(log_prob, w, v, d)
-    return _Level(w, v, d, value * spread, slope, spread)
-
-
-def _rpg(algo: Algorithm, x: TokenInputs) -> TokenLoss:
-    """The paper's eight losses (Tables 1, 2, 4) with RPG-Style Clip (Algorithms 1 and 2).
-
-    With K the slope of the KL term, W = w R - beta K is the REINFORCE weight and A = W / w the regularised
-    advantage; an unclipped sample has slope -W in either style. w > 0, so W has the sign of A.
-    """
-    level = _level(algo, x)
-    reward = level.w * x.advantages
-    W = reward - algo.beta * level.kl_slope
-    ratio, silent, bound = _clip(level.w, W, algo.clip)
-    Z = algo.kl.Z if isinstance(algo.kl, ObjectiveKL) else 1.0
-    if isinstance(algo.kl, ObjectiveKL) and algo.kl.style == "reinforce":
-        weight = W
-        if silent is not None:  # Algorithm 2 reports bound R + C_KL there, C_KL = W - w R
-            weight = torch.where(silent, W + (bound - level.w) * x.advantages, W)
-        value, slope = -weight * x.log_prob, -W
-        if silent is not None:
-            slope = slope.masked_fill(silent, 0)
-    else:
-        value, slope = algo.beta * level.kl_value - reward * level.spread, -W
-        if silent is not None:
-            value, slope = _clip_differentiable(algo, level, W, value, silent, bound)
-    return (Z * value, Z * slope, ratio) if Z != 1.0 else (value, slope, ratio)
-
-
-def _clip_differentiable(
-    algo: Algorithm, level: _Level, W: Tensor, value: Tensor, silent: Tensor, bound: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Algorithm 1: a clipped sample's loss is -bound A, and A moves with the policy.
-
-    rpg.losses.kl_terms has dA / d log pi, catalogue.Clip explains the three readings. With prefix
-    products A belongs to a token and has no such derivative: it is held constant.
-    """
+    # the part of a response's scalar loss that one of its tokens reports, so that they add up to it
+    spread = 1 / x.lengths.to(w.dtype) if whole else 1.0
+    kl_value: Tensor | float = 0.0
+    kl_slope: Tensor | float = 0.0
+    A_slope: Tensor | float = 0.0  # dA / d log pi, zero where A is held constant
     reading = algo.clip.gradient if algo.clip else "detached"
-    A = W / level.w
-    A_slope: Tensor | float = 0.0
-    if algo.beta and isinstance(algo.kl, ObjectiveKL) and algo.ratio != "prefix" and reading != "detached":
-        slope_of = mathematics(algo.kl.divergence).advantage_slope
-        assert slope_of is not None
-        A_slope = slope_of(algo.beta, level.w, level.v, level.d)
-    unclipped = -W
-    if reading != "exact":
-        value = -W * level.spread
-        unclipped = unclipped - level.w * A_slope
-    value = torch.where(silent, -bound * A * level.spread, value)
-    return value, torch.where(silent, -bound * A_slope, unclipped)
+    kl = algo.kl if isinstance(algo.kl, ObjectiveKL) else None
+    reinforce = kl is not None and kl.style == "reinforce"
+    if algo.beta and kl is not None:
+        formulas = mathematics(kl.divergence)
+        if algo.ratio == "prefix":  # A belongs to a token and has no such derivative
+            assert formulas.prefix is not None
+            w_prefix, v_prefix = (bounded_exp(log.cumsum(-1)) for log in (x.log_w, log_v))
+            kl_value, kl_slope = formulas.prefix(x.log_prob, w_prefix, v_prefix, x.d)
+        else:
+            kl_value, kl_slope = formulas.term(log_prob, w, v, d)
+            kl_value = kl_value * spread
+            if reading != "detached" and not reinforce:
+                assert formulas.advantage_slope is not None
+                A_slope = formulas.advantage_slope(algo.beta, w, v, d)
+    reward = w * x.advantages
+    W = reward - algo.beta * kl_slope
+    ratio, silent, bound = _clip(w, W, algo.clip)
+    if reinforce:
+        weight, slope = W, -W
+        if silent is not None:  # Algorithm 2 reports bound R + C_KL there, C_KL = W - w R
+            weight = torch.where(silent, W + (bound - w) * x.advantages, W)
+            slope = slope.masked_fill(silent, 0)
+        value = -weight * x.log_prob
+    else:
+        value, slope = algo.beta * kl_value - reward * spread, -W
+        if (
+            silent is not None
+        ):  # Algorithm 1: the loss is -bound A there; catalogue.Clip explains the three readings
+            if reading != "exact":
+                value, slope = -W * spread, slope - w * A_slope
+            value = torch.where(silent, -bound * (W / w) * spread, value)
+            slope = torch.where(silent, -bound * A_slope, slope)
+    Z = kl.Z if kl else 1.0
+    return (Z * value, Z * slope, ratio) if Z != 1.0 else (value, slope, ratio)

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
+from rpg.catalogue.lookup import models_in
 from rpg.config.capabilities import VERL, capability, reached
-from rpg.config.errors import models_in
 from rpg.config.run_spec import RunSpec
 from rpg.config.section import ADDRESS, CHOICE, CODE, NAME, NUMBER, PATH
 from rpg.config.verl_keys import _schema

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from rpg.catalogue import Algorithm
 from rpg.catalogue.entry import PROSE
-from rpg.config.errors import models_in
+from rpg.catalogue.lookup import models_in
 from rpg.config.identity import (
     FROZEN,
     REQUIRED,
