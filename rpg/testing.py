@@ -58,7 +58,7 @@ def assert_gradient(
         errors.append((float((step - wanted).norm() / max(float(wanted.norm()), 1e-14)), scene.drift))
     worst, drift = max(errors, key=lambda error: error[0])
     if not worst <= within:
-        sentence = diagnose(subject, Settings(seeds=settings.seeds)).sentence
+        sentence, _ = diagnose(subject, Settings(seeds=settings.seeds))
         off = f"{worst:.2g} off the {level}-level gradient of {of!r} at drift {drift:g}"
         raise AssertionError(f"{subject.name} is {off} ({within:g} is allowed). {sentence}")
 

@@ -71,11 +71,11 @@ def audit(
         subject = Subject(label, "callable", loss, None, beta, kl, per_token)
     settings = Settings(vocabulary, length, tuple(seeds), tuple(sorted({0.0, *drifts})), beta)
     start = time.perf_counter()
-    seen = diagnose(subject, settings)
-    if seen.is_measurable:
-        result = replace(measure(subject, settings), diagnosis=seen.sentence)
+    sentences, is_measurable = diagnose(subject, settings)
+    if is_measurable:
+        result = replace(measure(subject, settings), diagnosis=sentences)
     else:
-        result = Result(subject.name, subject.source, beta, subject.divergence, note=seen.sentence)
+        result = Result(subject.name, subject.source, beta, subject.divergence, note=sentences)
     return Report((result,), settings=settings, seconds=time.perf_counter() - start)
 
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -64,31 +63,27 @@ class Projection:
         return {name: -number for name, number in self.coefficients.items() if name in ("fkl", "rkl")}
 
 
-class Diagnosis(NamedTuple):
-    """What a loss follows, in sentences; not measurable is what has no gradient or none that is finite."""
-
-    sentence: str
-    is_measurable: bool = True
-
-
-def diagnose(subject: Subject, settings: Settings) -> Diagnosis:
-    """Say what a loss follows."""
+def diagnose(subject: Subject, settings: Settings) -> tuple[str, bool]:
+    """(what a loss follows, in sentences; whether it can be measured: it has a gradient, and one that is finite)."""
     drifts = 0.0, *sorted((d for d in settings.drifts if d > 0), key=lambda drift: abs(drift - 0.4))[:2]
     scenes = replace(settings, drifts=drifts).scenes(subject)
     if why := unmeasurable(subject.loss, scenes[-1]):
-        return Diagnosis(why, is_measurable=False)
+        return why, False
     if any(normaliser_of(subject.loss, scene.inputs) is None for scene in scenes):
-        return _coupled(subject, settings)
+        return _coupled(subject, settings), True
     on_policy = projected(subject.loss, [scene for scene in scenes if scene.drift == 0])
     off_policy = projected(subject.loss, scenes, before=on_policy)
     same = f"{on_policy}" == f"{off_policy}"
     sentences = [
         f"On- and off-policy: {off_policy}." if same else f"On-policy: {on_policy}. Off-policy: {off_policy}."
     ]
-    sentences += [*_against_request(on_policy, off_policy, subject), *_by_length(subject, scenes[-1].drift)]
+    sentences += _against_request(on_policy, off_policy, subject)
+    if subject.rewarded and aggregation(subject, scenes[-1].drift) == "seq-mean-token-mean":
+        each = "Each response's gradient is divided by its length (a mean over its tokens)"
+        sentences.append(f"{each}: short answers count more.")
     if not off_policy.is_exact:
         sentences += _in_tokens(subject, scenes, on_policy)
-    return Diagnosis(" ".join(sentences))
+    return " ".join(sentences), True
 
 
 def unmeasurable(loss: LossFunction, scene: Scene) -> str | None:
@@ -156,7 +151,7 @@ def _fit(step: Tensor, columns: dict[str, Tensor], level: str) -> Projection:
     return Projection(dict(zip(columns, numbers.tolist(), strict=True)), rest, level)
 
 
-def _coupled(subject: Subject, settings: Settings) -> Diagnosis:
+def _coupled(subject: Subject, settings: Settings) -> str:
     """A loss whose responses affect each other, over every batch of two and of three that a small world has."""
     scenes = settings.coupled().scenes(subject)
     fits = [projected(subject.loss, scenes, size) for size in (2, 3)]
@@ -169,7 +164,7 @@ def _coupled(subject: Subject, settings: Settings) -> Diagnosis:
         words += (
             " In batches of B the reward counts 1 − 1/B: the batch's mean is subtracted from the advantages."
         )
-    return Diagnosis(words)
+    return words
 
 
 def _against_request(on: Projection, off: Projection, subject: Subject) -> Iterator[str]:
@@ -195,19 +190,21 @@ def _against_request(on: Projection, off: Projection, subject: Subject) -> Itera
         yield f"The weight of {asked.upper()} is {_percent(abs(excess) / beta)} {more} than the beta of {beta:g}."
 
 
-def _by_length(subject: Subject, drift: float) -> Iterator[str]:
-    """Whether a response's gradient is divided by its length; seen where responses differ in length."""
-    scene = Scene.of(subject, world(2, 3, eos=True), drift)
-    if normaliser_of(subject.loss, scene.inputs) != "responses":
-        return
-    silent = {**scene.inputs, "advantages": 0 * scene.inputs["advantages"]}
-    slope = batch_slopes(subject.loss, scene.inputs) - batch_slopes(subject.loss, silent)
-    mask, exact = scene.world.mask, _exact_slopes("rkl", scene)[..., 0]
-    if proportional((slope * mask.sum(-1, keepdim=True))[mask], exact[mask]):
-        yield "Each response's gradient is divided by its length (a mean over its tokens): short answers count more."
+def aggregation(subject: Subject, drift: float = 0.0) -> str | None:
+    """How a loss averages over the tokens of responses of different lengths, token-mean or seq-mean-token-mean; measured,
+    because some losses do not read what is set. "": in another way; None: they have no gradient from the advantages.
+    """
+    scene = Scene.of(subject, world(2, 3, eos=True), drift, third=drift > 0)
+    mask = scene.world.mask.double()
+    inputs = ({**scene.inputs, "advantages": advantage * mask} for advantage in (1, 0))
+    ones, silent = (batch_slopes(subject.loss, each) for each in inputs)
+    slope, ratio = (ones - silent).flatten(), scene.ratio()
+    weights = {"token-mean": ratio * mask, "seq-mean-token-mean": ratio * mask / mask.sum(-1, keepdim=True)}
+    modes = (mode for mode, weight in weights.items() if _proportional(slope, weight.flatten()))
+    return next(modes, "") if slope.any() else None
 
 
-def proportional(left: Tensor, right: Tensor) -> bool:
+def _proportional(left: Tensor, right: Tensor) -> bool:
     """Whether one vector is a multiple of the other, up to rounding."""
     factor = (left @ right) / (right @ right)
     return bool(factor.abs() > 1e-9 and (left - factor * right).norm() <= 1e-7 * left.norm())

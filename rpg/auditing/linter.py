@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from rpg.auditing.configured_losses import INSTALLED, READERS, described
-from rpg.auditing.diagnosis import diagnose, proportional
+from rpg.auditing.diagnosis import aggregation, diagnose
 from rpg.auditing.foreign_settings import ForeignSettings, read_settings
 from rpg.auditing.measure import BY_NAME, Settings, measure
-from rpg.auditing.moments import batch_slopes
 from rpg.auditing.objectives import Objective
 from rpg.auditing.pinned import trainers
 from rpg.auditing.studies import aggregation_study
-from rpg.auditing.subjects import Scene, Subject
-from rpg.auditing.worlds import world
+from rpg.auditing.subjects import Subject
 from rpg.errors import UserError, install_command
 
 DRIFTS = (0.1, 0.4)  # at which a loss is measured off-policy, in standard deviations of a logit
@@ -83,14 +81,8 @@ def _not_read(
 
 
 def _lengths(subject: Subject) -> Iterator[str]:
-    """What a response's gradient is divided by; measured, because some losses do not read the aggregation that is set."""
-    scene = Scene.of(subject, world(2, 3, eos=True), 0.0, third=False)
-    mask = scene.world.mask.double()
-    inputs = ({**scene.inputs, "advantages": advantage * mask} for advantage in (1, 0))
-    ones, silent = (batch_slopes(subject.loss, each) for each in inputs)
-    slope = (ones - silent).flatten()
-    weights = {"token-mean": mask, "seq-mean-token-mean": mask / mask.sum(-1, keepdim=True)}
-    mode = next((name for name, weight in weights.items() if proportional(slope, weight.flatten())), "")
+    """What a response's gradient is divided by."""
+    mode = aggregation(subject)
     bias = next((result.bias for result in aggregation_study() if result.name == mode), 0.0)
     if mode == "token-mean":
         yield "Lengths: every token of a batch counts the same, whatever the length of its response."
@@ -99,13 +91,13 @@ def _lengths(subject: Subject) -> Iterator[str]:
             "Lengths: each token counts by 1/length of its response, which favours short right answers and long wrong ones; "
             f"the step is {bias:.1%} off for responses of up to 4 tokens."
         )
-    elif slope.any():  # (a distillation that replaces the advantages has none)
+    elif mode is not None:  # (as of a distillation that replaces the advantages)
         yield "Lengths: tokens count neither the same nor by 1/length of their response."
 
 
 def _measured(subject: Subject) -> Iterator[str]:
     """The audit's sentence, and how far the loss is off where the policy has moved away from its samples."""
-    yield diagnose(subject, Settings(beta=subject.beta)).sentence
+    yield diagnose(subject, Settings(beta=subject.beta))[0]
     result = measure(subject, Settings(drifts=(0.0, *DRIFTS), beta=subject.beta))
     if result.note:
         yield f"It could not be measured off-policy ({result.note})."

@@ -186,8 +186,7 @@ def corrections() -> tuple[list[CorrectionRow], dict[str, str]]:
 def _rows(loss: LossFunction, told: Callable[..., CorrectionRow]) -> Iterator[CorrectionRow]:
     for apart in MISMATCHES:
         token, started, response = corrected("", loss, apart)
-        figures = token.scale, token.bias, started.bias, response.bias, token.noise
-        yield told(apart, *figures)
+        yield told(apart, token.scale, token.bias, started.bias, response.bias, token.noise)
 
 
 def _words(parts: dict[str, Any]) -> str:
