@@ -4,9 +4,8 @@ Measured are installed packages' own functions, and the pinned formulas of the o
 `rollout_correction` is (studies.corrected).
 """
 
-import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from math import inf
@@ -84,9 +83,6 @@ class Field:
     rows: tuple[Row, ...]
     absent: dict[str, str]
     corrections: list[CorrectionRow]
-
-    def to_json(self) -> str:
-        return json.dumps([asdict(row) for row in self.rows], ensure_ascii=False, allow_nan=False)
 
     def markdown(self) -> str:
         """The losses, for documentation."""

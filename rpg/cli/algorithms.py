@@ -1,5 +1,6 @@
 """The commands `rpg list`, `rpg audit` and `rpg paper`: the catalogue, what its losses optimise, the published tables."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -173,20 +174,20 @@ def _on_other_losses(config: Path | None, turns: bool, output: Path | None, as_j
     if output is not None and output.suffix not in endings:
         refuse(f"--output {output}: the name must end in {' or '.join(endings)}")
     with error_console.status(_WAITING):
+        rows: Sequence[Any]
         if config is not None:
-            sentences = lint(config)
-            data = json.dumps(sentences, ensure_ascii=False)
-            text = "\n".join(f"- {line}" for line in sentences)
+            rows = lint(config)
+            text = "\n".join(f"- {line}" for line in rows)
         elif turns:
             rows = turn_audit.audit_turns()
-            data = json.dumps([asdict(row) for row in rows], ensure_ascii=False)
             text = turn_audit.as_markdown(rows)
         else:
             measured = audit_field()
-            data = measured.to_json()
+            rows = measured.rows
             text = f"{measured.markdown()}\n{shipped.corrections_markdown(measured.corrections)}"
             for peer, reason in measured.absent.items():
                 complain(f"! left out: {peer} ({reason})", "yellow")
+    data = json.dumps(rows, default=asdict, ensure_ascii=False, allow_nan=False)
     if as_json:
         print(data)
     elif output is None:

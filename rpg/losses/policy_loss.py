@@ -18,7 +18,7 @@ from rpg.catalogue import Algorithm, RejectedSamples, RolloutCorrection, Truncat
 from rpg.losses.advantages import require_reference, require_types
 from rpg.losses.aggregation import Counts, aggregate, token_weights
 from rpg.losses.kl_terms import bounded_exp, estimator, k3
-from rpg.losses.surrogates import CLIPS, Ratio, TokenInputs, token_loss
+from rpg.losses.surrogates import CLIPS, Cuts, TokenInputs, token_loss
 
 LOG_PROB_FLOOR = -1e4  # log 0 = -inf becomes this, so that it can be multiplied by a weight of zero
 POSITIVE = 0.25  # log-probabilities are at most 0; bfloat16 rounds a difference of logits of 30 to eighths
@@ -96,9 +96,9 @@ def policy_loss(
         for start in range(0, rows, size):
             part = slice(start, start + size)
             x, highest = _read({name: value[part] for name, value in inputs.items()}, mask[part])
-            value, part_slope, ratio = token_loss(algo, x)
+            value, part_slope, ratio, cuts = token_loss(algo, x)
             torch.mul(part_slope, weights[part], out=slope[part])
-            part_sums, peak = _measure(x, ratio, (value * weights[part]).sum())
+            part_sums, peak = _measure(x, ratio, cuts, (value * weights[part]).sum())
             sums += part_sums
             peaks.append(torch.stack([peak, highest]))
         *numbers, ratio_max, highest_log_prob = torch.cat([sums, torch.stack(peaks).amax(0)]).tolist()
@@ -132,11 +132,11 @@ def token_terms(algo: Algorithm, *, response_mask: Tensor, **inputs: Tensor | No
     with torch.no_grad():
         mask = response_mask != 0
         x = _read(inputs, mask)[0]
-        _, _, ratio = token_loss(algo, x)
+        _, _, ratio, cuts = token_loss(algo, x)
         clipped = torch.zeros(mask.shape, dtype=torch.uint8, device=mask.device)
-        for name, silent in ratio.cuts.items():
+        for name, silent in cuts.items():
             clipped[silent & mask] = CLIPS.index(name) + 1
-        w = torch.where(mask, ratio.w.expand(mask.shape), 0)
+        w = torch.where(mask, ratio.expand(mask.shape), 0)
         kl = torch.where(mask, bounded_exp(x.log_w) * k3(-x.d), 0)
         return {"ratio": w, "clipped": clipped, "kl": kl}
 
@@ -178,7 +178,7 @@ _SUMS = (
 )
 
 
-def _measure(x: TokenInputs, ratio: Ratio, loss: Tensor) -> tuple[Tensor, Tensor]:
+def _measure(x: TokenInputs, ratio: Tensor, cuts: Cuts, loss: Tensor) -> tuple[Tensor, Tensor]:
     """The sums of _SUMS over unmasked tokens, and the largest ratio; nothing leaves the device.
 
     KL(p || q) = E_p[q/p - 1 - log(q/p)] (paper, Appendix D), its expectation carried over to samples from `old`.
@@ -189,9 +189,9 @@ def _measure(x: TokenInputs, ratio: Ratio, loss: Tensor) -> tuple[Tensor, Tensor
         kls += kls
     else:
         kls += [(bounded_exp(x.log_v) * k3(x.d)).sum(), (w * k3(-x.d)).sum()]
-    counted = x.mask if ratio.w.shape == x.mask.shape else x.mask.any(-1, keepdim=True)
-    r = torch.where(counted, ratio.w, 0)
-    cuts, zero = ratio.cuts, torch.zeros_like(loss)
+    counted = x.mask if ratio.shape == x.mask.shape else x.mask.any(-1, keepdim=True)
+    r = torch.where(counted, ratio, 0)
+    zero = torch.zeros_like(loss)
     numbers = [loss, x.mask.sum(), *kls, counted.sum(), r.sum(), (r * r).sum()]
     numbers += [(cuts[name] & x.mask).sum() if name in cuts else zero for name in CLIPS]
     return torch.stack([number.to(loss.dtype) for number in numbers]), r.max() if r.numel() else zero

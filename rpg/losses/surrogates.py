@@ -4,7 +4,7 @@ Shapes: b responses (rows), T token positions. w = pi/old, v = ref/old, d = log(
 loss a token reports; `slope` is what training follows and what the tests hold against autograd and enumeration.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -34,38 +34,32 @@ CLIPS = ("upper", "lower", "dual")
 """What may silence a token: w above 1 + high, advantage not negative; w below 1 - low, or above c, advantage negative."""
 
 
-@dataclass
-class Ratio:
-    """The importance ratio, and the tokens (b, T) bool that it silenced, by those of CLIPS that the algorithm has."""
-
-    w: Tensor  # (b, T) per token, or (b, 1) per response
-    cuts: dict[str, Tensor] = field(default_factory=dict)
-
-
-TokenLoss = tuple[Tensor, Tensor, Ratio]  # value and slope (b, T), the ratio
+Cuts = dict[str, Tensor]  # those of CLIPS that an algorithm has -> the tokens (b, T) bool that it silenced
+TokenLoss = tuple[Tensor, Tensor, Tensor, Cuts]
+"""Value and slope (b, T); the importance ratio, (b, T) of tokens or (b, 1) of responses; what it silenced."""
 
 
 def token_loss(algo: Algorithm, x: TokenInputs) -> TokenLoss:
-    """(value, slope, ratio) of an algorithm: its surrogate and, where it has one, the KL term beside it."""
+    """An algorithm's surrogate and, where it has one, the KL term beside it."""
     if algo.surrogate == "rpg":
         return _rpg(algo, x)
     kl = algo.kl
     if isinstance(kl, AdvantageKL) and algo.beta:
         away = x.d if kl.at == "current" else x.d - x.log_w
         x = replace(x, advantages=x.advantages - algo.beta * estimator(kl.estimator, away)[0])
-    value, slope, ratio = _gated(x, algo.gate) if algo.gate else _SURROGATES[algo.surrogate](x, algo.clip)
+    surrogate = _SURROGATES[algo.surrogate](x, algo.clip) if algo.gate is None else _gated(x, algo.gate)
+    value, slope, ratio, cuts = surrogate
     if algo.mask:
         upper, lower = _moved(algo.mask, x)
         silent = upper | lower
         value, slope = value.masked_fill(silent, 0), slope.masked_fill(silent, 0)
-        cuts = {name: cut & ~silent for name, cut in ratio.cuts.items()}
-        moved = {"upper": upper | cuts.get("upper", upper), "lower": lower | cuts.get("lower", lower)}
-        ratio = Ratio(ratio.w, cuts | moved)
+        cuts = {name: cut & ~silent for name, cut in cuts.items()}
+        cuts |= {"upper": upper | cuts.get("upper", upper), "lower": lower | cuts.get("lower", lower)}
     if algo.drift_penalty:
         value = value + algo.drift_penalty * x.log_w.square()
         slope = slope + 2 * algo.drift_penalty * x.log_w
     if not algo.beta or not isinstance(kl, (LossKL, ObjectiveKL)):
-        return value, slope, ratio
+        return value, slope, ratio, cuts
     w = bounded_exp(x.log_w)
     if isinstance(kl, LossKL):
         pair = estimator(kl.estimator, x.d)
@@ -76,19 +70,19 @@ def token_loss(algo: Algorithm, x: TokenInputs) -> TokenLoss:
         kl_value, kl_slope = mathematics(kl.divergence).term(x.log_prob, w, v, x.d)
         if kl.style == "reinforce":
             kl_value = kl_slope * x.log_prob
-    return value + algo.beta * kl_value, slope + algo.beta * kl_slope, ratio
+    return value + algo.beta * kl_value, slope + algo.beta * kl_slope, ratio, cuts
 
 
 # --- baselines ---------------------------------------------------------------------------------------
 
 
-def _clip(w: Tensor, sign: Tensor, clip: Clip | None) -> tuple[Ratio, Tensor | None, Tensor]:
-    """Which samples lose their gradient (ratio, and all of them together), and what stands for their ratio.
+def _clip(w: Tensor, sign: Tensor, clip: Clip | None) -> tuple[Cuts, Tensor | None, Tensor]:
+    """Which samples lose their gradient (by cut, and all of them together), and what stands for their ratio.
 
     `sign` has the sign of the advantage that decides: PPO's is the raw one, RPG's the regularised one.
     """
     if clip is None:
-        return Ratio(w), None, w
+        return {}, None, w
     low, high, c = clip.low, clip.high, clip.c
     negative = sign < 0
     upper, lower = (w >= 1 + high) & ~negative, (w <= 1 - low) & negative
@@ -97,14 +91,14 @@ def _clip(w: Tensor, sign: Tensor, clip: Clip | None) -> tuple[Ratio, Tensor | N
     if c is not None:
         cuts["dual"] = dual = (w >= c) & negative
         silent, bound = silent | dual, torch.where(dual, c, bound)
-    return Ratio(w, cuts), silent, bound
+    return cuts, silent, bound
 
 
 def _clipped_ratio(w: Tensor, x: TokenInputs, clip: Clip | None) -> TokenLoss:
     """-min(w A, clip(w) A), at most -c A where A < 0."""
-    ratio, silent, bound = _clip(w, x.advantages, clip)
+    cuts, silent, bound = _clip(w, x.advantages, clip)
     value = -bound * x.advantages
-    return value, value if silent is None else value.masked_fill(silent, 0), ratio
+    return value, value if silent is None else value.masked_fill(silent, 0), w, cuts
 
 
 def _ppo_clip(x: TokenInputs, clip: Clip | None) -> TokenLoss:
@@ -123,9 +117,9 @@ def _gspo_joint(x: TokenInputs, clip: Clip | None) -> TokenLoss:
     """The same ratio in its own form (eq. 5 there): each token has the gradient of all factors of its response, which is
     another one only where the advantages of its tokens differ.
     """
-    value, slope, ratio = _gspo(x, clip)
+    value, slope, w, cuts = _gspo(x, clip)
     joint = torch.where(x.mask, slope, 0).sum(-1, keepdim=True) / x.lengths
-    return value, joint.expand_as(slope), ratio
+    return value, joint.expand_as(slope), w, cuts
 
 
 def _gmpo(x: TokenInputs, clip: Clip | None) -> TokenLoss:
@@ -136,7 +130,7 @@ def _gmpo(x: TokenInputs, clip: Clip | None) -> TokenLoss:
     log_w = torch.where(upper, high, torch.where(lower, -low, x.log_w)).where(x.mask, 0)
     w = bounded_exp(log_w.sum(-1, keepdim=True) / x.lengths)
     value = -w * x.advantages
-    return value, value.masked_fill(upper | lower, 0), Ratio(w, {"upper": upper, "lower": lower})
+    return value, value.masked_fill(upper | lower, 0), w, {"upper": upper, "lower": lower}
 
 
 def _moved(mask: Mask, x: TokenInputs) -> tuple[Tensor, Tensor]:
@@ -165,27 +159,27 @@ def _gated(x: TokenInputs, gate: Gate) -> TokenLoss:
             for pair in zip(gate.negative, gate.positive, strict=True)
         )
         weight = torch.exp(k * log_w.clamp(-20, 20) + rate * (1 - w))
-        return -weight * x.advantages * x.log_prob, -weight * x.advantages, Ratio(w)
+        return -weight * x.advantages * x.log_prob, -weight * x.advantages, w, {}
     w = bounded_exp(x.log_w)
     tau = torch.where(x.advantages > 0, gate.positive, gate.negative).to(w.dtype)
     open_ = torch.sigmoid(tau * (w - 1))
-    return -4 / tau * open_ * x.advantages, -4 * open_ * (1 - open_) * w * x.advantages, Ratio(w)
+    return -4 / tau * open_ * x.advantages, -4 * open_ * (1 - open_) * w * x.advantages, w, {}
 
 
 def _cispo(x: TokenInputs, clip: Clip | None) -> TokenLoss:
     """-sg(clip(w)) A log pi: no token loses its gradient (MiniMax-M1, 2025, eq. 4)."""
     w = bounded_exp(x.log_w)
-    weight, ratio = w, Ratio(w)
+    weight, cuts = w, Cuts()
     if clip is not None:
         low, high = clip.low, clip.high
-        weight, ratio = w.clamp(1 - low, 1 + high), Ratio(w, {"upper": w > 1 + high, "lower": w < 1 - low})
+        weight, cuts = w.clamp(1 - low, 1 + high), {"upper": w > 1 + high, "lower": w < 1 - low}
     slope = -weight * x.advantages
-    return slope * x.log_prob, slope, ratio
+    return slope * x.log_prob, slope, w, cuts
 
 
 def _policy_gradient(x: TokenInputs, _clip: Clip | None) -> TokenLoss:
     """-A log pi, no importance ratio (Williams 1992)."""
-    return -x.advantages * x.log_prob, -x.advantages, Ratio(bounded_exp(x.log_w))
+    return -x.advantages * x.log_prob, -x.advantages, bounded_exp(x.log_w), {}
 
 
 _SURROGATES = {
@@ -234,7 +228,7 @@ def _rpg(algo: Algorithm, x: TokenInputs) -> TokenLoss:
                 A_slope = formulas.advantage_slope(algo.beta, w, v, d)
     reward = w * x.advantages
     W = reward - algo.beta * kl_slope
-    ratio, silent, bound = _clip(w, W, algo.clip)
+    cuts, silent, bound = _clip(w, W, algo.clip)
     if reinforce:
         weight, slope = W, -W
         if silent is not None:  # Algorithm 2 reports bound R + C_KL there, C_KL = W - w R
@@ -251,4 +245,4 @@ def _rpg(algo: Algorithm, x: TokenInputs) -> TokenLoss:
             value = torch.where(silent, -bound * (W / w) * spread, value)
             slope = torch.where(silent, -bound * A_slope, slope)
     Z = kl.Z if kl else 1.0
-    return (Z * value, Z * slope, ratio) if Z != 1.0 else (value, slope, ratio)
+    return (Z * value, Z * slope, w, cuts) if Z != 1.0 else (value, slope, w, cuts)

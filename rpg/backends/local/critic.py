@@ -94,9 +94,7 @@ class Critic:
     def load(self, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
         """Restore :meth:`tensors` and :meth:`numbers`."""
         optimizer = self.optimizer
-        with torch.no_grad():
-            for name, master in zip(optimizer.names, optimizer.masters, strict=True):
-                master.copy_(tensors[f"weights/{name}"])
+        round_into(optimizer.masters, [tensors[f"weights/{name}"] for name in optimizer.names])
         state = {k.removeprefix("optimizer/"): v for k, v in tensors.items() if k.startswith("optimizer/")}
         round_into(optimizer.parameters, optimizer.masters)
         optimizer.load(state, numbers["optimizer"])

@@ -37,7 +37,7 @@ def make_master_weights(model: nn.Module) -> list[Tensor]:
 
 
 def round_into(weights: Iterable[Tensor], masters: Iterable[Tensor]) -> None:
-    """Round the master weights into the model's."""
+    """Copy the master weights into the model's, rounded to their type."""
     with torch.no_grad():
         for master, weight in zip(masters, weights, strict=True):
             weight.copy_(master)
