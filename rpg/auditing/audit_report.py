@@ -45,23 +45,12 @@ class Report:
 
     def to_json(self) -> str:
         """Everything, as one JSON document: {format, settings, seconds, absent, losses, studies, rows}."""
-        losses = [
-            {k: v for k, v in asdict(result).items() if k != "points"}
-            for result in (*self.losses, *self.levels)
-        ]
-        return json.dumps(
-            {
-                "format": 1,
-                "settings": asdict(self.settings),
-                "seconds": round(self.seconds, 3),
-                "absent": self.absent,
-                "losses": losses,
-                "studies": [asdict(result) for result in self.studies],
-                "rows": self.rows(),
-            },
-            ensure_ascii=False,
-            allow_nan=False,
-        )
+        seconds = round(self.seconds, 3)
+        document = {"format": 1, "settings": self.settings, "seconds": seconds, "absent": self.absent}
+        losses = map(asdict, (*self.losses, *self.levels))
+        document["losses"] = [{k: v for k, v in result.items() if k != "points"} for result in losses]
+        document |= {"studies": self.studies, "rows": self.rows()}
+        return json.dumps(document, default=asdict, ensure_ascii=False, allow_nan=False)
 
     # --- tables ------------------------------------------------------------------------------------------
 

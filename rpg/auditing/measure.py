@@ -153,10 +153,6 @@ def measure(subject: Subject, settings: Settings = Settings()) -> Result:
         return tuple(n for n in names if chosen and all(p.bias[n] <= base.tolerance for p in chosen))
 
     bare = [p for p in points if not p.clipped]
-    on_policy = [p for p in bare if p.drift == 0 and p.reference == "third"]
-    return replace(
-        base,
-        exact_on_policy=exact(on_policy),
-        exact_off_policy=exact([p for p in bare if p.drift > 0]),
-        points=tuple(points),
-    )
+    on_policy = exact([p for p in bare if p.drift == 0 and p.reference == "third"])
+    off_policy = exact([p for p in bare if p.drift > 0])
+    return replace(base, exact_on_policy=on_policy, exact_off_policy=off_policy, points=tuple(points))

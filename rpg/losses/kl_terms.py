@@ -77,6 +77,10 @@ def _kl(log_p: Tensor, log_q: Tensor) -> Tensor:
     return (log_p.exp() * (log_p - log_q)).sum(-1)
 
 
+def _forward_kl(log_p: Tensor, log_q: Tensor) -> Tensor:
+    return _kl(log_q, log_p)
+
+
 def _surplus(log_p: Tensor, log_q: Tensor) -> Tensor:
     """The mass of p above that of q: zero for policies, which sum to one."""
     return (log_p.exp() - log_q.exp()).sum(-1)
@@ -116,23 +120,11 @@ def _reverse_advantage(beta: float, _w: Tensor, _v: Tensor, _d: Tensor) -> float
 
 
 MATHEMATICS: dict[str, Mathematics] = {
-    "fkl": Mathematics(
-        exact=lambda pi, ref: _kl(ref, pi), term=_fkl, prefix=_fkl, advantage_slope=_forward_advantage
-    ),
-    "rkl": Mathematics(
-        exact=_kl, term=_rkl, prefix=partial(_rkl, prefix=True), advantage_slope=_reverse_advantage
-    ),
-    "ufkl": Mathematics(
-        exact=lambda pi, ref: _kl(ref, pi) + _surplus(pi, ref),
-        term=_ufkl,
-        prefix=_ufkl,
-        advantage_slope=_forward_advantage,
-    ),
+    "fkl": Mathematics(_forward_kl, _fkl, _fkl, _forward_advantage),
+    "rkl": Mathematics(_kl, _rkl, partial(_rkl, prefix=True), _reverse_advantage),
+    "ufkl": Mathematics(lambda p, q: _kl(q, p) + _surplus(p, q), _ufkl, _ufkl, _forward_advantage),
     "urkl": Mathematics(
-        exact=lambda pi, ref: _kl(pi, ref) - _surplus(pi, ref),
-        term=_urkl,
-        prefix=partial(_urkl, prefix=True),
-        advantage_slope=_reverse_advantage,
+        lambda p, q: _kl(p, q) - _surplus(p, q), _urkl, partial(_urkl, prefix=True), _reverse_advantage
     ),
 }
 
