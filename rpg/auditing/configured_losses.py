@@ -16,6 +16,7 @@ from rpg.auditing.subjects import Subject, from_algorithm
 from rpg.catalogue import algorithm, algorithms, override
 
 INSTALLED = ("verl", "trl")
+_TEACHER = "the reverse KL to the teacher is asked for, without a reward."
 
 
 def described(trainer: Trainer) -> tuple[str, dict[str, Any]]:
@@ -33,9 +34,8 @@ def _advantages(name: str, studied: str | None) -> str:
     if result is None:
         return f"Advantages {name}: their own bias was not measured."
     off = "exact up to a scale" if result.bias < 1e-10 else f"{result.bias:.1%} off the gradient of E[R]"
-    return (
-        f"Advantages {name} ({result.name}): in groups of 8, for two prompts of different difficulty, {off}."
-    )
+    prompts = "in groups of 8, for two prompts of different difficulty"
+    return f"Advantages {name} ({result.name}): {prompts}, {off}."
 
 
 def _updates(count: float) -> str:
@@ -75,8 +75,7 @@ def _verl(source: str, settings: dict[str, Any], trainer: Trainer) -> tuple[Subj
         mode, as_reward = (settings[f"distillation.distillation_loss.{key}"] for key in keys)
         how = f"{source}: distillation by {mode}, use_policy_gradient {str(as_reward).lower()}"
         if not subject.rewarded:
-            asked = "the reverse KL to the teacher is asked for, without a reward."
-            return subject, [f"{how}: {asked}", _updates(updates)]
+            return subject, [f"{how}: {_TEACHER}", _updates(updates)]
         remarks.append(f"{how}, is not part of this measurement.")
     remarks.append(f"{source}: policy loss {loss}.")
     plain = estimator == "grpo" and not settings["algorithm.norm_adv_by_std_in_grpo"]
@@ -143,14 +142,11 @@ def _prime(source: str, settings: dict[str, Any], trainer: Trainer) -> tuple[Sub
     keys = ("dppo_mask_high", "dppo_mask_low", "ipo_threshold", "kl_tau")
     high, low, move, drift = (settings[f"trainer.loss.{key}"] for key in keys)
     if algo == "sft":
-        raise ValueError(
-            "orchestrator.algo.type sft is a cross-entropy of another model's samples, no objective of RL"
-        )
+        why = "a cross-entropy of another model's samples, no objective of RL"
+        raise ValueError(f"orchestrator.algo.type sft is {why}")
     if algo in ("opd", "opsd"):
         loss = trainer.losses["ref_kl (distillation)"].algorithm
-        remarks = [
-            f"{source}: algorithm {algo}: the reverse KL to the teacher is asked for, without a reward."
-        ]
+        remarks = [f"{source}: algorithm {algo}: {_TEACHER}"]
     else:
         masks = {"default": {"low": low, "high": high}, "ipo": {"low": move, "high": move}}
         if kind not in masks:

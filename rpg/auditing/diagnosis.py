@@ -73,10 +73,9 @@ def diagnose(subject: Subject, settings: Settings) -> tuple[str, bool]:
         return _coupled(subject, settings), True
     on_policy = projected(subject.loss, [scene for scene in scenes if scene.drift == 0])
     off_policy = projected(subject.loss, scenes, before=on_policy)
-    same = f"{on_policy}" == f"{off_policy}"
-    sentences = [
-        f"On- and off-policy: {off_policy}." if same else f"On-policy: {on_policy}. Off-policy: {off_policy}."
-    ]
+    sentences = [f"On- and off-policy: {off_policy}."]
+    if f"{on_policy}" != f"{off_policy}":
+        sentences = [f"On-policy: {on_policy}. Off-policy: {off_policy}."]
     sentences += _against_request(on_policy, off_policy, subject)
     if subject.rewarded and aggregation(subject, scenes[-1].drift) == "seq-mean-token-mean":
         each = "Each response's gradient is divided by its length (a mean over its tokens)"
@@ -100,9 +99,8 @@ def unmeasurable(loss: LossFunction, scene: Scene) -> str | None:
     for name, numbers in (("loss", value), ("gradient of the loss", gradient)):
         if numbers is not None and not torch.isfinite(numbers).all():
             kind = "NaN" if torch.isnan(numbers).any() else "infinite"
-            return (
-                f"The {name} is {kind} on finite inputs (drift {scene.drift:g}), so nothing can be measured."
-            )
+            where = f"on finite inputs (drift {scene.drift:g})"
+            return f"The {name} is {kind} {where}, so nothing can be measured."
     if (gradient is None or not gradient.any()) and not isinstance(scene.beside, Tensor):
         return "The loss is a constant: it does not depend on log_prob (is everything detached?), so its gradient is zero."
     return None
@@ -161,9 +159,8 @@ def _coupled(subject: Subject, settings: Settings) -> str:
         f"In batches of 2: {fits[0]}. In batches of 3: {fits[1]}."
     )
     if abs(shares[0] - 1 / 2) < 1e-6 and abs(shares[1] - 2 / 3) < 1e-6:
-        words += (
-            " In batches of B the reward counts 1 − 1/B: the batch's mean is subtracted from the advantages."
-        )
+        mean = "the batch's mean is subtracted from the advantages"
+        words += f" In batches of B the reward counts 1 − 1/B: {mean}."
     return words
 
 
@@ -232,7 +229,7 @@ def _in_tokens(subject: Subject, scenes: list[Scene], on: Projection) -> Iterato
 
     slope = tokens(lambda scene: scene.slopes(subject.loss))
     facts = {
-        "ratio": tokens(Scene.ratio),
+        "w": tokens(Scene.ratio),
         "advantage": tokens(lambda scene: scene.inputs["advantages"]),
         "last": tokens(lambda scene: scene.world.mask.flip(-1).cumsum(-1).flip(-1) == 1),
     }
@@ -250,15 +247,13 @@ def _in_tokens(subject: Subject, scenes: list[Scene], on: Projection) -> Iterato
     yield min(filter(None, remarks), key=lambda remark: "spread" in remark, default="")
 
 
-def _difference(
-    slope: Tensor, reward: Tensor, kl: Tensor, ratio: Tensor, advantage: Tensor, last: Tensor
-) -> str:
+def _difference(slope: Tensor, reward: Tensor, kl: Tensor, w: Tensor, advantage: Tensor, last: Tensor) -> str:
     """How the slopes of tokens (M,) differ from those of an exact loss, `reward` + `kl`; empty where they do not."""
     ways = {
-        "The importance weight w = π/old is missing from every token's slope.": (reward + kl) / ratio,
-        "The importance weight w = π/old is applied twice.": (reward + kl) * ratio,
-        "The KL lacks its importance weight w = π/old; the reward has it.": reward + kl / ratio,
-        "The reward lacks its importance weight w = π/old; the KL has it.": reward / ratio + kl,
+        "The importance weight w = π/old is missing from every token's slope.": (reward + kl) / w,
+        "The importance weight w = π/old is applied twice.": (reward + kl) * w,
+        "The KL lacks its importance weight w = π/old; the reward has it.": reward + kl / w,
+        "The reward lacks its importance weight w = π/old; the KL has it.": reward / w + kl,
     }
     exact = reward + kl
     differs = (slope - exact).abs() > 1e-9 * slope.abs().max()
@@ -269,10 +264,10 @@ def _difference(
     groups = {"": up | down | last, "a positive advantage and ": up, "a negative advantage and ": down}
     for words, among in groups.items():
         if (differs & among).any():
-            low, high = ratio[differs & among].min(), ratio[differs & among].max()
-            least, most = _threshold(ratio, low, below=True), _threshold(ratio, high, below=False)
-            classes[f"tokens with {words}w > {least}"] = among & (ratio >= low)
-            classes[f"tokens with {words}w < {most}"] = among & (ratio <= high)
+            low, high = w[differs & among].min(), w[differs & among].max()
+            least, most = _threshold(w, low, below=True), _threshold(w, high, below=False)
+            classes[f"tokens with {words}w > {least}"] = among & (w >= low)
+            classes[f"tokens with {words}w < {most}"] = among & (w <= high)
     names = list(classes)[3:]
     if len(names) == 4:  # as a clip cuts: at the top for positive advantages, at the bottom for negative ones
         either = f"{names[0]}, or {names[3].removeprefix('tokens with ')}"

@@ -99,9 +99,8 @@ def _toml(text: str) -> ForeignSettings:
     settings = ForeignSettings("prime-rl", dict(leaves(tomllib.loads(text))))
     for source in settings.values.get("orchestrator.train.source", []):
         if isinstance(source, dict) and "algo" in source:
-            settings.remarks.append(
-                f"the algo of the source {source.get('name')!r} is not part of this measurement"
-            )
+            algo = f"the algo of the source {source.get('name')!r}"
+            settings.remarks.append(f"{algo} is not part of this measurement")
     return settings
 
 

@@ -27,9 +27,8 @@ def lint(file: Path) -> list[str]:
     try:
         source, defaults = described(trainer)
     except (PackageNotFoundError, ImportError):
-        raise UserError(
-            f"{file} is for {given.trainer}, which is not installed: {install_command('peers')}"
-        ) from None
+        why = f"{given.trainer}, which is not installed: {install_command('peers')}"
+        raise UserError(f"{file} is for {why}") from None
     for key in filter(trainer.loss_keys.match, given.values):
         if expected := _expected(given.values[key], defaults.get(key)):
             raise UserError(f"{file}: {key}: {given.values[key]!r}; expected {expected}")
@@ -43,9 +42,8 @@ def lint(file: Path) -> list[str]:
     except (
         ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError,
     ) as error:  # fmt: skip
-        raise UserError(
-            f"{file}: {source} refuses its loss settings ({type(error).__name__}: {error})"
-        ) from None
+        why = f"{type(error).__name__}: {error}"
+        raise UserError(f"{file}: {source} refuses its loss settings ({why})") from None
     return [*sentences, *_not_read(file, source, given, defaults, trainer.loss_keys)]
 
 

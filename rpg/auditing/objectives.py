@@ -1,6 +1,7 @@
 """The objectives themselves, summed over everything that can happen, and their exact gradients."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -69,9 +70,8 @@ def gradients(world: World, logits: Tensor, ref: Tensor, level: str) -> dict[str
     """d / dlogits of each of `terms`, flattened to (S * V,)."""
     logits = logits.detach().clone().requires_grad_()
     values = terms(world, logits, ref, level)
-    return {
-        name: torch.autograd.grad(values[name], logits, retain_graph=True)[0].flatten() for name in values
-    }
+    grad = partial(torch.autograd.grad, inputs=logits, retain_graph=True)
+    return {name: grad(value)[0].flatten() for name, value in values.items()}
 
 
 def gradient(

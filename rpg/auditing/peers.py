@@ -136,14 +136,12 @@ def _verl_distilled(
     return policy_loss(**inputs | {"advantages": advantages, "ref_log_prob": ref})
 
 
-def _verl_loss(
-    config: Any, beta: float, *, response_mask: Tensor, ref_log_prob: Tensor | None, **inputs: Tensor
-) -> Tensor:
+def _verl_loss(config: Any, beta: float, *, ref_log_prob: Tensor | None, **inputs: Tensor) -> Tensor:
     from verl.trainer.ppo.core_algos import agg_loss, get_policy_loss_fn, kl_penalty  # noqa: PLC0415 (optional)
 
-    mask, mode = response_mask.to(inputs["log_prob"].dtype), config.loss_agg_mode
-    policy_loss = get_policy_loss_fn(config.policy_loss.loss_mode)
-    loss: Tensor = policy_loss(response_mask=mask, loss_agg_mode=mode, config=config, **inputs)[0]
+    inputs["response_mask"] = mask = inputs["response_mask"].to(inputs["log_prob"].dtype)
+    policy_loss, mode = get_policy_loss_fn(config.policy_loss.loss_mode), config.loss_agg_mode
+    loss: Tensor = policy_loss(loss_agg_mode=mode, config=config, **inputs)[0]
     if config.kl_loss_type is None:
         return loss
     ref = inputs["old_log_prob"] if ref_log_prob is None else ref_log_prob
@@ -167,9 +165,7 @@ def verl_corrections() -> Iterator[tuple[str, dict[str, Any], LossFunction]]:
     presets |= {name: getattr(RolloutCorrectionConfig, name)() for name in VERL_CORRECTIONS}
     for name, config in presets.items():
         asked = {key: config[key] for key in _VERL_CORRECTION}
-        settings = {
-            key: value for key, value in asked.items() if value and asked[key.removesuffix("_threshold")]
-        }
+        settings = {key: x for key, x in asked.items() if x and asked[key.removesuffix("_threshold")]}
         loss: LossFunction = partial(weighted_loss, partial(_verl_weights, asked))
         if config.bypass_mode:
             settings |= {"bypass": config.loss_type}
@@ -210,15 +206,13 @@ def trl_subject(name: str, source: str, beta: float, options: Changes) -> Subjec
     return Subject(name, source, bare, clipped, beta, "rkl" if beta else "none", per_token, peer=True)
 
 
-def _trl_loss(
-    options: Changes, *, response_mask: Tensor, ref_log_prob: Tensor | None, **inputs: Tensor
-) -> Tensor:
+def _trl_loss(options: Changes, *, ref_log_prob: Tensor | None, **inputs: Tensor) -> Tensor:
     """GRPOTrainer._compute_loss on a stand-in trainer whose model gives our log-probabilities."""
     from trl.trainer.grpo_config import GRPOConfig  # noqa: PLC0415 (optional)
     from trl.trainer.grpo_trainer import GRPOTrainer  # noqa: PLC0415 (optional)
 
     log_prob, old_log_prob = inputs["log_prob"], inputs["old_log_prob"]
-    mask, entropies = response_mask.to(log_prob.dtype), torch.zeros_like(log_prob)
+    mask, entropies = inputs["response_mask"].to(log_prob.dtype), torch.zeros_like(log_prob)
     config = {entry.name: entry.default for entry in fields(GRPOConfig)} | dict(options)
     config |= {"steps_per_generation": 1, "max_completion_length": log_prob.shape[1]}
     if config["epsilon_high"] is None:  # as the trainer's constructor

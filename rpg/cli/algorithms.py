@@ -138,9 +138,8 @@ def audit(
 
     if config is not None or field or turns:
         if sum([config is not None, field, turns, name is not None, checkpoint is not None]) > 1:
-            refuse(
-                "--config FILE, --field and --turns cannot be combined, nor with an algorithm or --checkpoint"
-            )
+            others = "an algorithm or --checkpoint"
+            refuse(f"--config FILE, --field and --turns cannot be combined, nor with {others}")
         _on_other_losses(config, turns, output, as_json)
         return
     if checkpoint is not None:

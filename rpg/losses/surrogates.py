@@ -237,9 +237,7 @@ def _rpg(algo: Algorithm, x: TokenInputs) -> TokenLoss:
         value = -weight * x.log_prob
     else:
         value, slope = algo.beta * kl_value - reward * spread, -W
-        if (
-            silent is not None
-        ):  # Algorithm 1: the loss is -bound A there; catalogue.Clip explains the three readings
+        if silent is not None:  # Algorithm 1: -bound A there; catalogue.Clip explains the three readings
             if reading != "exact":
                 value, slope = -W * spread, slope - w * A_slope
             value = torch.where(silent, -bound * (W / w) * spread, value)

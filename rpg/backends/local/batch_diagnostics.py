@@ -55,9 +55,8 @@ class Diagnostics:
         log_prob, mask = log_prob.detach(), inputs["response_mask"]
         self._log_ratios.append((log_prob - inputs["old_log_prob"])[mask])
         if self._without is not None:
-            with_kl, without_kl = (
-                slope_of(algo, log_prob, inputs) for algo in (self.algorithm, self._without)
-            )
+            both = (self.algorithm, self._without)
+            with_kl, without_kl = (slope_of(algo, log_prob, inputs) for algo in both)
             self._kl += float((with_kl - without_kl).square().sum())
             self._rest += float(without_kl.square().sum())
 
