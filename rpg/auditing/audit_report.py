@@ -11,7 +11,6 @@ from rpg.auditing.objectives import DIVERGENCE_NAMES, LEVELS, Objective
 from rpg.auditing.studies import StudyResult
 from rpg.catalogue import DIVERGENCES
 
-SHOWN_DRIFT = 0.4
 WIDE = 110  # columns that the table with all its figures needs
 
 
@@ -33,11 +32,6 @@ class Report:
             if name in (result.name if result.source in ("rpg", "callable") else peer, peer):
                 return result
         raise KeyError(name)
-
-    @property
-    def shown_drift(self) -> float:
-        """The drift that the tables show: the measured one that is closest to SHOWN_DRIFT."""
-        return min(self.settings.drifts, key=lambda drift: (abs(drift - SHOWN_DRIFT), drift))
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat row per loss, drift, clipping, reference and objective, for a database."""
@@ -64,7 +58,9 @@ class Report:
         for source in dict.fromkeys(result.source for result in self.losses):
             title = {"rpg": "rpg-lab", "callable": "Your loss"}.get(source, f"{source}; 0: at most 1e-7")
             rows = [self._row(result)[: len(headings)] for result in self.losses if result.source == source]
-            parts.append(_table(f"{title} (figures at drift {self.shown_drift:g})", headings, rows, words=3))
+            parts.append(
+                _table(f"{title} (figures at drift {self.settings.shown_drift:g})", headings, rows, words=3)
+            )
         if len(self.losses) == 1:
             (result,) = self.losses
             rows = [[f"{p.drift:g}", f"{p.kl:.3f}", *_cells(result, p.drift)] for p in result.unclipped()]
@@ -102,7 +98,7 @@ class Report:
             result.name + " †" * (result.batch > 1),
             _objectives(result.exact_off_policy) or "none",
             _objectives(n for n in result.exact_on_policy if n not in result.exact_off_policy),
-            *_cells(result, self.shown_drift),
+            *_cells(result, self.settings.shown_drift),
         ]
 
     def level_rows(self) -> list[list[str]]:

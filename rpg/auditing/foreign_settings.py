@@ -87,9 +87,8 @@ def _document(text: str) -> ForeignSettings:
         if isinstance(value, str) and "${" in value:
             settings.unresolved[key] = f"an interpolation: {value}"
         elif key == "defaults":
-            settings.remarks.append(
-                f"the files in its defaults list were not read, verl's own defaults taken: {value}"
-            )
+            files = "the files in its defaults list were not read"
+            settings.remarks.append(f"{files}, verl's own defaults taken: {value}")
         else:
             settings.values[key] = _number(value)
     return settings

@@ -38,9 +38,8 @@ def agreement(blocks: Array, targets: Array, draws: int = 400) -> Agreement:
     Raises ValueError for fewer than two of either.
     """
     if len(blocks) < 2 or len(targets) < 2:
-        raise ValueError(
-            f"{len(blocks)} blocks and {len(targets)} targets: at least 2 of each, of different samples"
-        )
+        given = f"{len(blocks)} blocks and {len(targets)} targets"
+        raise ValueError(f"{given}: at least 2 of each, of different samples")
     grams, rng = (blocks @ blocks.T, blocks @ targets.T, targets @ targets.T), np.random.default_rng(0)
 
     def redrawn(count: int) -> Array:

@@ -200,20 +200,18 @@ def _on_other_losses(config: Path | None, turns: bool, output: Path | None, as_j
         complain(f"wrote {output}")
 
 
-def _on_checkpoint(
-    checkpoint: Path, name: str | None, as_json: bool, home: Path, settings: dict[str, Any]
-) -> None:
+def _on_checkpoint(path: Path, name: str | None, as_json: bool, home: Path, settings: dict[str, Any]) -> None:
     import json
     from dataclasses import asdict
 
     from rpg.backends.local.checkpoint_fidelity import fidelity
     from rpg.store.run_folder import RunFolder
 
-    number = checkpoint.name.removeprefix("step-")
-    folder = checkpoint.parent.parent if checkpoint.parent.name == "checkpoints" else checkpoint.parent
+    number = path.name.removeprefix("step-")
+    folder = path.parent.parent if path.parent.name == "checkpoints" else path.parent
     if not number.isdecimal() or not (folder / "manifest.json").is_file():
         refuse(
-            f"--checkpoint {checkpoint}: expected the folder of a run and a step, RUN/40, or the checkpoint's own folder, "
+            f"--checkpoint {path}: expected the folder of a run and a step, RUN/40, or the checkpoint's own folder, "
             "RUN/checkpoints/step-000040"
         )
     with error_console.status("measuring ...") as status:

@@ -44,15 +44,10 @@ def policy_loss(
     counts = None
     if info.get("batch_num_tokens") and info.get("global_batch_size"):
         counts = Counts(info["batch_num_tokens"], info["global_batch_size"], info.get("loss_scale_factor"))
-    out = loss_of(
-        override(algorithm, loss_agg_mode=loss_agg_mode),
-        log_prob=log_prob,
-        old_log_prob=old_log_prob,
-        advantages=advantages,
-        response_mask=response_mask,
-        rollout_weights=rollout_is_weights,
-        counts=counts,
-    )
+    inputs = {"log_prob": log_prob, "old_log_prob": old_log_prob, "advantages": advantages}
+    inputs["response_mask"] = response_mask
+    algo = override(algorithm, loss_agg_mode=loss_agg_mode)
+    out = loss_of(algo, rollout_weights=rollout_is_weights, counts=counts, **inputs)
     metrics = {f"rpg/{name}": value for name, value in out.metrics.items() if name != "loss"}
     return out.loss * (info.get("dp_size") or 1), metrics
 
