@@ -231,13 +231,13 @@ def _trl_loss(options: Changes, *, ref_log_prob: Tensor | None, **inputs: Tensor
         get_off_policy_mask=GRPOTrainer.get_off_policy_mask,
         model=SimpleNamespace(training=True),
     )
-    nothing = torch.zeros(len(log_prob), 0, dtype=torch.long)
-    given = {"prompt_ids": nothing, "prompt_mask": nothing, "completion_mask": mask}
-    given |= {
-        "completion_ids": torch.zeros_like(log_prob, dtype=torch.long),
-        "num_items_in_batch": mask.sum(),
-    }
-    given |= {"advantages": inputs["advantages"][:, 0], "old_per_token_logps": old_log_prob}
+    ids, nothing = (
+        torch.zeros_like(log_prob, dtype=torch.long),
+        torch.zeros(len(log_prob), 0, dtype=torch.long),
+    )
+    given = {"prompt_ids": nothing, "prompt_mask": nothing, "completion_ids": ids, "completion_mask": mask}
+    given |= {"num_items_in_batch": mask.sum(), "advantages": inputs["advantages"][:, 0]}
+    given["old_per_token_logps"] = old_log_prob
     given |= {"ref_per_token_logps": old_log_prob if ref_log_prob is None else ref_log_prob}
     loss: Tensor = GRPOTrainer._compute_loss(trainer, trainer.model, given)
     return loss

@@ -102,18 +102,13 @@ def from_algorithm(algo: Algorithm, beta: float | None = None, name: str | None 
         algo = algo.model_copy(update={"beta": beta})
     bare = algo.model_copy(update={"clip": None, "mask": None, "drift_penalty": 0.0})
     kl, divergence = algo.kl, divergence_of(algo)
+    divergence = divergence if divergence in DIVERGENCES else "none"
+    clipped = partial(_loss, algo) if algo != bare else None
     return Subject(
-        name=name or algo.name,
-        source="rpg",
-        loss=partial(_loss, bare),
-        clipped=partial(_loss, algo) if algo != bare else None,
-        beta=algo.beta,
-        divergence=divergence if divergence in DIVERGENCES else "none",
-        per_token=algo.loss_agg_mode != "seq-mean-token-sum",
-        advantages=partial(_advantages, algo),
-        rewarded=algo.rewarded,
+        name or algo.name, "rpg", partial(_loss, bare), clipped, algo.beta, divergence,
+        per_token=algo.loss_agg_mode != "seq-mean-token-sum", advantages=partial(_advantages, algo), rewarded=algo.rewarded,
         whole=kl if isinstance(kl, DistributionKL) and algo.beta else None,
-    )
+    )  # fmt: skip
 
 
 def _whole(kl: DistributionKL, world: World, logits: Tensor, ref: Tensor) -> Tensor:
@@ -142,14 +137,9 @@ def _advantages(algo: Algorithm, world: World, ref: Tensor) -> Tensor:
         return spread(world, ref) * algo.rewarded
     per_token = algo.advantage.type in ("batch", "gae")
     plain = override(algo, advantage={"type": "batch", "std": False} if per_token else "none")
-    return estimate_advantages(
-        plain,
-        rewards=world.rewards,
-        group=world.tokens[:, 0] * 0,
-        response_mask=world.mask,
-        old_log_prob=world.log_probs(world.old),
-        ref_log_prob=world.log_probs(ref),
-    )
+    inputs = {"rewards": world.rewards, "group": world.tokens[:, 0] * 0, "response_mask": world.mask}
+    policies = {"old_log_prob": world.log_probs(world.old), "ref_log_prob": world.log_probs(ref)}
+    return estimate_advantages(plain, **inputs, **policies)
 
 
 def catalogue(beta: float) -> list[Subject]:

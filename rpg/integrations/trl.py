@@ -88,16 +88,13 @@ class RPGTrainer(GRPOTrainer):
         log_prob, entropies = forward(model, ids, attended, width, compute_entropy=True, **more)[:2]
         old = inputs.get("old_per_token_logps")
         mode = "train" if self.model.training else "eval"
-        out = policy_loss(
-            self.algorithm,
-            log_prob=log_prob,
-            old_log_prob=log_prob.detach() if old is None else old,
-            advantages=inputs["advantages"],
-            response_mask=_mask(inputs),
-            ref_log_prob=inputs.get("ref_per_token_logps") if self.algorithm.needs_reference else None,
-            rollout_weights=inputs.get("importance_sampling_ratio"),
-            counts=self._counts(inputs) if mode == "train" else None,
-        )
+        counts = self._counts(inputs) if mode == "train" else None
+        given = {"log_prob": log_prob, "old_log_prob": log_prob.detach() if old is None else old}
+        given |= {"advantages": inputs["advantages"], "response_mask": _mask(inputs)}
+        given["rollout_weights"] = inputs.get("importance_sampling_ratio")
+        if self.algorithm.needs_reference:
+            given["ref_log_prob"] = inputs.get("ref_per_token_logps")
+        out = policy_loss(self.algorithm, counts=counts, **given)
         parts = self.current_gradient_accumulation_steps if mode == "train" else 1
         if entropies is not None:  # (T of the model's own tokens), as TRL logs it
             mask = _mask(inputs)
