@@ -85,14 +85,10 @@ def audit_catalogue(*, peers: bool = True, settings: Settings | None = None) -> 
     settings = settings or Settings()
     start = time.perf_counter()
     others, absent = _peers.installed(settings.beta) if peers else ([], {})
-    return Report(
-        losses=tuple(measure(s, settings) for s in [*catalogue(settings.beta), *others]),
-        levels=tuple(measure(s, settings) for s in ratio_levels(settings.beta)),
-        studies=(*advantage_study(), *aggregation_study(), *correction_study()),
-        absent=absent,
-        settings=settings,
-        seconds=time.perf_counter() - start,
-    )
+    losses = tuple(measure(s, settings) for s in [*catalogue(settings.beta), *others])
+    levels = tuple(measure(s, settings) for s in ratio_levels(settings.beta))
+    studies = (*advantage_study(), *aggregation_study(), *correction_study())
+    return Report(losses, levels, studies, absent, settings, time.perf_counter() - start)
 
 
 audit_field = _one_thread()(field)

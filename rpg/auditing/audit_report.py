@@ -71,12 +71,9 @@ class Report:
             headings = ["divergence", "ratio", *(f"{drift:g}" for drift in self.settings.drifts if drift > 0)]
             parts.append(_table(title, headings, self.level_rows(), words=2))
         for study, (title, *words) in _STUDIES.items():
-            rows = [
-                [r.name, r.setting, f"{r.scale:.3f}", percent(r.bias, EXACT), f"{r.noise:.1f}"]
-                for r in self.studies
-                if r.study == study
-            ]
-            if rows:
+            of = (r for r in self.studies if r.study == study)
+            figures = ((r, f"{r.scale:.3f}", percent(r.bias, EXACT), f"{r.noise:.1f}") for r in of)
+            if rows := [[r.name, r.setting, *cells] for r, *cells in figures]:
                 parts.append(_table(title, [*words, "scale", "bias", "noise"], rows, words=1))
         parts += (Text(f"Left out: {peer} ({why})", style="yellow") for peer, why in self.absent.items())
         s = self.settings
@@ -94,10 +91,12 @@ class Report:
     def _row(self, result: Result) -> list[str]:
         if result.note:
             return [result.name, result.note]
+        name, always = result.name + " †" * (result.batch > 1), result.exact_off_policy
+        only_on_policy = _objectives(n for n in result.exact_on_policy if n not in always)
         return [
-            result.name + " †" * (result.batch > 1),
-            _objectives(result.exact_off_policy) or "none",
-            _objectives(n for n in result.exact_on_policy if n not in result.exact_off_policy),
+            name,
+            _objectives(always) or "none",
+            only_on_policy,
             *_cells(result, self.settings.shown_drift),
         ]
 

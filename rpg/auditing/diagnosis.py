@@ -135,11 +135,8 @@ def _fewest(step: Tensor, columns: dict[str, Tensor], level: str) -> Projection:
         min((_fit(step, {n: kept[n] for n in names}, level) for names in combinations(kept, count)), key=lambda f: f.rest)
         for count in range(1, min(MOST_TERMS, len(kept)) + 1)
     ]  # fmt: skip
-    return next(
-        fit
-        for fit in best
-        if fit.is_exact or fit.rest <= best[-1].rest * 1.1 + SMALL * (not best[-1].is_exact)
-    )
+    enough = best[-1].rest * 1.1 + SMALL * (not best[-1].is_exact)
+    return next(fit for fit in best if fit.is_exact or fit.rest <= enough)
 
 
 def _fit(step: Tensor, columns: dict[str, Tensor], level: str) -> Projection:

@@ -32,13 +32,9 @@ DRAWS = 4  # calls that are averaged for a loss that draws random numbers (Clip-
 
 def inputs_of(world: World, logits: Tensor, ref: Tensor, advantages: Tensor) -> Inputs:
     """What a loss is called with for all responses of a world; ref_log_prob is None where the reference is `old`."""
-    return {
-        "log_prob": world.log_probs(logits),
-        "old_log_prob": world.log_probs(world.old),
-        "advantages": advantages,
-        "response_mask": world.mask,
-        "ref_log_prob": None if ref is world.old else world.log_probs(ref),
-    }
+    inputs = {"log_prob": world.log_probs(logits), "old_log_prob": world.log_probs(world.old)}
+    ref_log_prob = None if ref is world.old else world.log_probs(ref)
+    return inputs | {"advantages": advantages, "response_mask": world.mask, "ref_log_prob": ref_log_prob}
 
 
 def batch_slopes(

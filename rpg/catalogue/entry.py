@@ -69,52 +69,42 @@ class Algorithm(Frozen):
 
     @model_validator(mode="after")
     def _belongs_together(self) -> Self:
-        rpg, kl = self.surrogate == "rpg", self.kl
+        rpg, kl, clip = self.surrogate == "rpg", self.kl, self.clip
         differentiable = rpg and isinstance(kl, ObjectiveKL) and kl.style == "differentiable"
         whole = self.surrogate in ("gspo", "gspo_joint", "gmpo") or getattr(self.gate, "type", "") == "gamma"
         level = "sequence" if whole else "token"
         rules = {
-            "surrogate rpg accepts kl of type objective, distribution or none": not rpg
-            or kl.type in ("none", "objective", "distribution"),
-            "kl of type distribution is zero with reference old; accepted: every_k, kl_above, fixed, model": kl.type
-            != "distribution"
-            or self.reference.type != "old",
-            "without rewards and without a KL there is nothing to learn: rewarded: false needs a KL": self.rewarded
-            or kl.type != "none",
-            "without rewards dynamic_sampling, overlong and positive_lm_loss, which go by them, have to be off": (
-                self.rewarded or not (self.dynamic_sampling or self.overlong or self.positive_lm_loss)
-            ),
-            "demonstrations have no sampling policy: they need rewarded: false and kl of type distribution": not (
-                self.demonstrations
-            )
-            or (kl.type == "distribution" and not self.rewarded),
+            "surrogate rpg accepts kl of type objective, distribution or none":
+                not rpg or kl.type in ("none", "objective", "distribution"),
+            "kl of type distribution is zero with reference old; accepted: every_k, kl_above, fixed, model":
+                kl.type != "distribution" or self.reference.type != "old",
+            "without rewards and without a KL there is nothing to learn: rewarded: false needs a KL":
+                self.rewarded or kl.type != "none",
+            "without rewards dynamic_sampling, overlong and positive_lm_loss, which go by them, have to be off":
+                self.rewarded or not (self.dynamic_sampling or self.overlong or self.positive_lm_loss),
+            "demonstrations have no sampling policy: they need rewarded: false and kl of type distribution":
+                not self.demonstrations or (kl.type == "distribution" and not self.rewarded),
             "beta has no effect with kl of type none: set it to 0": kl.type != "none" or self.beta == 0,
-            f"surrogate {self.surrogate} has ratio {level}; only surrogate rpg accepts others": rpg
-            or self.ratio == level,
-            "kl.Z scales the whole loss of surrogate rpg; other surrogates do not use it": rpg
-            or not isinstance(kl, ObjectiveKL)
-            or kl.Z == 1.0,
-            f"{self.surrogate} has no ratio to clip": self.surrogate not in ("policy_gradient", "gated")
-            or self.clip is None,
-            "surrogate gated needs a gate, and no other has one": (self.surrogate == "gated")
-            == (self.gate is not None),
-            "mask and drift_penalty are for other surrogates than rpg, whose KL is inside the advantage": not rpg
-            or not (self.mask or self.drift_penalty),
-            "clip.gradient only applies to the differentiable RPG losses": differentiable
-            or self.clip is None
-            or self.clip.gradient == "exact",
-        }
+            f"surrogate {self.surrogate} has ratio {level}; only surrogate rpg accepts others": rpg or self.ratio == level,
+            "kl.Z scales the whole loss of surrogate rpg; other surrogates do not use it":
+                rpg or not isinstance(kl, ObjectiveKL) or kl.Z == 1.0,
+            f"{self.surrogate} has no ratio to clip": clip is None or self.surrogate not in ("policy_gradient", "gated"),
+            "surrogate gated needs a gate, and no other has one": (self.surrogate == "gated") == (self.gate is not None),
+            "mask and drift_penalty are for other surrogates than rpg, whose KL is inside the advantage":
+                not rpg or not (self.mask or self.drift_penalty),
+            "clip.gradient only applies to the differentiable RPG losses":
+                differentiable or clip is None or clip.gradient == "exact",
+        }  # fmt: skip
         if rpg and isinstance(kl, ObjectiveKL):
             declared = DIVERGENCES[kl.divergence]
-            rules[
+            free = clip is None or clip.gradient == "detached" or self.ratio == "prefix"
+            rules |= {
                 f"ratio prefix needs a slope for every prefix of a response, which divergence {declared.name} does not "
-                "declare; accepted: token, sequence"
-            ] = self.ratio != "prefix" or declared.prefix
-            free = self.clip is None or self.clip.gradient == "detached" or self.ratio == "prefix"
-            rules[
+                "declare; accepted: token, sequence": self.ratio != "prefix" or declared.prefix,
                 "clip.gradient exact and through need the slope of the regularised advantage, which divergence "
-                f"{declared.name} does not declare; accepted: detached"
-            ] = not differentiable or free or declared.advantage_slope
+                f"{declared.name} does not declare; accepted: detached":
+                    not differentiable or free or declared.advantage_slope,
+            }  # fmt: skip
         for rule, holds in rules.items():
             if not holds:
                 raise ValueError(rule)

@@ -67,10 +67,8 @@ def _rpg(divergence: Divergence, reinforce: bool) -> Iterator[Algorithm]:
     name = ("RPG-REINFORCE-" if reinforce else "RPG-") + divergence.name.upper()
     has_released = bool(divergence.paper_tables)
     style = "reinforce" if reinforce else "differentiable"
-    kl: dict[str, Any] = {
-        "kl": {"type": "objective", "divergence": divergence.name, "style": style},
-        "beta": 1e-4,
-    }
+    objective = {"type": "objective", "divergence": divergence.name, "style": style}
+    kl: dict[str, Any] = {"kl": objective, "beta": 1e-4}
     clip = {"low": 0.2, "high": 0.28, "c": 10.0}
     entry = partial(
         _with_rows, name=name.lower(), display_name=name, citation=divergence.citation, paper_tables=divergence.paper_tables,

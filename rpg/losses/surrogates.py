@@ -154,10 +154,8 @@ def _gated(x: TokenInputs, gate: Gate) -> TokenLoss:
     if isinstance(gate, GammaGate):
         log_w = x.log_w.sum(-1, keepdim=True)
         w = bounded_exp(log_w)
-        k, rate = (
-            torch.where(x.advantages < 0, *pair).to(w.dtype)
-            for pair in zip(gate.negative, gate.positive, strict=True)
-        )
+        pairs = zip(gate.negative, gate.positive, strict=True)
+        k, rate = (torch.where(x.advantages < 0, *pair).to(w.dtype) for pair in pairs)
         weight = torch.exp(k * log_w.clamp(-20, 20) + rate * (1 - w))
         return -weight * x.advantages * x.log_prob, -weight * x.advantages, w, {}
     w = bounded_exp(x.log_w)

@@ -156,11 +156,8 @@ def _losses(names: Sequence[str], beta: float) -> Losses:
         if not algo.rewarded:
             raise ModelError(f"--checkpoint compares losses with rewards, and {name} does not train on them")
         per_token = algo.kl.type == "reward" and algo.advantage.type in ("batch", "gae")
-        changes = {
-            "advantage": {"type": "batch", "std": False} if per_token else {"type": "leave_one_out"},
-            **_SHARED,
-            "beta": beta if algo.kl.type != "none" else 0.0,
-        }
+        advantage = {"type": "batch", "std": False} if per_token else {"type": "leave_one_out"}
+        changes = {"advantage": advantage, **_SHARED, "beta": beta if algo.kl.type != "none" else 0.0}
         losses[name] = override(algo, **changes)
         if algo.clip:
             losses[name + _UNCLIPPED] = override(algo, **changes, clip=None)
