@@ -58,9 +58,8 @@ class Report:
         for source in dict.fromkeys(result.source for result in self.losses):
             title = {"rpg": "rpg-lab", "callable": "Your loss"}.get(source, f"{source}; 0: at most 1e-7")
             rows = [self._row(result)[: len(headings)] for result in self.losses if result.source == source]
-            parts.append(
-                _table(f"{title} (figures at drift {self.settings.shown_drift:g})", headings, rows, words=3)
-            )
+            title += f" (figures at drift {self.settings.shown_drift:g})"
+            parts.append(_table(title, headings, rows, words=3))
         if len(self.losses) == 1:
             (result,) = self.losses
             rows = [[f"{p.drift:g}", f"{p.kl:.3f}", *_cells(result, p.drift)] for p in result.unclipped()]
@@ -93,12 +92,8 @@ class Report:
             return [result.name, result.note]
         name, always = result.name + " †" * (result.batch > 1), result.exact_off_policy
         only_on_policy = _objectives(n for n in result.exact_on_policy if n not in always)
-        return [
-            name,
-            _objectives(always) or "none",
-            only_on_policy,
-            *_cells(result, self.settings.shown_drift),
-        ]
+        cells = _cells(result, self.settings.shown_drift)
+        return [name, _objectives(always) or "none", only_on_policy, *cells]
 
     def level_rows(self) -> list[list[str]]:
         """By ratio level: divergence, ratio, and `bias / noise` against the response-level objective at each drift."""

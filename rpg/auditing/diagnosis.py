@@ -151,10 +151,8 @@ def _coupled(subject: Subject, settings: Settings) -> str:
     scenes = settings.coupled().scenes(subject)
     fits = [projected(subject.loss, scenes, size) for size in (2, 3)]
     shares = [fit.coefficients.get("reward", 0.0) for fit in fits]
-    words = (
-        "The responses of a batch affect each other: permuting, mixing or enlarging it changes a response's gradient. "
-        f"In batches of 2: {fits[0]}. In batches of 3: {fits[1]}."
-    )
+    words = "The responses of a batch affect each other: permuting, mixing or enlarging it changes a response's gradient."
+    words += f" In batches of 2: {fits[0]}. In batches of 3: {fits[1]}."
     if abs(shares[0] - 1 / 2) < 1e-6 and abs(shares[1] - 2 / 3) < 1e-6:
         mean = "the batch's mean is subtracted from the advantages"
         words += f" In batches of B the reward counts 1 − 1/B: {mean}."

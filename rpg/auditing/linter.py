@@ -85,10 +85,9 @@ def _lengths(subject: Subject) -> Iterator[str]:
     if mode == "token-mean":
         yield "Lengths: every token of a batch counts the same, whatever the length of its response."
     elif mode:
-        yield (
-            "Lengths: each token counts by 1/length of its response, which favours short right answers and long wrong ones; "
-            f"the step is {bias:.1%} off for responses of up to 4 tokens."
-        )
+        favours = "short right answers and long wrong ones"
+        off = f"the step is {bias:.1%} off for responses of up to 4 tokens"
+        yield f"Lengths: each token counts by 1/length of its response, which favours {favours}; {off}."
     elif mode is not None:  # (as of a distillation that replaces the advantages)
         yield "Lengths: tokens count neither the same nor by 1/length of their response."
 

@@ -231,10 +231,8 @@ def _trl_loss(options: Changes, *, ref_log_prob: Tensor | None, **inputs: Tensor
         get_off_policy_mask=GRPOTrainer.get_off_policy_mask,
         model=SimpleNamespace(training=True),
     )
-    ids, nothing = (
-        torch.zeros_like(log_prob, dtype=torch.long),
-        torch.zeros(len(log_prob), 0, dtype=torch.long),
-    )
+    ids = torch.zeros_like(log_prob, dtype=torch.long)
+    nothing = ids[:, :0]
     given = {"prompt_ids": nothing, "prompt_mask": nothing, "completion_ids": ids, "completion_mask": mask}
     given |= {"num_items_in_batch": mask.sum(), "advantages": inputs["advantages"][:, 0]}
     given["old_per_token_logps"] = old_log_prob

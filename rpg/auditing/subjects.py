@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import product
 from typing import Any, Self
 
 import torch
@@ -157,13 +158,10 @@ def ratio_levels(beta: float) -> list[Subject]:
     """Every divergence at the ratio levels it declares; unclipped, both styles have the same gradients."""
     order = list(DIVERGENCES)
     records = sorted(DIVERGENCES.values(), key=lambda record: order.index(record.normalised))
-    return [
-        from_algorithm(
-            algorithm(f"rpg-reinforce-{record.name}", ratio=level, loss_agg_mode="seq-mean-token-sum"),
-            beta,
-            f"{record.name} {level}",
-        )
-        for record in records
-        for level in ("token", "prefix", "sequence")
-        if level != "prefix" or record.prefix
-    ]
+    subjects = []
+    for record, level in product(records, ("token", "prefix", "sequence")):
+        if level != "prefix" or record.prefix:
+            name, mode = f"rpg-reinforce-{record.name}", "seq-mean-token-sum"
+            algo = algorithm(name, ratio=level, loss_agg_mode=mode)
+            subjects.append(from_algorithm(algo, beta, f"{record.name} {level}"))
+    return subjects

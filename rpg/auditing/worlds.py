@@ -66,10 +66,8 @@ class World:
 def world(vocabulary: int = 3, length: int = 3, seed: int = 0, eos: bool = False) -> World:
     """All responses of `length` tokens over `vocabulary` symbols; with `eos`, symbol 0 ends a response."""
     if not 2 <= vocabulary <= 8 or not 1 <= length <= 6 or vocabulary**length > 2_000:
-        raise ValueError(
-            f"vocabulary {vocabulary} with length {length}: accepted are 2 to 8 symbols, 1 to 6 tokens and "
-            "at most 2,000 responses"
-        )
+        accepted = "2 to 8 symbols, 1 to 6 tokens and at most 2,000 responses"
+        raise ValueError(f"vocabulary {vocabulary} with length {length}: accepted are {accepted}")
     responses = list(product(range(vocabulary), repeat=length))
     if eos:
         ended = {tuple(r[: r.index(0) + 1]) if 0 in r else r for r in responses}

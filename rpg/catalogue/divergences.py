@@ -6,6 +6,7 @@ the same name in :mod:`rpg.losses.kl_terms`, which refuses to load when the two 
 follow from here. docs/extending.md adds one.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
@@ -36,7 +37,7 @@ class Divergence:
     prefix: bool = False
     advantage_slope: bool = False
     citation: str = RPG_PAPER
-    paper_tables: tuple[str, ...] = ()  # of the RPG paper with results of it; there is released code then
+    paper_tables: Sequence[str] = ()  # of the RPG paper with results of it; there is released code then
 
 
 def read(name: str) -> Any:
@@ -45,7 +46,5 @@ def read(name: str) -> Any:
     return yaml.load(files("rpg.catalogue").joinpath(name).read_bytes(), Loader=loader)
 
 
-DIVERGENCES: dict[str, Divergence] = {
-    name: Divergence(name, **{**record, "paper_tables": tuple(record.get("paper_tables", ()))})
-    for name, record in read("divergences.yaml").items()
-}
+_RECORDS: dict[str, dict[str, Any]] = read("divergences.yaml")
+DIVERGENCES = {name: Divergence(name, **record) for name, record in _RECORDS.items()}

@@ -2,7 +2,7 @@
 name and preset, with overrides. Errors name the accepted values.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, partial
 from itertools import product
 from typing import Any
@@ -57,7 +57,7 @@ def _entries() -> dict[tuple[str, str | None], Algorithm]:
     return {(entry.name, entry.preset): entry for entry in (*rpg, *listed)}
 
 
-def _with_rows(display_name: str, paper_tables: tuple[str, ...] = (), **settings: Any) -> Algorithm:
+def _with_rows(display_name: str, paper_tables: Iterable[str] = (), **settings: Any) -> Algorithm:
     rows = tuple(f"{table}: {display_name}" for table in paper_tables)
     return Algorithm(display_name=display_name, paper_rows=rows, **settings)
 

@@ -34,11 +34,9 @@ def list_(
         _tasks(name)
         return
     if name is None:
-        table = _titled(
-            f"Algorithms (preset {preset})",
-            "w = π/old, v = ref/old, d = log(π/ref), R and A: advantage, sg: held constant; "
-            "clipped: exact only where nothing is clipped",
-        )
+        symbols = "w = π/old, v = ref/old, d = log(π/ref), R and A: advantage, sg: held constant"
+        caption = f"{symbols}; clipped: exact only where nothing is clipped"
+        table = _titled(f"Algorithms (preset {preset})", caption)
         table.add_column("name", no_wrap=True, style="bold")
         for heading in ("loss per sample", "objective", "source"):
             table.add_column(heading)

@@ -64,11 +64,8 @@ def advantage(
 
 def registered() -> dict[str, Algorithm]:
     """Algorithms by their names in verl. verl has its own losses named gspo, cispo, ..., hence the prefix."""
-    return {
-        f"rpg/{name}": algorithm
-        for name, algorithm in algorithms().items()
-        if not algorithm.needs_reference and algorithm.advantage.type != "gae"
-    }
+    algos = {f"rpg/{name}": algo for name, algo in algorithms().items() if not algo.needs_reference}
+    return {name: algo for name, algo in algos.items() if algo.advantage.type != "gae"}
 
 
 LOSSES = tuple(registered())
@@ -83,10 +80,8 @@ class Tracker:
 
     def __init__(self, project: str, experiment: str, config: Any):
         settings = flat(config or {})
-        planned = (
-            settings.get(f"{part}.total_training_steps")
-            for part in ("trainer", "actor_rollout_ref.actor.optim")
-        )
+        parts = ("trainer", "actor_rollout_ref.actor.optim")
+        planned = (settings.get(f"{part}.total_training_steps") for part in parts)
         self._steps = next((int(steps) for steps in planned if steps), 0)
         seed = settings.get("data.seed") or 0
         self._run = Recording(project, variant=experiment, seed=seed, spec=config, steps=self._steps)

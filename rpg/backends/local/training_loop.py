@@ -177,14 +177,12 @@ def _room(trainer: Trainer) -> float:
 def _save(checkpoints: Checkpoints, step: int, trainer: Trainer) -> None:
     optimizer, critic = trainer.optimizer, trainer.critic
     numbers, reference = trainer.reference.state()
-    state = {
-        "optimizer_step": trainer.optimizer_step,
-        "tokens": trainer.tokens,
-        "optimizer": optimizer.numbers(),
-        "reference": numbers,
-        "rows_at_once": trainer.roller.rows_at_once,
-    } | ({"critic": critic.numbers()} if critic else {})
-    tensors = {"optimizer": optimizer.tensors()} | ({"critic": critic.tensors()} if critic else {})
+    state: dict[str, object] = {"optimizer_step": trainer.optimizer_step, "tokens": trainer.tokens}
+    state |= {"optimizer": optimizer.numbers(), "reference": numbers}
+    state["rows_at_once"] = trainer.roller.rows_at_once
+    tensors = {"optimizer": optimizer.tensors()}
+    if critic:
+        state["critic"], tensors["critic"] = critic.numbers(), critic.tensors()
     tensors |= {"reference": reference} if reference else {}
     checkpoints.save(step, trainer.policy, state, tensors, trainer.sampler.past, optimizer.weights())
 
