@@ -15,7 +15,7 @@ from rpg.config.evaluation import VllmEngineSpec
 from rpg.config.load import assign, parse_assignments
 from rpg.config.model import PretrainedModel
 from rpg.config.run_spec import RunSpec
-from rpg.config.task import ChainTask, OperatorsTask, WordsTask
+from rpg.config.task import FileTask, GeneratedTask
 from rpg.planning.model_shapes import KNOWN, PUBLISHED, Shape, shape_of
 from rpg.planning.space import disk, memory, teacher_shape
 from rpg.tasks.benchmarks import benchmarks
@@ -251,8 +251,15 @@ class _Server:
 
 def problems_of(spec: RunSpec, a: Assumptions) -> int:
     """Problems of all of a run's benchmarks together."""
-    if isinstance(spec.task, ChainTask | OperatorsTask | WordsTask):
+    if isinstance(spec.task, GeneratedTask):
         return spec.task.benchmark_problems * len(spec.benchmarks())
     sizes = {name: benchmark.problems for name, benchmark in benchmarks().items()}
+    if isinstance(spec.task, FileTask):  # of JSON lines, the lines
+        paths = {name: source.path for name, source in spec.task.benchmarks.items()}
+        sizes = {
+            n: p.read_bytes().count(b"\n")
+            for n, p in paths.items()
+            if p and p.suffix == ".jsonl" and p.exists()
+        }
     counts = [sizes.get(name) or a.benchmark_problems for name in spec.benchmarks()]
     return sum(max(count) if isinstance(count, tuple) else count for count in counts)
