@@ -233,9 +233,10 @@ class Progress:
             left = time_left(views, self._started, self._at_start)
             phase = f"{self.phase}: {self.note}" if self.note else self.phase
             self.console.print(headline(self.title, views, phase, left))
+            still = not any(v.now for v in views)  # what all queued runs wait for is then the news
             for v in views:
-                if v.now:
-                    self._print(f"             {v.variant} seed {v.seed}: {v.now}", soft_wrap=True)
+                if now := v.now or (v.error if still and v.state == "queued" else ""):
+                    self._print(f"             {v.variant} seed {v.seed}: {now}", soft_wrap=True)
 
     def _print(self, line: str, soft_wrap: bool = False) -> None:
         self.console.print(line, markup=False, highlight=False, soft_wrap=soft_wrap)

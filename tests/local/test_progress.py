@@ -15,7 +15,7 @@ from rpg.backends.progress_reporter import Progress
 from rpg.models.policy import Policy
 from rpg.store.live_status import EVALUATION, TRAINING, progress_line, read_progress, write_progress
 from rpg.store.run_folder import RunFolder
-from rpg.store.run_writer import append_metrics, claim_run, release_run
+from rpg.store.run_writer import append_metrics, claim_run, release_run, write_waiting
 from tests.tiny import make_run, make_spec, numbers
 
 SPEC = {"algorithm": "dapo", "training": {"steps": 2}, "rollout": {"max_refills": 2}}
@@ -108,8 +108,7 @@ def test_an_old_or_broken_file_says_nothing(tmp_path):
     write_progress(path, {"phase": "update", "step": 1})
     assert read_progress(path)["phase"] == "update" and [p.name for p in tmp_path.iterdir()] == [TRAINING]
     records = ({"time": "x", "phase": "y"}, {"time": time.time()}, {"time": time.time() - 61, "phase": "y"})
-    unfit = [json.dumps(record) for record in records]
-    for broken in ("", "{", "[]", "{}", *unfit):
+    for broken in ("", "{", "[]", "{}", *map(json.dumps, records)):
         path.write_text(broken)
         assert read_progress(path) is None
 
@@ -119,9 +118,8 @@ def test_status_and_the_lines_of_a_sweep_show_it(tmp_path):
     claim_run(folder)
     update = {"step": 3, "phase": "update", "done": 16, "of": 64, "what": "responses"}
     write_progress(folder.path / TRAINING, update)
-    evaluation = {"step": 2, "phase": "evaluation on chain-easy", "done": 1, "of": 8}
-    write_progress(folder.path / EVALUATION, evaluation)
-    now = "step 3: update, 16 of 64 responses; step 2: evaluation on chain-easy, 1 of 8"
+    write_progress(folder.path / EVALUATION, {"step": 2, "phase": "evaluation on easy", "done": 1, "of": 8})
+    now = "step 3: update, 16 of 64 responses; step 2: evaluation on easy, 1 of 8"
     assert Watch([folder]).views()[0].now == folder.now() == now
     console = Console(record=True, width=200, file=io.StringIO())
     Live(console, "sweep", [folder]).lines()
@@ -129,4 +127,7 @@ def test_status_and_the_lines_of_a_sweep_show_it(tmp_path):
     console.print(Live(console, "sweep", [folder]).render())
     assert console.export_text().count(now) == 2
     release_run(folder)
+    write_waiting(folder, "waits for disk space")
     assert Watch([folder]).views()[0].now is None
+    Live(console, "sweep", [folder]).lines()
+    assert console.export_text().count("waits for disk space") == 2, "and while nothing else goes on"

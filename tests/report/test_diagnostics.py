@@ -136,7 +136,6 @@ def test_silent_responses_and_one_answer_to_everything_are_in_the_report(ill, an
         build(ill)
         with connect(ill) as db:
             found = summarise(db, "demo").health
-        # Where the reward says what is right, no answer is looked for.
         assert sum(f"GRPO (1 of 2 runs): {words}" in finding for finding in found) == shown
 
 
