@@ -71,9 +71,8 @@ def explain(
         value, kind, context = item.get("input"), item["type"], item.get("ctx", {})
         shown = _cut(repr(value), 80)
         if kind == "extra_forbidden":
-            problem = (
-                f"unknown field{nearest(path[-1], sorted(siblings))} Accepted: {', '.join(sorted(siblings))}"
-            )
+            known = sorted(siblings)
+            problem = f"unknown field{nearest(path[-1], known)} Accepted: {', '.join(known)}"
         elif kind == "union_tag_invalid":
             tag = context.get("tag")
             accepted = context.get("expected_tags", "").replace("'", "")

@@ -257,7 +257,7 @@ def problems_of(spec: RunSpec, a: Assumptions) -> int:
     if isinstance(spec.task, FileTask):  # of JSON lines, the lines
         paths = {name: source.path for name, source in spec.task.benchmarks.items()}
         sizes = {
-            n: p.read_bytes().count(b"\n")
+            n: len(p.read_bytes().splitlines())
             for n, p in paths.items()
             if p and p.suffix == ".jsonl" and p.exists()
         }

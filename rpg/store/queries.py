@@ -393,14 +393,16 @@ def without_answer(db: Database, sweep: str) -> pandas.DataFrame:
     """For each current run's last evaluation of a benchmark: run, benchmark, step, share of samples without an answer
     (missing), share with one that could not be read (unread), the ten most frequent reasons for that (forms), accuracy, and
     accuracy with what a second reader made of those (second_reading), and the most frequent answer (answer) with its share
-    of the samples (repeated). Where the reward decides what is right (rpg.rewards.graders), no answer is extracted.
+    of the samples (repeated; 0 with fewer than eight problems, which may have it in common). Where the reward decides what is
+    right (rpg.rewards.graders), no answer is extracted.
     """
     return frame(
         db,
         """SELECT s.run, s.benchmark, s.step, avg((s.extracted IS NULL)::INTEGER) AS missing, any_value(e.unread) AS unread,
                   map_entries(histogram(s.unread) FILTER (s.unread IS NOT NULL)) AS forms, any_value(e.accuracy) AS accuracy,
                   any_value(e.second_reading) AS second_reading, mode(s.extracted) AS answer,
-                  coalesce(list_max(map_values(histogram(s.extracted))), 0) / count(*) AS repeated
+                  CASE WHEN count(DISTINCT s.problem_id) < 8 THEN 0
+                       ELSE coalesce(list_max(map_values(histogram(s.extracted))), 0) / count(*) END AS repeated
            FROM samples s JOIN evals e USING (sweep, run, benchmark, step) JOIN runs r USING (sweep, run)
            WHERE r.sweep = $1 AND r.superseded IS NULL AND NOT starts_with(coalesce(e.rules, ''), 'reward>=')
            GROUP BY s.run, s.benchmark, s.step

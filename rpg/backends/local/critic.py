@@ -66,9 +66,14 @@ class Critic:
             index = torch.tensor(rows, device=old.device)
             part = batch.rows(index)
             width = slice(part.tokens.shape[1])
-            inputs = {"old_values": old[index, width], "targets": targets[index, width]}
-            inputs["response_mask"] = part.mask
-            loss = value_loss(self.values(part), clip=self.setting.value_clip, counts=counts, **inputs)
+            loss = value_loss(
+                self.values(part),
+                old_values=old[index, width],
+                targets=targets[index, width],
+                response_mask=part.mask,
+                clip=self.setting.value_clip,
+                counts=counts,
+            )
             loss.backward()
             total += float(loss.detach())
         self.updates += 1

@@ -177,9 +177,13 @@ def _room(trainer: Trainer) -> float:
 def _save(checkpoints: Checkpoints, step: int, trainer: Trainer) -> None:
     optimizer, critic = trainer.optimizer, trainer.critic
     numbers, reference = trainer.reference.state()
-    state: dict[str, object] = {"optimizer_step": trainer.optimizer_step, "tokens": trainer.tokens}
-    state |= {"optimizer": optimizer.numbers(), "reference": numbers}
-    state["rows_at_once"] = trainer.roller.rows_at_once
+    state: dict[str, object] = {
+        "optimizer_step": trainer.optimizer_step,
+        "tokens": trainer.tokens,
+        "optimizer": optimizer.numbers(),
+        "reference": numbers,
+        "rows_at_once": trainer.roller.rows_at_once,
+    }
     tensors = {"optimizer": optimizer.tensors()}
     if critic:
         state["critic"], tensors["critic"] = critic.numbers(), critic.tensors()

@@ -53,9 +53,14 @@ class ValueLoss:
         tokens, sequences = tu.get(data, "mini_batch_tokens"), tu.get(data, "mini_batch_sequences")
         counts = Counts(tokens, sequences, self.settings.max_response_tokens)
         values = no_padding_2_padding(model_output["values"], data)
-        inputs = {"old_values": fields["values"], "targets": fields["returns"]}
-        inputs["response_mask"] = fields["response_mask"]
-        loss = value_loss(values, clip=advantage.value_clip, counts=counts, **inputs)
+        loss = value_loss(
+            values,
+            old_values=fields["values"],
+            targets=fields["returns"],
+            response_mask=fields["response_mask"],
+            clip=advantage.value_clip,
+            counts=counts,
+        )
         return loss * tu.get(data, "dp_size"), {"rpg": ({"loss": float(loss.detach())}, 0.0, {})}
 
 
