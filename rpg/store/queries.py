@@ -393,8 +393,8 @@ def without_answer(db: Database, sweep: str) -> pandas.DataFrame:
     """For each current run's last evaluation of a benchmark: run, benchmark, step, share of samples without an answer
     (missing), share with one that could not be read (unread), the ten most frequent reasons for that (forms), accuracy, and
     accuracy with what a second reader made of those (second_reading), and the most frequent answer (answer) with its share
-    of the samples (repeated; 0 with fewer than eight problems, which may have it in common). Where the reward decides what is
-    right (rpg.rewards.graders), no answer is extracted.
+    of the samples (repeated; 0 with fewer than eight problems, which may have it in common). Where the reward decides what
+    is right (rpg.rewards.graders), no answer is extracted.
     """
     return frame(
         db,
