@@ -56,19 +56,15 @@ def advantages(
         reward = rewards.detach().double() * algo.rewarded
         penalty = _reward_kl(algo, mask, old_log_prob, ref_log_prob)
         kind = algo.advantage
-        if kind.type in ("batch", "gae"):
-            # per-token methods: the outcome arrives with the last token, the KL with each token
-            if kind.type == "gae":
-                result = _gae(_token_rewards(reward, mask, penalty), values, mask, kind.gamma, kind.lam)
-                result = _whiten(result, mask, scale=True) if kind.std else result
-            else:
-                remaining = penalty.flip(-1).cumsum(-1).flip(-1) if penalty is not None else 0.0
-                result = reward[:, None] - remaining
-                result = _whiten(result.expand(mask.shape), mask, scale=kind.std)
+        if kind.type == "gae":
+            result = _gae(kind, reward, penalty, values, mask)
+            result = _whiten(result, mask, scale=True) if kind.std else result
+        elif kind.type == "batch":  # the outcome comes with the last token, the KL with each
+            result = reward[:, None] - penalty.flip(-1).cumsum(-1).flip(-1)
+            result = _whiten(result, mask, scale=kind.std)
         else:
-            if penalty is not None:
-                reward = reward - penalty.sum(-1)
-            result = _per_response(kind, reward, group, mask.sum(-1))[:, None].expand(mask.shape)
+            result = _per_response(kind, reward - penalty.sum(-1), group, mask.sum(-1))
+            result = result[:, None].expand(mask.shape)
             if kind.type == "group_then_batch":
                 result = _whiten(result, mask, scale=True)
         return torch.where(mask, result, 0).to(dtype)
@@ -140,10 +136,10 @@ def require_reference(algo: Algorithm, ref_log_prob: Tensor | None) -> None:
         )
 
 
-def _reward_kl(algo: Algorithm, mask: Tensor, old: Tensor | None, ref: Tensor | None) -> Tensor | None:
-    """beta * k(old, ref) per token, or None if the reward has no KL."""
+def _reward_kl(algo: Algorithm, mask: Tensor, old: Tensor | None, ref: Tensor | None) -> Tensor:
+    """beta * k(old, ref) per token, (B, T); zero where the reward has no KL."""
     if not isinstance(algo.kl, RewardKL) or not algo.beta or ref is None:
-        return None
+        return torch.zeros(mask.shape, dtype=torch.float64, device=mask.device)
     if old is None:
         why = f"{algo.name} has its KL in the reward and needs it beside ref_log_prob"
         raise ValueError(f"old_log_prob: {why}")
@@ -202,28 +198,21 @@ def _whiten(values: Tensor, mask: Tensor, scale: bool) -> Tensor:
     return centred / (((centred * centred).sum() / (count - 1).clamp(min=1)).sqrt() + EPSILON)
 
 
-def _token_rewards(reward: Tensor, mask: Tensor, penalty: Tensor | None) -> Tensor:
-    """(B, T): minus the KL penalty, plus the outcome reward at each response's last token."""
-    result = torch.zeros(mask.shape, dtype=reward.dtype, device=reward.device)
-    if penalty is not None:
-        result = result - penalty
-    last = (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).argmax(-1)
-    return result.scatter_add(1, last[:, None], (reward * mask.any(-1))[:, None])
-
-
-def _gae(token_rewards: Tensor, values: Tensor | None, mask: Tensor, gamma: float, lam: float) -> Tensor:
-    """Schulman et al. 2016, eq. 16; masked positions are skipped over."""
+def _gae(kind: GAE, reward: Tensor, penalty: Tensor, values: Tensor | None, mask: Tensor) -> Tensor:
+    """Schulman et al. 2016, eq. 16: the outcome comes with the last token, the KL with each; masked ones are skipped."""
     if values is None:
         raise ValueError("values: advantage type gae needs a critic's values of shape (responses, tokens)")
     if values.shape != mask.shape:
         raise ValueError(f"values: shape {tuple(values.shape)}, accepted: {tuple(mask.shape)}")
+    last = (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).argmax(-1)
+    token_rewards = (0 - penalty).scatter_add(1, last[:, None], (reward * mask.any(-1))[:, None])
     baseline = torch.where(mask, values.double(), 0)
     result = torch.zeros_like(token_rewards)
     after = next_value = torch.zeros_like(token_rewards[:, 0])
     for t in reversed(range(mask.shape[1])):
         counts = mask[:, t]
-        delta = token_rewards[:, t] + gamma * next_value - baseline[:, t]
-        after = torch.where(counts, delta + gamma * lam * after, after)
+        delta = token_rewards[:, t] + kind.gamma * next_value - baseline[:, t]
+        after = torch.where(counts, delta + kind.gamma * kind.lam * after, after)
         next_value = torch.where(counts, baseline[:, t], next_value)
         result[:, t] = after
     return result
