@@ -42,11 +42,6 @@ def estimator(name: str, d: Tensor) -> tuple[Tensor, Tensor]:
     raise ValueError(f"unknown KL estimator {name!r}; accepted: k1, k2, k3")
 
 
-def weighted(value: Tensor, slope: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-    """w * value, with the gradient through w: its derivative is w (value + slope)."""
-    return w * value, w * (value + slope)
-
-
 # --- divergences ---------------------------------------------------------------------------------------
 
 Pair = tuple[Tensor, Tensor]  # (value, slope)
@@ -75,10 +70,6 @@ class Mathematics:
 def _kl(log_p: Tensor, log_q: Tensor) -> Tensor:
     """KL(p || q), summed over the last dimension."""
     return (log_p.exp() * (log_p - log_q)).sum(-1)
-
-
-def _forward_kl(log_p: Tensor, log_q: Tensor) -> Tensor:
-    return _kl(log_q, log_p)
 
 
 def _surplus(log_p: Tensor, log_q: Tensor) -> Tensor:
@@ -120,7 +111,7 @@ def _reverse_advantage(beta: float, _w: Tensor, _v: Tensor, _d: Tensor) -> float
 
 
 MATHEMATICS: dict[str, Mathematics] = {
-    "fkl": Mathematics(_forward_kl, _fkl, _fkl, _forward_advantage),
+    "fkl": Mathematics(lambda p, q: _kl(q, p), _fkl, _fkl, _forward_advantage),
     "rkl": Mathematics(_kl, _rkl, partial(_rkl, prefix=True), _reverse_advantage),
     "ufkl": Mathematics(lambda p, q: _kl(q, p) + _surplus(p, q), _ufkl, _ufkl, _forward_advantage),
     "urkl": Mathematics(

@@ -69,9 +69,8 @@ def policy_loss(
     gradient from the advantage, and its parts `_upper`, `_lower` and `_dual`.
     """
     named: dict[str, Tensor | None] = {"log_prob": log_prob, "old_log_prob": old_log_prob}
-    named |= {"advantages": advantages, "ref_log_prob": ref_log_prob}
-    others = {"rollout_weights": rollout_weights, "token_kl": token_kl}
-    require_types(algo, {**named, "response_mask": response_mask, **others})
+    named |= {"advantages": advantages, "ref_log_prob": ref_log_prob, "token_kl": token_kl}
+    require_types(algo, {**named, "response_mask": response_mask, "rollout_weights": rollout_weights})
     whole = algo.kl.type == "distribution" and algo.beta > 0
     if whole != (token_kl is not None):
         raise ValueError(
@@ -81,8 +80,7 @@ def policy_loss(
     if algo.kl.type not in ("reward", "distribution"):  # read by `advantages`, and in `token_kl`
         require_reference(algo, ref_log_prob)
     inputs = {name: value for name, value in named.items() if value is not None}
-    given = inputs if token_kl is None else inputs | {"token_kl": token_kl}
-    _check_shapes(given, response_mask, rollout_weights)
+    _check_shapes(inputs, response_mask, rollout_weights)
     dtype = torch.promote_types(log_prob.dtype, torch.float32)
     with torch.no_grad():
         mask = response_mask != 0
@@ -104,16 +102,14 @@ def policy_loss(
         *numbers, ratio_max, highest_log_prob = torch.cat([sums, torch.stack(peaks).amax(0)]).tolist()
     # The line above is the only one that waits for the device.
     measured = dict(zip(_SUMS, numbers, strict=True))
-    if not abs(measured["loss"]) < float("inf"):
-        raise _explain_not_finite(measured["loss"], inputs, mask)
-    if highest_log_prob > POSITIVE:
-        _warn_of_positive(inputs, mask)
     loss = cast(Tensor, _KnownSlope.apply(log_prob, sums[0], slope))  # type: ignore[no-untyped-call]
     if token_kl is not None:
         kl = algo.beta * aggregate(token_kl, mask, algo.loss_agg_mode, counts)
         loss, measured["loss"] = loss + kl, measured["loss"] + float(kl.detach())
-        if not isfinite(measured["loss"]):
-            raise _explain_not_finite(measured["loss"], {"token_kl": token_kl}, mask)
+    if not isfinite(measured["loss"]):
+        raise _explain_not_finite(measured["loss"], inputs, mask)
+    if highest_log_prob > POSITIVE:
+        _warn_of_positive(inputs, mask)
     return LossOutput(loss, _metrics(measured, ratio_max), measured["tokens"])
 
 
@@ -165,9 +161,8 @@ def _read(inputs: Mapping[str, Tensor | None], mask: Tensor) -> tuple[TokenInput
     log_prob, old, *ref = (value.clamp_(min=LOG_PROB_FLOOR) for value in log_probs)
     highest = torch.stack([x.amax() if x.numel() else x.sum() for x in (log_prob, old, *ref)]).max()
     log_w = log_prob - old
-    if not ref:
-        return TokenInputs(mask, log_prob, advantages, log_w, log_w, None), highest
-    return TokenInputs(mask, log_prob, advantages, log_w, log_prob - ref[0], ref[0] - old), highest
+    d, log_v = (log_prob - ref[0], ref[0] - old) if ref else (log_w, None)
+    return TokenInputs(mask, log_prob, advantages, log_w, d, log_v), highest
 
 
 # --- metrics -----------------------------------------------------------------------------------------

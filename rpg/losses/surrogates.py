@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rpg.catalogue import AdvantageKL, Algorithm, Clip, GammaGate, Gate, LossKL, Mask, ObjectiveKL
-from rpg.losses.kl_terms import bounded_exp, estimator, mathematics, weighted
+from rpg.losses.kl_terms import bounded_exp, estimator, mathematics
 
 
 @dataclass
@@ -62,9 +62,10 @@ def token_loss(algo: Algorithm, x: TokenInputs) -> TokenLoss:
         return value, slope, ratio, cuts
     w = bounded_exp(x.log_w)
     if isinstance(kl, LossKL):
-        pair = estimator(kl.estimator, x.d)
-        ratio_of_kl = torch.ones_like(w) if kl.weighted == "score" else w
-        kl_value, kl_slope = weighted(*pair, ratio_of_kl) if kl.weighted else pair
+        kl_value, kl_slope = estimator(kl.estimator, x.d)
+        if kl.weighted:  # with the gradient through the ratio
+            ratio_of_kl = torch.ones_like(w) if kl.weighted == "score" else w
+            kl_value, kl_slope = ratio_of_kl * kl_value, ratio_of_kl * (kl_value + kl_slope)
     else:
         v = torch.ones_like(w) if x.log_v is None else bounded_exp(x.log_v)
         kl_value, kl_slope = mathematics(kl.divergence).term(x.log_prob, w, v, x.d)

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from rpg.catalogue import DistributionKL
-from rpg.losses.distribution_kl import divergence, outcomes
+from rpg.losses.distribution_kl import of_told_apart
 from rpg.models.decoding import Scored
 
 _PLAIN = 2**20
@@ -40,11 +40,10 @@ def token_kl(
     def chunk(rows: slice) -> tuple[Tensor, Tensor]:
         log_p = (ours.logits(rows, entries) / temperature).log_softmax(-1)
         log_q = (theirs.logits(rows, entries) / temperature).log_softmax(-1).detach()
-        told_apart = outcomes(setting, log_p, log_q)
-        value = divergence(setting, *told_apart[:2])
+        value, left_out = of_told_apart(setting, log_p, log_q)
         with torch.no_grad():
             apart = log_p - log_q
-            kls = [(log_p.exp() * apart).sum(), -(log_q.exp() * apart).sum(), told_apart[2].sum()]
+            kls = [(log_p.exp() * apart).sum(), -(log_q.exp() * apart).sum(), left_out.sum()]
         return value, torch.stack(kls)
 
     size = max(1, _PART // entries)
