@@ -19,19 +19,23 @@ def batch(lengths, prompts=(3, 5), size=4):
     return Batch([[1] * n for n in prompts], prompt_of, tokens, lengths)
 
 
+def lists(passes):
+    return [rows.tolist() for rows in passes]
+
+
 def test_a_pass_stays_within_its_limits_and_counts_a_prompt_once():
     rows = batch([4, 4, 4, 4, 2, 9, 2, 2])
-    assert Limits(100, 100, 100).split(rows, range(8)) == [list(range(8))]
-    assert Limits(3, 100, 100).split(rows, range(8)) == [[0, 1, 2], [3, 4, 5], [6, 7]]
+    assert lists(Limits(100, 100, 100).split(rows, range(8))) == [list(range(8))]
+    assert lists(Limits(3, 100, 100).split(rows, range(8))) == [[0, 1, 2], [3, 4, 5], [6, 7]]
     # 3 + 4 + 4, then 3 + 4 + 4, then 5 + 2; the response of nine is too long for any pass.
-    assert Limits(100, 11, 11).split(rows, range(8)) == [[0, 1], [2, 3], [4], [5], [6, 7]]
-    assert Limits(100, 1, 1).split(rows, [7, 0]) == [[7], [0]]
+    assert lists(Limits(100, 11, 11).split(rows, range(8))) == [[0, 1], [2, 3], [4], [5], [6, 7]]
+    assert lists(Limits(100, 1, 1).split(rows, [7, 0])) == [[7], [0]]
 
 
 def test_passes_with_a_long_response_are_smaller():
     rows = batch([513, 2, 400, 400, 400, 400, 2, 2])
-    assert Limits(100, 2000, 950).split(rows, range(8)) == [[0, 1, 2], [3, 4, 5, 6, 7]]
-    assert Limits(100, 2000, 950).split(rows, [2, 3, 4, 0]) == [[2, 3, 4], [0]]
+    assert lists(Limits(100, 2000, 950).split(rows, range(8))) == [[0, 1, 2], [3, 4, 5, 6, 7]]
+    assert lists(Limits(100, 2000, 950).split(rows, [2, 3, 4, 0])) == [[2, 3, 4], [0]]
 
 
 def test_groups_without_a_signal_are_passes_of_their_own():
@@ -39,10 +43,9 @@ def test_groups_without_a_signal_are_passes_of_their_own():
     advantages = torch.ones(12, 6)
     advantages[4:8] = 0
     advantages[0] = 0  # one silent response of a group that is not
-    found = [part.tolist() for part in micro_batches(rows, advantages, Limits(8, 1000, 1000))]
-    assert found == [[0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7]]
-    (whole,) = micro_batches(rows, advantages, Limits(12, 1000, 1000))
-    assert whole.tolist() == list(range(12))
+    silent_apart = micro_batches(rows, advantages, Limits(8, 1000, 1000))
+    assert lists(silent_apart) == [[0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7]]
+    assert lists(micro_batches(rows, advantages, Limits(12, 1000, 1000))) == [list(range(12))]
 
 
 @pytest.mark.parametrize("all_silent", [False, True])

@@ -196,11 +196,10 @@ class _Gradients:
         slopes = {name: self._slope(algo, graded, now, old, reference) for name, algo in algos.items()}
         sums = {name: [torch.zeros_like(p, dtype=torch.float32) for p in self.parameters] for name in algos}
         for rows in self.limits.split(batch, range(len(batch))):
-            index = torch.tensor(rows, device=now.device)
-            part = batch.rows(index)
+            part = batch.rows(rows)
             log_prob, width = self.policy.log_probs(part, temperature), part.tokens.shape[1]
             for name, slope in slopes.items():
-                add_gradients(sums[name], self.parameters, [log_prob], [slope[index, :width]])
+                add_gradients(sums[name], self.parameters, [log_prob], [slope[rows, :width]])
         flat = {name: torch.cat([g.flatten() for g in parts]).cpu() for name, parts in sums.items()}
         moved = float(torch.where(batch.mask, k3(now - old), 0).sum())
         return {name: g if self._chosen is None else g[self._chosen] for name, g in flat.items()}, moved

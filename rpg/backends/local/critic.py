@@ -63,13 +63,12 @@ class Critic:
         self.optimizer.zero_grad()
         counts, total, mask = Counts.of(batch.mask), 0.0, batch.mask
         for rows in limits.split(batch, range(len(batch))):
-            index = torch.tensor(rows, device=old.device)
-            part = batch.rows(index)
+            part = batch.rows(rows)
             width = slice(part.tokens.shape[1])
             loss = value_loss(
                 self.values(part),
-                old_values=old[index, width],
-                targets=targets[index, width],
+                old_values=old[rows, width],
+                targets=targets[rows, width],
                 response_mask=part.mask,
                 clip=self.setting.value_clip,
                 counts=counts,

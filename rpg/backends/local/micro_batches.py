@@ -35,7 +35,7 @@ class Limits:
         tokens = policy.tokens_per_pass
         return cls(training.micro_batch_rows, tokens, min(tokens, _TOKENS_OF_LONG))
 
-    def split(self, batch: Batch, order: Sequence[int]) -> list[list[int]]:
+    def split(self, batch: Batch, order: Sequence[int]) -> list[Tensor]:
         """The rows `order`, in passes as large as the limits allow."""
         prompts, lengths = batch.prompt_of.tolist(), batch.lengths.tolist()
         passes: list[list[int]] = []
@@ -51,7 +51,7 @@ class Limits:
             passes[-1].append(row)
             tokens, longest = tokens + more, max(longest, lengths[row])
             counted.add(prompt)
-        return passes
+        return [torch.tensor(rows, device=batch.lengths.device) for rows in passes]
 
 
 def score(policy: Policy, batch: Batch, temperature: float, limits: Limits) -> Tensor:
@@ -64,9 +64,8 @@ def in_passes(of_part: Callable[[Batch], Tensor], batch: Batch, limits: Limits) 
     result = torch.zeros(batch.tokens.shape, device=batch.tokens.device)
     with torch.no_grad():
         for rows in limits.split(batch, range(len(batch))):
-            index = torch.tensor(rows, device=result.device)
-            values = of_part(batch.rows(index))
-            result[index, : values.shape[1]] = values
+            values = of_part(batch.rows(rows))
+            result[rows, : values.shape[1]] = values
     return result
 
 
@@ -76,9 +75,9 @@ def micro_batches(batch: Batch, advantages: Tensor, limits: Limits) -> list[Tens
     If there are several: sequences of similar length and groups stay together, and groups whose advantages (N, T) are all
     zero get their own micro-batches, so that their backward pass can be left out.
     """
-    all_rows = list(range(len(batch)))
-    if len(limits.split(batch, all_rows)) < 2:
-        return [torch.tensor(all_rows, device=batch.lengths.device)]
+    passes = limits.split(batch, range(len(batch)))
+    if len(passes) < 2:
+        return passes
     groups = len(batch.prompts)
     total = batch.total_lengths()
     longest = total.new_zeros(groups).scatter_reduce(0, batch.prompt_of, total, "amax")
@@ -86,4 +85,4 @@ def micro_batches(batch: Batch, advantages: Tensor, limits: Limits) -> list[Tens
     has_signal = signal.new_zeros(groups).scatter_reduce(0, batch.prompt_of, signal, "amax")[batch.prompt_of]
     order = (longest[batch.prompt_of] * groups + batch.prompt_of).argsort(stable=True)
     parts = [order[has_signal[order] == kind].tolist() for kind in (1, 0)]
-    return [torch.tensor(rows, device=total.device) for part in parts for rows in limits.split(batch, part)]
+    return [rows for part in parts for rows in limits.split(batch, part)]
