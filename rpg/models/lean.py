@@ -118,9 +118,8 @@ def scored(
         spread = None if spread is None else spread[of]
 
     spread = None if spread is None else batch.placed(spread)
-    if not states:
-        return Scored(batch.placed(chosen), spread)
-    return Scored(batch.placed(chosen), spread, hidden[pack.predictor_of], weight)
+    of_tokens = (hidden[pack.predictor_of], weight) if states else ()
+    return Scored(batch.placed(chosen), spread, *of_tokens)
 
 
 def _hidden(model: PreTrainedModel, pack: Packing, recompute: bool) -> Tensor:

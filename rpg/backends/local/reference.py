@@ -77,11 +77,9 @@ class Reference(ReferenceSchedule):
             return numbers | {"weights": "policy"}, None
         if self.renewed_at == 0 and not isinstance(self.schedule, EMAReference):
             return numbers | {"weights": "initial"}, None
-        numbers["weights"] = "own"
         model = self.policy.model
-        if adapted(model):
-            return numbers, adapters(model)
-        return numbers, {name: value.detach().contiguous() for name, value in model.named_parameters()}
+        own = adapters(model) if adapted(model) else dict(model.named_parameters())
+        return numbers | {"weights": "own"}, {name: x.detach().contiguous() for name, x in own.items()}
 
     def restore(
         self,

@@ -39,20 +39,14 @@ def experience(
         reference = begin
     real = mask.any(-1)
     groups = {name: number for number, name in enumerate(dict.fromkeys(prompts))}
-    inputs: dict[str, Any] = {
-        "rewards": fields["rm_scores"].sum(-1)[real],
-        "group": torch.tensor([groups[name] for name in prompts])[real],
-        "response_mask": mask[real],
-        "old_log_prob": old[real],
-        "ref_log_prob": None if reference is None else reference[real],
-        "values": fields["values"][real] if "values" in fields else None,
-    }
-    values = torch.zeros_like(fields["rm_scores"])
-    values[real] = advantages(algorithm, **inputs)
-    returns = values
-    if "values" in fields:
-        returns = torch.zeros_like(values)
-        returns[real] = value_targets(algorithm, **inputs)
+    group = torch.tensor([groups[name] for name in prompts])
+    given: dict[str, Tensor | None] = {"rewards": fields["rm_scores"].sum(-1), "group": group}
+    given |= {"response_mask": mask, "old_log_prob": old}
+    given |= {"ref_log_prob": reference, "values": fields.get("values")}
+    inputs: dict[str, Any] = {name: None if x is None else x[real] for name, x in given.items()}
+    padding = torch.zeros_like(fields["rm_scores"])
+    values = padding.index_put((real,), advantages(algorithm, **inputs))
+    returns = padding.index_put((real,), value_targets(algorithm, **inputs)) if "values" in fields else values
     written = {"advantages": values, "returns": returns, "response_mask": mask}
     if is_exact:
         written["old_log_probs"] = old

@@ -105,14 +105,10 @@ def derive(config: Any) -> None:
             actor, critic = config.actor_rollout_ref.actor, config.critic
             critic.model = config.actor_rollout_ref.model
             critic.optim, critic.fsdp = actor.optim, actor.fsdp_config
-            for name in (
-                "strategy",
-                "use_dynamic_bsz",
-                "ppo_max_token_len_per_gpu",
-                "ulysses_sequence_parallel_size",
-            ):
+            for name in ("strategy", "use_dynamic_bsz", "ulysses_sequence_parallel_size"):
                 critic[name] = actor[name]
-            critic.ppo_infer_max_token_len_per_gpu = actor.ppo_max_token_len_per_gpu
+            longest = actor.ppo_max_token_len_per_gpu
+            critic.ppo_max_token_len_per_gpu = critic.ppo_infer_max_token_len_per_gpu = longest
 
 
 def attention(config: Any) -> dict[str, object]:
