@@ -10,7 +10,7 @@ import torch
 
 from rpg.auditing.diagnosis import TERMS, diagnose, unmeasurable
 from rpg.auditing.measure import Settings
-from rpg.auditing.moments import LossFunction, normaliser_of
+from rpg.auditing.moments import LossFunction, is_coupled
 from rpg.auditing.objectives import LEVELS, gradients
 from rpg.auditing.subjects import Scene, Subject, from_algorithm
 from rpg.catalogue import Algorithm
@@ -48,7 +48,7 @@ def assert_gradient(
     first = Scene.of(subject, settings.world(settings.seeds[0]), max(settings.drifts))
     if why := unmeasurable(subject.loss, first):
         raise AssertionError(why)
-    if normaliser_of(subject.loss, first.inputs) is None:
+    if is_coupled(subject.loss, first.inputs):
         settings = settings.coupled()
     errors = []
     for scene in settings.scenes(subject):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from rpg.auditing.measure import Settings
-from rpg.auditing.moments import LossFunction, batch_slopes, normaliser_of
+from rpg.auditing.moments import LossFunction, batch_slopes, is_coupled
 from rpg.auditing.objectives import LEVELS, gradients
 from rpg.auditing.subjects import Scene, Subject
 from rpg.auditing.worlds import world
@@ -69,7 +69,7 @@ def diagnose(subject: Subject, settings: Settings) -> tuple[str, bool]:
     scenes = replace(settings, drifts=drifts).scenes(subject)
     if why := unmeasurable(subject.loss, scenes[-1]):
         return why, False
-    if any(normaliser_of(subject.loss, scene.inputs) is None for scene in scenes):
+    if any(is_coupled(subject.loss, scene.inputs) for scene in scenes):
         return _coupled(subject, settings), True
     on_policy = projected(subject.loss, [scene for scene in scenes if scene.drift == 0])
     off_policy = projected(subject.loss, scenes, before=on_policy)

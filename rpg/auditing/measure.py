@@ -8,8 +8,8 @@ from typing import Any, Self
 
 from torch import Tensor
 
-from rpg.auditing.moments import LossFunction, normaliser_of, relative
-from rpg.auditing.objectives import DIVERGENCE_NAMES, LEVELS, Objective, gradient
+from rpg.auditing.moments import LossFunction, is_coupled, relative
+from rpg.auditing.objectives import DIVERGENCE_NAMES, LEVELS, Objective, gradients
 from rpg.auditing.subjects import Scene, Subject
 from rpg.auditing.worlds import World, world
 
@@ -109,16 +109,14 @@ class Result:
 
 @lru_cache(maxsize=4096)
 def exact_gradients(w: World, drift: float, third: bool, beta: float, rewarded: bool) -> dict[str, Tensor]:
-    """objective -> its gradient, (S * V,); shared by all subjects. Not `rewarded`: without the reward's."""
-    ref = w.ref if third else w.old
-    return {str(o): gradient(o, w, w.policy(drift), ref, beta, rewarded) for o in OBJECTIVES}
-
-
-def _is_coupled(subject: Subject, settings: Settings) -> bool:
-    """Whether the responses of a batch affect each other, with the loss's clip or without."""
-    ends = replace(settings, seeds=settings.seeds[:1], drifts=(settings.drifts[0], settings.drifts[-1]))
-    pairs = product(subject.losses, ends.scenes(subject))
-    return any(normaliser_of(loss, scene.inputs) is None for loss, scene in pairs)
+    """objective -> its gradient, (S * V,); shared by all subjects. Not `rewarded`: of -beta D."""
+    ref, exact = w.ref if third else w.old, dict[str, Tensor]()
+    for level in LEVELS:
+        parts = gradients(w, w.policy(drift), ref, level)
+        for name in DIVERGENCE_NAMES:
+            kl = 0.0 if name == "none" else beta * parts[name]
+            exact[str(Objective(level, name))] = rewarded * parts["reward"] - kl
+    return exact
 
 
 def _point(subject: Subject, settings: Settings, loss: LossFunction, reference: str, drift: float) -> Point:
@@ -143,11 +141,13 @@ def measure(subject: Subject, settings: Settings = Settings()) -> Result:
     base = Result(subject.name, subject.source, subject.beta, subject.divergence, batch=settings.batch)
     places = product(("third", "old"), settings.drifts)
     try:
-        if settings.batch == 1 and _is_coupled(subject, settings):
+        ends = replace(settings, seeds=settings.seeds[:1], drifts=(settings.drifts[0], settings.drifts[-1]))
+        pairs = product(subject.losses, ends.scenes(subject))  # without the clip and with it
+        if settings.batch == 1 and any(is_coupled(loss, scene.inputs) for loss, scene in pairs):
             return measure(subject, settings.coupled())
         points = [_point(subject, settings, loss, *at) for at in places for loss in subject.losses]
-    except Exception as error:  # (whatever a peer's code raises)
-        if not subject.peer:
+    except Exception as error:  # (whatever the code of another project raises)
+        if subject.source in ("rpg", "callable"):
             raise
         # the audit of the others goes on
         return replace(base, note=f"{type(error).__name__}: {error}".splitlines()[0])

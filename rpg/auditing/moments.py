@@ -22,11 +22,6 @@ class Moments:
     variance: float
 
 
-NORMALISERS: dict[str, Callable[[Tensor], float]] = {
-    "responses": lambda mask: float(len(mask)),
-    "tokens": lambda mask: float(mask.sum()),
-}
-"""What a loss may divide by without its responses affecting each other otherwise."""
 DRAWS = 4  # calls that are averaged for a loss that draws random numbers (Clip-Cov, KL-Cov)
 
 
@@ -38,21 +33,21 @@ def inputs_of(world: World, logits: Tensor, ref: Tensor, advantages: Tensor) -> 
 
 
 def batch_slopes(
-    loss: LossFunction, inputs: Inputs, rows: Tensor | None = None, normaliser: str = "responses"
+    loss: LossFunction, inputs: Inputs, rows: Tensor | None = None, size: Callable[[Tensor], Any] = len
 ) -> Tensor:
-    """d loss / d log_prob (B, T) of the batch of all responses, or of `rows` (B,), times what the loss divides by."""
+    """d loss / d log_prob (B, T) of the batch of all responses, or of `rows` (B,), times the `size` of its mask."""
     if rows is not None:
         inputs = {name: None if value is None else value[rows] for name, value in inputs.items()}
     log_prob: Tensor = inputs["log_prob"].detach().requires_grad_()
     result = loss(**{**inputs, "log_prob": log_prob})
     scalar = result if isinstance(result, Tensor) else result.loss
-    return torch.autograd.grad(scalar, log_prob)[0] * NORMALISERS[normaliser](inputs["response_mask"])
+    return torch.autograd.grad(scalar, log_prob)[0] * size(inputs["response_mask"])
 
 
-def normaliser_of(loss: LossFunction, inputs: Inputs) -> str | None:
-    """What the loss divides by, of NORMALISERS; None where the responses of a batch affect each other in any other way.
+def is_coupled(loss: LossFunction, inputs: Inputs) -> bool:
+    """Whether the responses of a batch affect each other otherwise than through a mean over responses or over tokens.
 
-    The slopes of each response have to be the same in a permuted batch, a doubled one, in parts, and where responses are
+    If not, the slopes of each response are the same in a permuted batch, a doubled one, in parts, and where responses are
     there once, twice, three times.
     """
     everyone = torch.arange(len(inputs["log_prob"]))
@@ -60,13 +55,13 @@ def normaliser_of(loss: LossFunction, inputs: Inputs) -> str | None:
     mixed = everyone.repeat_interleave(everyone % 3 + 1)
     batches = [permuted, everyone.repeat(2), everyone[::2], everyone[1::2], mixed]
 
-    def separable(normaliser: str) -> bool:
-        whole = batch_slopes(loss, inputs, normaliser=normaliser)
-        slopes = (batch_slopes(loss, inputs, rows, normaliser) for rows in batches)
+    def separable(size: Callable[[Tensor], Any]) -> bool:
+        whole = batch_slopes(loss, inputs, size=size)
+        slopes = (batch_slopes(loss, inputs, rows, size) for rows in batches)
         pairs = zip(slopes, batches, strict=True)
         return all(torch.allclose(slope, whole[rows], rtol=1e-9, atol=1e-12) for slope, rows in pairs)
 
-    return next(filter(separable, NORMALISERS), None)
+    return not (separable(len) or separable(torch.sum))
 
 
 def coupled_moments(
