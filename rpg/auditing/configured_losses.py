@@ -145,13 +145,13 @@ def _prime(source: str, settings: dict[str, Any], trainer: Trainer) -> tuple[Sub
         why = "a cross-entropy of another model's samples, no objective of RL"
         raise ValueError(f"orchestrator.algo.type sft is {why}")
     if algo in ("opd", "opsd"):
-        loss = trainer.losses["ref_kl (distillation)"].algorithm
+        loss = trainer.losses["ref_kl (distillation)"]
         remarks = [f"{source}: algorithm {algo}: {_TEACHER}"]
     else:
         masks = {"default": {"low": low, "high": high}, "ipo": {"low": move, "high": move}}
         if kind not in masks:
             raise ValueError(f"trainer.loss.type {kind!r}; measured are {' and '.join(masks)}")
-        loss = override(trainer.losses[kind].algorithm, mask=masks[kind], drift_penalty=drift)
+        loss = override(trainer.losses[kind], mask=masks[kind], drift_penalty=drift)
         remarks = [f"{source}: algorithm {algo}, loss {kind}. There is no KL to a reference."]
         remarks.append(_advantages(algo, trainer.advantages.get(algo)))
     remarks.append(_stale(settings["orchestrator.max_off_policy_steps"], "max_off_policy_steps"))
@@ -183,7 +183,7 @@ def _open(source: str, settings: dict[str, Any], trainer: Trainer) -> tuple[Subj
     if settings["loss_denominator"] != "token":  # a constant
         parts["loss_agg_mode"] = "seq-mean-token-sum"
     name = "dapo, stale samples" if alone else f"{loss}, mini-batches"
-    algo = override(trainer.losses[name].algorithm, **parts)
+    algo = override(trainer.losses[name], **parts)
     scaling = settings["advantage_normalization_type"]
     remarks = [f"{source}: loss_fn {loss}.", _advantages(scaling, trainer.advantages.get(scaling))]
     remarks += _kl(("loss", f"kl_estimator {estimator}, {kl}", settings["beta"]))

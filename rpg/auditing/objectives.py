@@ -72,12 +72,3 @@ def gradients(world: World, logits: Tensor, ref: Tensor, level: str) -> dict[str
     values = terms(world, logits, ref, level)
     grad = partial(torch.autograd.grad, inputs=logits, retain_graph=True)
     return {name: grad(value)[0].flatten() for name, value in values.items()}
-
-
-def gradient(
-    objective: Objective, world: World, logits: Tensor, ref: Tensor, beta: float, rewarded: bool = True
-) -> Tensor:
-    """dJ / dlogits, flattened to (S * V,); not `rewarded`: of -beta D."""
-    parts = gradients(world, logits, ref, objective.level)
-    kl = 0.0 if objective.divergence == "none" else beta * parts[objective.divergence]
-    return rewarded * parts["reward"] - kl

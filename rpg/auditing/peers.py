@@ -20,7 +20,7 @@ from torch import Tensor
 
 from rpg.auditing.foreign_settings import leaves
 from rpg.auditing.moments import LossFunction
-from rpg.auditing.studies import direct_loss, weighted_loss
+from rpg.auditing.studies import UNCLIPPED, Corrected
 from rpg.auditing.subjects import Subject, less_kl, spread
 
 WIDE = 1e9  # a clip range that never clips
@@ -106,10 +106,8 @@ def verl_subject(name: str, source: str, beta: float, changes: Changes) -> Subje
     estimate = partial(kl_penalty, kl_penalty=in_reward)
     advantages = partial(less_kl, estimate, beta, to_go) if in_reward else spread
     asked = sum(kind is not None for kind in (in_loss, in_reward))
-    return Subject(
-        name, source, bare, clipped, asked * beta, "rkl" if asked else "none", mode != "seq-mean-token-sum",
-        advantages, peer=True,
-    )  # fmt: skip
+    kl = "rkl" if asked else "none"
+    return Subject(name, source, bare, clipped, asked * beta, kl, mode != "seq-mean-token-sum", advantages)
 
 
 def _verl_distillation(name: str, source: str, beta: float, settings: Mapping[str, Any]) -> Subject:
@@ -156,8 +154,8 @@ VERL_CORRECTIONS = (
 _VERL_CORRECTION = ("rollout_is", "rollout_is_threshold", "rollout_rs", "rollout_rs_threshold")
 
 
-def verl_corrections() -> Iterator[tuple[str, dict[str, Any], LossFunction]]:
-    """What verl's default and its presets do about samples of another policy: (name, its settings, the corrected loss)."""
+def verl_corrections() -> Iterator[tuple[str, dict[str, Any], Corrected]]:
+    """What verl's default and its presets do about samples of another policy: (name, its settings, its loss and weights)."""
     from verl.trainer.config.algorithm import RolloutCorrectionConfig  # noqa: PLC0415 (optional)
 
     shipped = (files("verl") / "trainer/config/algorithm/rollout_correction.yaml").read_text()
@@ -166,14 +164,14 @@ def verl_corrections() -> Iterator[tuple[str, dict[str, Any], LossFunction]]:
     for name, config in presets.items():
         asked = {key: config[key] for key in _VERL_CORRECTION}
         settings = {key: x for key, x in asked.items() if x and asked[key.removesuffix("_threshold")]}
-        loss: LossFunction = partial(weighted_loss, partial(_verl_weights, asked))
-        if config.bypass_mode:
+        if not config.bypass_mode:
+            yield name, settings, (UNCLIPPED, partial(_verl_weights, asked))
+        else:
             settings |= {"bypass": config.loss_type}
             changes = {"policy_loss.loss_mode": "bypass_mode", "policy_loss.rollout_correction": config}
             changes |= {"loss_agg_mode": "seq-mean-token-sum"}
             subject = verl_subject("", "", 0.0, {f"{ACTOR}{key}": value for key, value in changes.items()})
-            loss = partial(direct_loss, subject.losses[-1])
-        yield name, settings, loss
+            yield name, settings, (subject.losses[-1], None)
 
 
 def _verl_weights(
@@ -203,7 +201,7 @@ def trl_subject(name: str, source: str, beta: float, options: Changes) -> Subjec
     settings = {**options, "beta": beta}
     bare, clipped = (partial(_trl_loss, {**settings, **bounds}) for bounds in (_TRL_BARE, {}))
     per_token = options.get("loss_type") != "luspo"  # which sums over tokens
-    return Subject(name, source, bare, clipped, beta, "rkl" if beta else "none", per_token, peer=True)
+    return Subject(name, source, bare, clipped, beta, "rkl" if beta else "none", per_token)
 
 
 def _trl_loss(options: Changes, *, ref_log_prob: Tensor | None, **inputs: Tensor) -> Tensor:

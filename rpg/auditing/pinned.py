@@ -10,22 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from rpg.auditing.foreign_settings import leaves
 from rpg.auditing.subjects import Subject, from_algorithm, less_kl
-from rpg.catalogue import Algorithm, RewardKL, algorithm, override
+from rpg.catalogue import Algorithm, RewardKL, algorithm
 from rpg.losses.kl_terms import estimator
-
-
-class Loss(NamedTuple):
-    """One loss, and path:line of the original."""
-
-    at: str
-    algorithm: Algorithm
 
 
 @dataclass(frozen=True)
@@ -45,7 +38,7 @@ class Correction:
 
 def subject(name: str, source: str, algo: Algorithm, beta: float) -> Subject:
     """What the audit measures: the loss as shipped, and without its clip, mask and drift term."""
-    ours, kl = replace(from_algorithm(algo, beta, name), source=source, peer=True), algo.kl
+    ours, kl = replace(from_algorithm(algo, beta, name), source=source), algo.kl
     if not isinstance(kl, RewardKL):
         return ours
     advantages = partial(less_kl, lambda old, ref: estimator(kl.estimator, old - ref)[0], beta)
@@ -75,7 +68,7 @@ class Trainer:
     name: str
     repository: str
     commit: str
-    losses: dict[str, Loss]
+    losses: dict[str, Algorithm]
     corrections: dict[str, Correction]
     defaults: dict[str, Any]
     loss_keys: re.Pattern[str]
@@ -97,7 +90,7 @@ def trainers() -> dict[str, Trainer]:
     return pins
 
 
-def _loss(at: str, **parts: Any) -> Loss:
-    """TOML has no null: a clip that there is not is "off"."""
+def _loss(at: str, **parts: Any) -> Algorithm:
+    """Cites path:line of the original. TOML has no null: a clip that there is not is "off"."""
     changes = {key: None if value == "off" else value for key, value in parts.items()}
-    return Loss(at, override(algorithm("grpo"), **changes))
+    return algorithm("grpo", **changes).model_copy(update={"citation": at})

@@ -15,9 +15,8 @@ from rpg.auditing import peers, pinned
 from rpg.auditing.audit_report import markdown_table, percent
 from rpg.auditing.diagnosis import Projection, projected
 from rpg.auditing.measure import PEER_EXACT, Settings, measure
-from rpg.auditing.moments import LossFunction
 from rpg.auditing.objectives import LEVELS, Objective
-from rpg.auditing.studies import APART, corrected, direct_loss, weighted_loss
+from rpg.auditing.studies import APART, UNCLIPPED, Corrected, corrected
 from rpg.auditing.subjects import Subject
 from rpg.catalogue import override
 from rpg.losses.policy_loss import policy_loss
@@ -76,21 +75,15 @@ class CorrectionRow:
     noise: float
 
 
-@dataclass(frozen=True)
-class Field:
-    """Both tables. absent: peers that are not installed or could not be measured, and why they were left out."""
-
-    rows: tuple[Row, ...]
-    absent: dict[str, str]
-    corrections: list[CorrectionRow]
-
-    def markdown(self) -> str:
-        """The losses, for documentation."""
-        return markdown_table(WORDS, FIGURES, map(_cells, self.rows), last=("origin",)) + "\n"
+def losses_markdown(rows: Sequence[Row]) -> str:
+    """For documentation."""
+    return markdown_table(WORDS, FIGURES, map(_cells, rows), last=("origin",)) + "\n"
 
 
-def field() -> Field:
-    """Measure every loss and every correction that is installed or pinned."""
+def field() -> tuple[list[Row], list[CorrectionRow], dict[str, str]]:
+    """Every loss and every correction that is installed or pinned; and the peers that are not installed or could not be
+    measured, with the reason.
+    """
     installed, absent = peers.installed(Settings.beta, all_shipped=True)
     rows = []
     for subject in installed:
@@ -100,11 +93,11 @@ def field() -> Field:
         except ValueError as error:  # a peer whose code has moved; the audit of the others goes on
             absent[f"{subject.source}: {subject.name}"] = str(error)
     for pins in pinned.trainers().values():
-        for name, (at, algo) in pins.losses.items():
+        for name, algo in pins.losses.items():
             subject = pinned.subject(name, pins.name, algo, Settings.beta)
-            rows.append(row_of(subject, pins.name, pins.commit[:8], f"{pins.repository}/{at}"))
+            rows.append(row_of(subject, pins.name, pins.commit[:8], f"{pins.repository}/{algo.citation}"))
     samplers, unmeasured = corrections()
-    return Field(tuple(rows), absent | unmeasured, samplers)
+    return rows, samplers, absent | unmeasured
 
 
 def row_of(subject: Subject, trainer: str, version: str, origin: str) -> Row:
@@ -160,28 +153,28 @@ def corrections() -> tuple[list[CorrectionRow], dict[str, str]]:
     rows: list[CorrectionRow] = []
     absent: dict[str, str] = {}
     try:
-        for setting, parts, loss in peers.verl_corrections():
+        for setting, parts, how in peers.verl_corrections():
             told = "verl", version("verl"), setting, _words(parts), "called", "called"
-            rows += _rows(loss, partial(CorrectionRow, *told))
+            rows += _rows(partial(CorrectionRow, *told), how)
     except (ImportError, AttributeError, LookupError, TypeError, ValueError) as error:
         absent["verl's sampler corrections"] = f"{type(error).__name__}: {error}"
     for pins in pinned.trainers().values():
         for setting, correction in pins.corrections.items():
-            loss = partial(weighted_loss, partial(pinned.weights, correction))
+            how = UNCLIPPED, partial(pinned.weights, correction)
             if correction.ratio:
-                shipped = pins.losses[correction.ratio].algorithm
+                shipped = pins.losses[correction.ratio]
                 algo = override(shipped, kl="none", loss_agg_mode="seq-mean-token-sum")
-                loss = partial(direct_loss, partial(policy_loss, algo))
+                how = partial(policy_loss, algo), None
             words = _words({key: vars(correction)[key] for key in ("ratio", "weight", "bound", "by", "keep")})
             at = f"{pins.repository}/{correction.at}"
             told = pins.name, pins.commit[:8], setting, words, at, correction.default
-            rows += _rows(loss, partial(CorrectionRow, *told))
+            rows += _rows(partial(CorrectionRow, *told), how)
     return rows, absent
 
 
-def _rows(loss: LossFunction, told: Callable[..., CorrectionRow]) -> Iterator[CorrectionRow]:
+def _rows(told: Callable[..., CorrectionRow], how: Corrected) -> Iterator[CorrectionRow]:
     for apart in MISMATCHES:
-        token, started, response = corrected("", loss, apart)
+        token, started, response = corrected("", how, apart)
         yield told(apart, token.scale, token.bias, started.bias, response.bias, token.noise)
 
 

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from rpg.auditing.moments import LossFunction, Moments, batch_slopes, inputs_of, moments
-from rpg.auditing.objectives import Objective, gradient
+from rpg.auditing.objectives import gradients
 from rpg.auditing.subjects import Scene, Subject, spread
 from rpg.auditing.worlds import World, world
 from rpg.catalogue import algorithm, override
 from rpg.losses.advantages import advantages
 from rpg.losses.aggregation import Counts
-from rpg.losses.policy_loss import LossOutput, policy_loss, rollout_weights
+from rpg.losses.policy_loss import policy_loss, rollout_weights
 
 
 @dataclass(frozen=True)
@@ -48,14 +48,14 @@ class StudyResult:
 
 
 ESTIMATORS = {
-    "group mean and std (GRPO, DAPO)": ("grpo", {"type": "group", "std": True}),
-    "group mean (RPG, Dr. GRPO)": ("dr-grpo", {"type": "group", "std": False}),
-    "group mean, rescaled (GPG)": ("gpg", {"type": "group", "std": False, "rescale": True}),
-    "mean of the others (RLOO)": ("rloo", {"type": "leave_one_out"}),
-    "batch mean and std (REINFORCE++, PPO)": ("ppo", {"type": "batch", "std": True}),
-    "group mean, batch std (REINFORCE++-Baseline)": ("reinforce-pp-baseline", {"type": "group_then_batch"}),
-    "batch mean (REINFORCE)": ("reinforce", {"type": "batch", "std": False}),
-    "no baseline": ("reinforce", {"type": "none"}),
+    "group mean and std (GRPO, DAPO)": {"type": "group", "std": True},
+    "group mean (RPG, Dr. GRPO)": {"type": "group", "std": False},
+    "group mean, rescaled (GPG)": {"type": "group", "std": False, "rescale": True},
+    "mean of the others (RLOO)": {"type": "leave_one_out"},
+    "batch mean and std (REINFORCE++, PPO)": {"type": "batch", "std": True},
+    "group mean, batch std (REINFORCE++-Baseline)": {"type": "group_then_batch"},
+    "batch mean (REINFORCE)": {"type": "batch", "std": False},
+    "no baseline": {"type": "none"},
 }
 
 
@@ -72,8 +72,8 @@ def advantage_study(sizes: tuple[int, ...] = (2, 4, 8, 16)) -> list[StudyResult]
     p = torch.tensor(SUCCESS, dtype=torch.float64)
     exact = p * (1 - p) / len(p)  # d mean E[R] / d logit
     results = []
-    for name, (algo_name, setting) in ESTIMATORS.items():
-        algo = override(algorithm(algo_name), advantage=setting, kl="none")
+    for name, setting in ESTIMATORS.items():
+        algo = algorithm("reinforce", advantage=setting)
         for n in sizes:
             group = torch.arange(len(p)).repeat_interleave(n)
             mask = torch.ones(len(group), 1)
@@ -95,7 +95,7 @@ def advantage_study(sizes: tuple[int, ...] = (2, 4, 8, 16)) -> list[StudyResult]
 def aggregation_study() -> list[StudyResult]:
     """The aggregation modes for responses of different lengths, against the gradient of E[R]."""
     w = world(vocabulary=3, length=LENGTH, eos=True)
-    return aggregations(w, gradient(Objective("sequence", "none"), w, w.policy(0.0), w.ref, 0.0))
+    return aggregations(w, gradients(w, w.policy(0.0), w.ref, "sequence")["reward"])
 
 
 def aggregations(world: World, exact: Tensor) -> list[StudyResult]:
@@ -125,6 +125,8 @@ DRIFT = 0.2  # of the trained policy from old, where corrections are studied
 APART = 0.7  # standard deviations of a logit between the sampler and old, where corrections are studied
 Weigh = Callable[..., Tensor | None]  # called with old_log_prob, sampler_log_prob, response_mask; None: 1
 _PLAIN = algorithm("rpg-reinforce-urkl", kl="none", clip=None, loss_agg_mode="seq-mean-token-sum")
+UNCLIPPED = partial(policy_loss, _PLAIN)
+Corrected = tuple[LossFunction, Weigh | None]  # a loss of pi / mu, or of pi / old and what weighs it to correct for mu
 
 
 def correction_study(apart: float = APART) -> list[StudyResult]:
@@ -132,22 +134,24 @@ def correction_study(apart: float = APART) -> list[StudyResult]:
     results = []
     for name, setting in CORRECTIONS.items():
         correction = override(_PLAIN, rollout_correction=setting).rollout_correction
-        weighted = partial(weighted_loss, partial(rollout_weights, correction))
-        direct = partial(direct_loss, partial(policy_loss, _PLAIN))
-        results += corrected(name, direct if correction.type == "none" else weighted, apart)
+        weigh = None if correction.type == "none" else partial(rollout_weights, correction)
+        results += corrected(name, (UNCLIPPED, weigh), apart)
     return results
 
 
-def corrected(name: str, loss: LossFunction, apart: float) -> list[StudyResult]:
+def corrected(name: str, how: Corrected, apart: float) -> list[StudyResult]:
     """What a loss optimises if the sampler is not the policy at the start of a step: against E[R] of tokens (prefixes from
     the sampler, prefixes from old) and of responses.
 
-    Three policies: the sampler mu, whose log-probabilities the loss takes as `old_log_prob`, the one at the start of the
-    step (`start_log_prob`, the world's old), and the trained pi. The advantage is the reward minus its mean under the
-    sampler, like a group's mean. apart: from old to the sampler, towards the world's third policy, in standard deviations
-    of a logit.
+    Three policies: the sampler mu, the one at the start of the step (the world's old), and the trained pi. The advantage is
+    the reward minus its mean under the sampler, like a group's mean. apart: from old to the sampler, towards the world's
+    third policy, in standard deviations of a logit.
     """
-    drawn, logits, inputs, targets = _mismatch(apart)
+    (loss, weigh), (drawn, logits, inputs, targets) = how, _mismatch(apart)
+    if weigh is not None:
+        mask, start = inputs["response_mask"], world().log_probs(world().old)
+        weights = weigh(old_log_prob=start, sampler_log_prob=inputs["old_log_prob"], response_mask=mask)
+        inputs = inputs | {"old_log_prob": start, "rollout_weights": weights}
     moment = moments(drawn, logits, batch_slopes(loss, inputs))
     return [StudyResult.of("correction", name, target, moment, exact) for target, exact in targets.items()]
 
@@ -162,21 +166,8 @@ def _mismatch(apart: float) -> tuple[World, Tensor, dict[str, Any], dict[str, Te
     logits = w.policy(DRIFT)
     inputs = inputs_of(drawn, logits, sampler, spread(drawn, sampler))
     targets = {
-        "token, sampler's prefixes": gradient(Objective("token", "none"), drawn, logits, sampler, 0.0),
-        "token, old's prefixes": gradient(Objective("token", "none"), w, logits, w.old, 0.0),
-        "response": gradient(Objective("sequence", "none"), w, logits, w.old, 0.0),
+        "token, sampler's prefixes": gradients(drawn, logits, sampler, "token")["reward"],
+        "token, old's prefixes": gradients(w, logits, w.old, "token")["reward"],
+        "response": gradients(w, logits, w.old, "sequence")["reward"],
     }
-    return drawn, logits, inputs | {"start_log_prob": w.log_probs(w.old)}, targets
-
-
-def weighted_loss(weigh: Weigh, *, start_log_prob: Tensor, old_log_prob: Tensor, **inputs: Any) -> LossOutput:
-    """The ratio is policy / start, and `weigh` corrects for the sampler."""
-    mask = inputs["response_mask"]
-    weights = weigh(old_log_prob=start_log_prob, sampler_log_prob=old_log_prob, response_mask=mask)
-    return policy_loss(_PLAIN, old_log_prob=start_log_prob, rollout_weights=weights, **inputs)
-
-
-def direct_loss(loss: LossFunction, **inputs: Any) -> Tensor | LossOutput:
-    """The ratio is policy / sampler."""
-    del inputs["start_log_prob"]
-    return loss(**inputs)
+    return drawn, logits, inputs, targets

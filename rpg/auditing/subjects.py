@@ -49,7 +49,6 @@ class Subject:
     divergence: str = "none"
     per_token: bool = True  # the mean is over tokens; times T it is a mean over responses
     advantages: Callable[[World, Tensor], Tensor] = field(default=spread)
-    peer: bool = False  # code of another project
     rewarded: bool = True  # False: distillation, whose advantages have no reward
     whole: DistributionKL | None = None
     """A KL between whole distributions, beta times which is part of the loss."""
@@ -156,8 +155,7 @@ def catalogue(beta: float) -> list[Subject]:
 
 def ratio_levels(beta: float) -> list[Subject]:
     """Every divergence at the ratio levels it declares; unclipped, both styles have the same gradients."""
-    order = list(DIVERGENCES)
-    records = sorted(DIVERGENCES.values(), key=lambda record: order.index(record.normalised))
+    records = [r for name in DIVERGENCES for r in DIVERGENCES.values() if r.normalised == name]
     subjects = []
     for record, level in product(records, ("token", "prefix", "sequence")):
         if level != "prefix" or record.prefix:

@@ -15,7 +15,7 @@ import torch
 from rpg.auditing.audit_report import markdown_table
 from rpg.auditing.measure import EXACT, exact_gradients
 from rpg.auditing.moments import relative
-from rpg.auditing.objectives import LEVELS, Objective, gradient
+from rpg.auditing.objectives import LEVELS, Objective, gradients
 from rpg.auditing.studies import aggregations
 from rpg.auditing.subjects import Scene, ratio_levels
 from rpg.auditing.worlds import World, of_responses
@@ -43,7 +43,7 @@ def turn_world(kind: str, seed: int = 0) -> World:
 def leaky(world: World) -> World:
     """The world as a loss sees it that takes the environment's tokens for the policy's."""
     mask = world.mask | (torch.arange(LENGTH) == SAID)
-    return replace(world, mask=mask, environment=None, drawn=world.sampled())
+    return replace(world, mask=mask, environment=0.0, drawn=world.sampled())
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def _levels(kind: str) -> Iterator[TurnRow]:
 def _aggregations(kind: str) -> Iterator[TurnRow]:
     """Against E[R], on-policy."""
     world, target = turn_world(kind), Objective("sequence", "none")
-    exact = gradient(target, world, world.old, world.ref, 0.0)
+    exact = gradients(world, world.old, world.ref, "sequence")["reward"]
     for masked, leaked in zip(aggregations(world, exact), aggregations(leaky(world), exact), strict=True):
         names = (target.short,) if masked.bias <= EXACT else ()
         yield TurnRow(masked.name, kind, names, masked.bias, leaked.bias)

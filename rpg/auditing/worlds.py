@@ -26,7 +26,7 @@ class World:
     old: Tensor  # (S, V) logits
     ref: Tensor  # (S, V) logits
     direction: Tensor  # (S, V) logits
-    environment: Tensor | None = None
+    environment: Tensor | float = 0.0
     """(N, T) log-probability of the tokens that an environment writes, zero elsewhere; these are not in `mask`."""
     drawn: Tensor | None = None
     """(N,) how often a response is sampled, where `old` and the environment do not say it."""
@@ -42,20 +42,15 @@ class World:
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """(N,) probability of every response."""
-        return self._chances(logits).sum(-1).exp()
+        return (self.log_probs(logits) + self.environment).sum(-1).exp()
 
     def sampled(self) -> Tensor:
         """(N,) probability of every response under the sampling policy."""
         return self.probabilities(self.old) if self.drawn is None else self.drawn
 
-    def _chances(self, logits: Tensor) -> Tensor:
-        """(N, T) log-probability of every token, whoever writes it."""
-        log_probs = self.log_probs(logits)
-        return log_probs if self.environment is None else log_probs + self.environment
-
     def state_weights(self, logits: Tensor) -> Tensor:
         """(S,) how often each prefix is visited per response."""
-        log_probs = self._chances(logits)
+        log_probs = self.log_probs(logits) + self.environment
         reached = (log_probs.cumsum(-1) - log_probs).exp()
         weights = torch.zeros(len(logits), dtype=logits.dtype)
         weights[self.states[self.mask]] = reached[self.mask]  # responses that share a prefix agree on it

@@ -179,10 +179,9 @@ def _on_other_losses(config: Path | None, turns: bool, output: Path | None, as_j
             rows = turn_audit.audit_turns()
             text = turn_audit.as_markdown(rows)
         else:
-            measured = audit_field()
-            rows = measured.rows
-            text = f"{measured.markdown()}\n{shipped.corrections_markdown(measured.corrections)}"
-            for peer, reason in measured.absent.items():
+            rows, corrections, absent = audit_field()
+            text = f"{shipped.losses_markdown(rows)}\n{shipped.corrections_markdown(corrections)}"
+            for peer, reason in absent.items():
                 complain(f"! left out: {peer} ({reason})", "yellow")
     data = json.dumps(rows, default=asdict, ensure_ascii=False, allow_nan=False)
     if as_json:
@@ -193,7 +192,7 @@ def _on_other_losses(config: Path | None, turns: bool, output: Path | None, as_j
         if output.suffix == ".html":
             from rpg.report.sweep_report import field_page
 
-            text = field_page(data, [asdict(row) for row in measured.corrections])
+            text = field_page(data, [asdict(row) for row in corrections])
         atomic_write_text(output, text)
         complain(f"wrote {output}")
 
@@ -246,9 +245,7 @@ def _fidelity_table(measured: "Fidelity") -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     for row in measured.rows:
         objective = "R" + ("" if row.divergence == "none" else f"−β{row.divergence.upper()}")
-        cells = [_estimate(value) for value in row.unclipped]
-        cells += [_estimate(value) for value in row.clipped] if row.clipped else ["", ""]
-        table.add_row(row.name, objective, *cells)
+        table.add_row(row.name, objective, *map(_estimate, (*row.unclipped, *(row.clipped or ()))))
     return table
 
 

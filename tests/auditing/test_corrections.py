@@ -129,8 +129,7 @@ def test_formulas_weigh_as_ours_and_as_verl():
     kept = ours(type="reject", level="mean", low=0.5, high=5.0) * ours(type="truncate", cap=1e9)
     torch.testing.assert_close(weights("openrlhf", "is_correction_enable, seq-mask-tis"), kept)
     pytest.importorskip("verl", reason="verl is not installed")
-    presets = {name: loss for name, _, loss in peers.verl_corrections()}
-    theirs = presets["decoupled_token_icepop"].args[0](**given)
+    theirs = {name: how for name, _, how in peers.verl_corrections()}["decoupled_token_icepop"][1](**given)
     torch.testing.assert_close(weights("openrlhf", "is_correction_enable, icepop"), theirs)
 
 

@@ -19,7 +19,7 @@ BOUND = {"low": 1.0, "high": 2.0, "c": None}  # verl's clip_ratio_c is 3
 def shipped():
     subjects = {(s.source.split()[0], s.name): s for s in peers.installed(0.3, all_shipped=True)[0]}
     for trainer in pinned.trainers().values():
-        for name, (_, algo) in trainer.losses.items():
+        for name, algo in trainer.losses.items():
             subjects[trainer.name, name] = pinned.subject(name, trainer.name, algo, 0.3)
     return subjects
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rpg.auditing import audit_field, peers, pinned
-from rpg.auditing.shipped import FIGURES, WORDS, row_of
+from rpg.auditing.shipped import FIGURES, WORDS, losses_markdown, row_of
 from rpg.catalogue import override
 
 PAGE = (Path(__file__).parents[2] / "docs/field.md").read_text()
@@ -38,8 +38,8 @@ def same(left, right, within=0.11):
 
 
 def test_page_has_what_is_measured(field):
-    measured = {tuple(words[:2]): words for words in map(split, field.markdown().splitlines()[2:])}
-    left_out = {key for key in documented() if any(key[0] in words for words in field.absent)}
+    measured = {tuple(words[:2]): words for words in map(split, losses_markdown(field[0]).splitlines()[2:])}
+    left_out = {key for key in documented() if any(key[0] in words for words in field[2])}
     assert measured.keys() == documented().keys() - left_out
     for key, words in measured.items():
         within = 1.0 if key[1].startswith("kl_cov") else 0.11  # of equal covariances, rounding chooses
@@ -62,8 +62,8 @@ FOLLOWS = {
 
 def test_what_is_followed_on_policy(field):
     """Exactly: a projection that leaves over more than 1e-9 would say so."""
-    found = {(row.trainer, row.loss): row.follows for row in field.rows}
-    expected = {key: words for key, words in FOLLOWS.items() if key[0] != "trl" or not field.absent}
+    found = {(row.trainer, row.loss): row.follows for row in field[0]}
+    expected = {key: words for key, words in FOLLOWS.items() if key[0] != "trl" or not field[2]}
     assert {key: found[key] for key in expected} == expected
 
 
@@ -82,7 +82,7 @@ def test_what_is_followed_on_policy(field):
 def test_formulas_agree_with_installed_code_of_the_same_mathematics(field, formula, peer):
     if peer[0] == "trl":
         pytest.importorskip("trl", reason="TRL is not installed")
-    rows = {(row.trainer, row.loss): row for row in field.rows}
+    rows = {(row.trainer, row.loss): row for row in field[0]}
     ours, theirs = rows[formula], rows[peer]
     for figure in ("token", "response", "bare", "noise"):
         assert getattr(ours, figure) == pytest.approx(getattr(theirs, figure), abs=1e-6), figure
@@ -92,13 +92,9 @@ def test_formulas_agree_with_installed_code_of_the_same_mathematics(field, formu
 def test_mask_of_prime_rl_is_that_of_dppo():
     """prime-rl's default without its drift term is DPPO-Binary-TV, which verl ships; both with a threshold of 0.2."""
     prime = pinned.trainers()["prime-rl"]
-    algo = override(prime.losses["default"].algorithm, drift_penalty=0.0)
-    dppo = {
-        "clip_ratio_low": 0.2,
-        "clip_ratio_high": 0.2,
-        "clip_ratio_c": 1e9,
-        "policy_loss.loss_mode": "dppo_tv",
-    }
+    algo = override(prime.losses["default"], drift_penalty=0.0)
+    dppo = {"clip_ratio_low": 0.2, "clip_ratio_high": 0.2, "clip_ratio_c": 1e9}
+    dppo |= {"policy_loss.loss_mode": "dppo_tv"}
     ours = row_of(pinned.subject("default", "prime-rl", algo, 0.3), "prime-rl", "", "")
     subject = peers.verl_subject("dppo", "verl 0", 0.3, {f"{peers.ACTOR}{key}": dppo[key] for key in dppo})
     theirs = row_of(subject, "verl", "", "")
@@ -141,8 +137,9 @@ def test_every_formula_names_its_source():
     for trainer in pinned.trainers().values():
         assert re.fullmatch(r"[\w-]+/[\w-]+", trainer.repository)
         assert re.fullmatch(r"[0-9a-f]{40}|v[\d.]+", trainer.commit)
-        for name, formula in (*trainer.losses.items(), *trainer.corrections.items()):
-            assert re.fullmatch(r"[\w/.]+\.py:\d+", formula.at), (trainer.name, name)
+        places = [algo.citation for algo in trainer.losses.values()]
+        places += [correction.at for correction in trainer.corrections.values()]
+        assert [at for at in places if not re.fullmatch(r"[\w/.]+\.py:\d+", at)] == [], trainer.name
         for name, correction in trainer.corrections.items():
             assert re.match(r"[\w/.-]+\.(?:py|yaml):\d+: ", correction.default), (trainer.name, name)
 
@@ -150,7 +147,7 @@ def test_every_formula_names_its_source():
 def test_page_is_self_contained(field):
     from rpg.report.sweep_report import field_page
 
-    page = field_page(json.dumps(field.rows, default=asdict), [asdict(row) for row in field.corrections])
+    page = field_page(json.dumps(field[0], default=asdict), [asdict(row) for row in field[1]])
     assert "ref_kl (distillation)" in page
     assert "is_correction_enable" in page and "Infinity" not in page
     assert not re.search(r"<(?:script|link)[^>]+(?:src|href)=", page)
