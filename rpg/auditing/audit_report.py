@@ -165,12 +165,9 @@ _FIGURES = ("bias\ntoken", "bias\nresp.", "\nnoise", "clip:\ntoken", "clip:\nres
 
 
 def _cells(result: Result, drift: float) -> list[str]:
-    """Biases and noise without the clip and with it; blank where nothing was measured."""
+    """Biases and noise without the clip and, where the loss has one, with it."""
     cells: list[str] = []
-    for clipped in (False, True):
-        if point := result.point(drift, clipped):
-            biases = [point.bias[str(Objective(level, result.divergence))] for level in LEVELS]
-            cells += [*(percent(bias, result.tolerance) for bias in biases), f"{point.noise:.1f}"]
-        else:
-            cells += [""] * 3
+    for point in filter(None, (result.point(drift, clipped) for clipped in (False, True))):
+        biases = [point.bias[str(Objective(level, result.divergence))] for level in LEVELS]
+        cells += [*(percent(bias, result.tolerance) for bias in biases), f"{point.noise:.1f}"]
     return cells

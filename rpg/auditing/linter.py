@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ def lint(file: Path) -> list[str]:
     trainer = trainers()[given.trainer]
     try:
         source, defaults = described(trainer)
-    except (PackageNotFoundError, ImportError):
+    except ImportError:
         why = f"{given.trainer}, which is not installed: {install_command('peers')}"
         raise UserError(f"{file} is for {why}") from None
     for key in filter(trainer.loss_keys.match, given.values):
