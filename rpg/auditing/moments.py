@@ -33,7 +33,10 @@ def inputs_of(world: World, logits: Tensor, ref: Tensor, advantages: Tensor) -> 
 
 
 def batch_slopes(
-    loss: LossFunction, inputs: Inputs, rows: Tensor | None = None, size: Callable[[Tensor], Any] = len
+    loss: LossFunction,
+    inputs: Inputs,
+    rows: Tensor | None = None,
+    size: Callable[[Tensor], int | Tensor] = len,
 ) -> Tensor:
     """d loss / d log_prob (B, T) of the batch of all responses, or of `rows` (B,), times the `size` of its mask."""
     if rows is not None:
@@ -55,7 +58,7 @@ def is_coupled(loss: LossFunction, inputs: Inputs) -> bool:
     mixed = everyone.repeat_interleave(everyone % 3 + 1)
     batches = [permuted, everyone.repeat(2), everyone[::2], everyone[1::2], mixed]
 
-    def separable(size: Callable[[Tensor], Any]) -> bool:
+    def separable(size: Callable[[Tensor], int | Tensor]) -> bool:
         whole = batch_slopes(loss, inputs, size=size)
         slopes = (batch_slopes(loss, inputs, rows, size) for rows in batches)
         pairs = zip(slopes, batches, strict=True)

@@ -92,5 +92,5 @@ def trainers() -> dict[str, Trainer]:
 
 def _loss(at: str, **parts: Any) -> Algorithm:
     """Cites path:line of the original. TOML has no null: a clip that there is not is "off"."""
-    changes = {key: None if value == "off" else value for key, value in parts.items()}
+    changes: dict[str, Any] = {key: None if value == "off" else value for key, value in parts.items()}
     return algorithm("grpo", **changes).model_copy(update={"citation": at})

@@ -126,7 +126,8 @@ APART = 0.7  # standard deviations of a logit between the sampler and old, where
 Weigh = Callable[..., Tensor | None]  # called with old_log_prob, sampler_log_prob, response_mask; None: 1
 _PLAIN = algorithm("rpg-reinforce-urkl", kl="none", clip=None, loss_agg_mode="seq-mean-token-sum")
 UNCLIPPED = partial(policy_loss, _PLAIN)
-Corrected = tuple[LossFunction, Weigh | None]  # a loss of pi / mu, or of pi / old and what weighs it to correct for mu
+# a loss of pi / mu, or one of pi / old with what weighs it to correct for mu
+Corrected = tuple[LossFunction, Weigh | None]
 
 
 def correction_study(apart: float = APART) -> list[StudyResult]:

@@ -7,7 +7,6 @@ Shapes: N responses (rows), T response tokens.
 
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
