@@ -12,6 +12,7 @@ from rpg.losses.policy_loss import LossOutput
 
 LossFunction = Callable[..., Tensor | LossOutput]  # called with the keyword arguments of `inputs_of` below
 Inputs = dict[str, Any]
+Size = Callable[[Tensor], int | Tensor]  # of a mask: responses, or tokens
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,7 @@ def inputs_of(world: World, logits: Tensor, ref: Tensor, advantages: Tensor) -> 
     return inputs | {"advantages": advantages, "response_mask": world.mask, "ref_log_prob": ref_log_prob}
 
 
-def batch_slopes(
-    loss: LossFunction,
-    inputs: Inputs,
-    rows: Tensor | None = None,
-    size: Callable[[Tensor], int | Tensor] = len,
-) -> Tensor:
+def batch_slopes(loss: LossFunction, inputs: Inputs, rows: Tensor | None = None, size: Size = len) -> Tensor:
     """d loss / d log_prob (B, T) of the batch of all responses, or of `rows` (B,), times the `size` of its mask."""
     if rows is not None:
         inputs = {name: None if value is None else value[rows] for name, value in inputs.items()}
@@ -58,7 +54,7 @@ def is_coupled(loss: LossFunction, inputs: Inputs) -> bool:
     mixed = everyone.repeat_interleave(everyone % 3 + 1)
     batches = [permuted, everyone.repeat(2), everyone[::2], everyone[1::2], mixed]
 
-    def separable(size: Callable[[Tensor], int | Tensor]) -> bool:
+    def separable(size: Size) -> bool:
         whole = batch_slopes(loss, inputs, size=size)
         slopes = (batch_slopes(loss, inputs, rows, size) for rows in batches)
         pairs = zip(slopes, batches, strict=True)
