@@ -119,7 +119,7 @@ def audit(
 
     Args:
         name: Algorithm; the whole catalogue if omitted.
-        checkpoint: Measure on a real policy instead: a checkpoint of the embedded trainer, RUN/STEP.
+        checkpoint: Measure on a real policy instead: a checkpoint of the embedded trainer, RUN/STEP; RUN/0: its start.
         staleness: With --checkpoint: how many rollouts old its samples are; training continues for that many.
         beta: With --checkpoint: strength of every KL. Default: the run's, or 0.3.
         blocks: With --checkpoint: the number of independent blocks of samples.

@@ -78,13 +78,13 @@ def test_on_policy_exact_losses_point_where_they_should(home, run):
 
 
 def test_old_samples_are_those_of_the_checkpoint_and_the_policy_is_trained_on(home, run):
-    found = fidelity(run, 0, home, staleness=3, beta=2.0, names=["grpo"], blocks=6, prompts=8, say=quiet)
+    how = {"staleness": 3, "beta": 2.0, "names": ["grpo"], "blocks": 6, "prompts": 8, "say": quiet}
+    found = fidelity(run, 0, home, **how)
     assert (found.sampler_step, found.policy_step) == (0, 3) and found.kl > 1e-3
-    again = fidelity(run, 0, home, staleness=3, beta=2.0, names=["grpo"], blocks=6, prompts=8, say=quiet)
-    assert again == found
-    assert found.rows[0].divergence == "rkl" and found.rows[0].clipped != found.rows[0].unclipped
+    run.checkpoint(0).rename(run.path / "elsewhere")  # the initial model can be made again
+    assert fidelity(run, 0, home, **how) == found and found.rows[0].clipped != found.rows[0].unclipped
 
 
 def test_a_step_that_is_not_there_names_those_that_are(home, run):
-    with pytest.raises(ModelError, match=r"no checkpoint of step 7; there are: 0, 1, 2, 3"):
+    with pytest.raises(ModelError, match=r"no checkpoint of step 7; there are: .*1, 2, 3"):
         fidelity(run, 7, home, say=quiet)

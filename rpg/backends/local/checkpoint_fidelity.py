@@ -80,13 +80,13 @@ def fidelity(
 ) -> Fidelity:
     """Measure losses (`names`; by default the whole catalogue) on `blocks` x `prompts` groups of the run's group size.
 
-    beta: coefficient of every KL; default: the run's, or 0.3 where it has none. Raises UserError: a run or a
-    checkpoint that cannot be used.
+    step: 0 is the initial model, whose checkpoint is not needed. beta: coefficient of every KL; default: the run's, or 0.3
+    where it has none. Raises UserError: a run or a checkpoint that cannot be used.
     """
     spec = spec_of(folder)
     configure_torch(spec)
     configure_memory(spec)
-    path = _whole_checkpoint(folder, step)
+    path = _whole_checkpoint(folder, step) if step else None
     if beta is None:
         beta = spec.algorithm.beta or 0.3
     trainer = resume(spec, path, home, say)
