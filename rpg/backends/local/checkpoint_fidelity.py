@@ -89,7 +89,9 @@ def fidelity(
     path = _whole_checkpoint(folder, step) if step else None
     if beta is None:
         beta = spec.algorithm.beta or 0.3
-    trainer = resume(spec, path, home, say)
+    problems = read_problems(prepare_data(spec, home).train)
+    sources = folder.read_manifest().get("rewards") or {}
+    trainer = resume(spec, path, Roller(spec, problems, sources), home, say)
     sampler = trainer.policy.frozen_copy()
     for further in range(step + 1, step + staleness + 1):
         say(f"training further: step {further}")
@@ -100,7 +102,7 @@ def fidelity(
         name: exact_loss(name, beta, **_SHARED, advantage={"type": "leave_one_out"})
         for name in dict.fromkeys(map(divergence_of, losses.values()))
     }
-    roller = Roller(_sampling(spec, prompts), read_problems(prepare_data(spec, home).train))
+    roller = Roller(_sampling(spec, prompts), problems, sources)
     gradients = _Gradients(spec, trainer.policy, initial_policy(spec, home, say))
     after = spec.training.steps + staleness
     off_policy, exact = [], []

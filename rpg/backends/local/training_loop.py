@@ -100,11 +100,10 @@ def _begin(folder: RunFolder, spec: RunSpec, home: Path, say: Say) -> tuple[Trai
     return trainer, checkpoints, done
 
 
-def resume(spec: RunSpec, checkpoint: Path | None, home: Path, say: Say) -> Trainer:
+def resume(spec: RunSpec, checkpoint: Path | None, roller: Roller, home: Path, say: Say) -> Trainer:
     """The training as it was at a checkpoint, or (None) as it began; with a new optimizer where the checkpoint has no
     training state. Raises UserError: data, model or files that cannot be used.
     """
-    roller = Roller(spec, read_problems(prepare_data(spec, home).train))
     if checkpoint is None:
         return _trainer(spec, starting_policy(spec, home, say), roller, home, say)
     if (checkpoint / "training" / "state.json").exists():
