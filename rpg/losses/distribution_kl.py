@@ -19,10 +19,10 @@ def distribution_kl(setting: DistributionKL, log_p: Tensor, log_q: Tensor) -> Te
     log_p, log_q (..., V): log-probabilities of all tokens under the policy and the reference. Raises ValueError: their
     shapes differ.
     """
-    return of_told_apart(setting, log_p, log_q)[0]
+    return kl_and_left_out(setting, log_p, log_q)[0]
 
 
-def of_told_apart(setting: DistributionKL, log_p: Tensor, log_q: Tensor) -> tuple[Tensor, Tensor]:
+def kl_and_left_out(setting: DistributionKL, log_p: Tensor, log_q: Tensor) -> tuple[Tensor, Tensor]:
     """:func:`distribution_kl`, and the reference's probability of the tokens that a top k does not tell apart, (...)."""
     if log_p.shape != log_q.shape:
         raise ValueError(f"log_q: shape {tuple(log_q.shape)}, accepted: {tuple(log_p.shape)} like log_p")

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from rpg.catalogue import DistributionKL
-from rpg.losses.distribution_kl import of_told_apart
+from rpg.losses.distribution_kl import kl_and_left_out
 from rpg.models.decoding import Scored
 
 _PLAIN = 2**20
@@ -40,7 +40,7 @@ def token_kl(
     def chunk(rows: slice) -> tuple[Tensor, Tensor]:
         log_p = (ours.logits(rows, entries) / temperature).log_softmax(-1)
         log_q = (theirs.logits(rows, entries) / temperature).log_softmax(-1).detach()
-        value, left_out = of_told_apart(setting, log_p, log_q)
+        value, left_out = kl_and_left_out(setting, log_p, log_q)
         with torch.no_grad():
             apart = log_p - log_q
             kls = [(log_p.exp() * apart).sum(), -(log_q.exp() * apart).sum(), left_out.sum()]
