@@ -1,4 +1,4 @@
-"""Who asks the tool: the share of samples with a call, per variant of a sweep on `configs/environments/calculator.yaml`.
+"""Who asks the tool: the share of samples with a call, per variant of a sweep or study based on `calculator.yaml`.
 
     python -m benchmarks.tool_use tool-use --home lab     # docs/results/tool-use.csv, from the runs' samples
     python -m benchmarks.tool_use tool-use                # tables of docs/findings.md and its picture, from that file
@@ -24,9 +24,12 @@ from rpg.report import theme
 from rpg.store import Layout
 from rpg.store.current import current_runs
 from rpg.store.samples import read_eval
+from rpg.study import study_report
+from rpg.study.trials import studies
 
 K3, FORWARD, REVERSE, NONE = "GRPO's k3", "exact forward KL", "exact reverse KL", "no KL"
 OLD, FRESH = "samples of four rollouts before", "fresh samples"
+ALL, ADAPTERS = "all weights", "adapters"
 SHORT = {
     "tool-use": {
         **{f"grpo(beta={beta})": f"{K3}, β {beta}" for beta in ("0.3", "1")},
@@ -40,8 +43,12 @@ SHORT = {
         "grpo-corrected rollout.staleness=4": f"{OLD}, clip",
         "grpo-corrected(clip=none) rollout.staleness=4": f"{OLD}, no clip",
     },
+    "old-samples-tools": {
+        "clip": f"{ALL}, clip", "no-clip": f"{ALL}, no clip",
+        "adapters-clip": f"{ADAPTERS}, clip", "adapters-no-clip": f"{ADAPTERS}, no clip",
+    },
 }  # fmt: skip
-"""Sweep -> variant -> what it is called here."""
+"""Sweep or study -> variant -> what it is called here."""
 ASKED = {
     "tool-use": [
         (f"{one}, β {beta}", f"{other}, β {beta}")
@@ -51,6 +58,10 @@ ASKED = {
     "tool-staleness": [
         (f"{FRESH}, no clip", f"{FRESH}, clip"), (f"{OLD}, no clip", f"{OLD}, clip"),
         (f"{OLD}, no clip", f"{FRESH}, no clip"), (f"{OLD}, clip", f"{FRESH}, clip"),
+    ],
+    "old-samples-tools": [
+        (f"{ALL}, no clip", f"{ALL}, clip"), (f"{ADAPTERS}, no clip", f"{ADAPTERS}, clip"),
+        (f"{ADAPTERS}, no clip", f"{ALL}, no clip"), (f"{ADAPTERS}, clip", f"{ALL}, clip"),
     ],
 }  # fmt: skip
 
@@ -69,10 +80,11 @@ def resting(start: float, beta: float, reverse: bool) -> float:
     return float(p[at_rest.argmax()]) if at_rest.any() else 1.0
 
 
-def collect(sweep: str, layout: Layout) -> pd.DataFrame:
-    """A row for each variant, seed and problem, and one for each seed's initial model."""
+def collect(name: str, layout: Layout) -> pd.DataFrame:
+    """A row for each variant, seed and problem, and one for each seed's initial model; of a study its reported runs'."""
+    registered = study_report.material(layout, name).registered if name in studies(layout) else None
     rows: dict[tuple[str, int, str], dict[str, object]] = {}
-    for folder in current_runs(layout, sweep):
+    for folder in current_runs(layout, registered.sweep if registered else name):
         manifest = folder.read_manifest()
         (benchmark,) = folder.benchmarks()
         steps = folder.eval_steps(benchmark)
