@@ -558,7 +558,7 @@ SWEEPS: dict[str, Callable[[duckdb.DuckDBPyConnection], Found]] = {
 }
 
 
-STUDIES = ("directions", "clip-bounds", "old-samples", "directions-operators")
+STUDIES = ("directions", "clip-bounds", "old-samples", "directions-operators", "old-samples-tools")
 KEPT = ROOT / "docs" / "results" / "studies"
 
 
