@@ -30,6 +30,8 @@ from rpg.study.trials import studies
 K3, FORWARD, REVERSE, NONE = "GRPO's k3", "exact forward KL", "exact reverse KL", "no KL"
 OLD, FRESH = "samples of four rollouts before", "fresh samples"
 ALL, ADAPTERS = "all weights", "adapters"
+NO_CLIP = "dapo(clip=none)"
+LOSSES = "dapo rpg-reinforce-urkl gspo gmpo cispo sapo vespo dppo-tv prime-rl reinforce".split()
 SHORT = {
     "tool-use": {
         **{f"grpo(beta={beta})": f"{K3}, β {beta}" for beta in ("0.3", "1")},
@@ -43,6 +45,7 @@ SHORT = {
         "grpo-corrected rollout.staleness=4": f"{OLD}, clip",
         "grpo-corrected(clip=none) rollout.staleness=4": f"{OLD}, no clip",
     },
+    "old-samples-losses": {loss: loss for loss in (NO_CLIP, *LOSSES)},
     "old-samples-tools": {
         "clip": f"{ALL}, clip", "no-clip": f"{ALL}, no clip",
         "adapters-clip": f"{ADAPTERS}, clip", "adapters-no-clip": f"{ADAPTERS}, no clip",
@@ -59,6 +62,7 @@ ASKED = {
         (f"{FRESH}, no clip", f"{FRESH}, clip"), (f"{OLD}, no clip", f"{OLD}, clip"),
         (f"{OLD}, no clip", f"{FRESH}, no clip"), (f"{OLD}, clip", f"{FRESH}, clip"),
     ],
+    "old-samples-losses": [(loss, NO_CLIP) for loss in LOSSES],
     "old-samples-tools": [
         (f"{ALL}, no clip", f"{ALL}, clip"), (f"{ADAPTERS}, no clip", f"{ADAPTERS}, clip"),
         (f"{ADAPTERS}, no clip", f"{ALL}, no clip"), (f"{ADAPTERS}, clip", f"{ALL}, clip"),
