@@ -24,7 +24,7 @@ from pathlib import Path
 
 from flows.machine.programs import last_line
 from flows.machine.ray_cluster import NOT_SENT, Remote, await_release
-from rpg.config.backend import BackendSection, OnSlurm, VerlBackend
+from rpg.config.backend import BackendSection, OnSlurm
 from rpg.errors import UserError
 from rpg.processes import BUSY, thread_environment
 from rpg.store import RunFolder, StoreError
@@ -39,7 +39,6 @@ GATHER_SECONDS = 1.0
 POLL_SECONDS = 5.0
 """How often Slurm is asked what goes on. Its controller serves everybody."""
 COMMAND_SECONDS = 120.0
-FINISHED, FAILED = "COMPLETED", "FAILED"
 LOST = {
     "NODE_FAIL": "its node failed",
     "BOOT_FAIL": "its node did not start",
@@ -52,10 +51,9 @@ REFUSED = {
     "CANCELLED": "was cancelled",
     "OUT_OF_MEMORY": "used more memory than it had asked for: raise backend.place.memory_gib",
 }
-HELD = re.compile(r"requeued.held|JobHoldMaxRequeue|Dependency.*Never", re.IGNORECASE)
+HELD = re.compile("(?i)requeued.held|JobHoldMaxRequeue|Dependency.*Never")
 """Reasons why a job that waits will never start by itself."""
-_BUSY = r"contact slurm controller|timed out|temporarily|try again|Connection refused"
-BUSY_CONTROLLER = re.compile(_BUSY, re.IGNORECASE)
+SLURM_BUSY = re.compile("(?i)contact slurm controller|timed out|temporarily|try again|connection refused")
 
 
 @dataclass(frozen=True)
@@ -71,9 +69,7 @@ class Submission:
 
 def submission(module: str, backend: BackendSection, place: OnSlurm) -> Submission:
     """The job of a run with this back end at this place."""
-    nodes, per_node = (backend.nodes, backend.gpus_per_node) if isinstance(backend, VerlBackend) else (1, 1)
-    gpus = place.gpus if place.gpus is not None else per_node * (backend.device == "cuda")
-    options = (*place.sbatch_options(nodes, backend.threads * per_node, gpus), *place.options)
+    options = (*place.sbatch_options(1, backend.threads, int(backend.device == "cuda")), *place.options)
     script = str(Path(place.script).resolve()) if place.script else str(JOB_SCRIPT)
     return Submission(module, script, backend.threads, place.at_once, options)
 
@@ -185,7 +181,7 @@ class SlurmQueue:
             return
         runs.unlink(missing_ok=True)
         for remote in remotes:
-            how = "lost" if BUSY_CONTROLLER.search(out) else "refused"
+            how = "lost" if SLURM_BUSY.search(out) else "refused"
             remote.answered({how: f"backend.place: sbatch: {last}"})
 
     def _earlier(self) -> dict[str, str]:
@@ -241,12 +237,12 @@ def outcome(number: str, folder: RunFolder, output: Path) -> dict[str, object] |
     state, code, signal, node = _ended(number)
     steps = folder.read_manifest()["steps"]
     trained = {"code": 0, "newest": steps, "node": node}
-    if state == FINISHED or (not state and folder.checkpoint(steps).exists()):
+    if state == "COMPLETED" or (not state and folder.checkpoint(steps).exists()):
         return trained
     if why := LOST.get(state):
         return {"lost": f"Slurm job {number}: {why}"}
     why = REFUSED.get(state)
-    if state == FAILED:
+    if state == "FAILED":
         if signal or code == BUSY or folder.read_failed() is not None:
             return {"code": -signal or code}
         last = last_line(output) or last_line(folder.log_path) or "its log is empty"

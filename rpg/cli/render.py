@@ -119,15 +119,13 @@ def _manifest(job: "Job", slurm: bool, kuberay: bool) -> str:
         style = "|" if "\n" in value else None
         return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
-    Readable.add_representer(str, text)
-    if slurm and isinstance(getattr(job.backend, "place", None), OnSlurm):
-        return JOB_SCRIPT.read_text("utf-8")
     if slurm:
-        return manifests.slurm_script(job)
-    if not kuberay:
-        return str(yaml.dump(manifests.skypilot(job), Dumper=Readable, sort_keys=False))
+        is_job = isinstance(getattr(job.backend, "place", None), OnSlurm)
+        return JOB_SCRIPT.read_text("utf-8") if is_job else manifests.slurm_script(job)
+    Readable.add_representer(str, text)
     version = metadata.version("ray") if find_spec("ray") else None
-    return str(yaml.dump_all(manifests.kuberay(job, version), Dumper=Readable, sort_keys=False))
+    documents = manifests.kuberay(job, version) if kuberay else [manifests.skypilot(job)]
+    return str(yaml.dump_all(documents, Dumper=Readable, sort_keys=False))
 
 
 def _complete(file: Path) -> str:

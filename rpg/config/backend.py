@@ -163,18 +163,15 @@ class LocalBackend(BackendSection):
             raise ValueError(
                 "offload: activations wait in host memory, where a CPU has them anyway; accepted: false"
             )
-        if isinstance(self.place, OnThisMachine):
-            return self
-        gpus = self.place.gpus
         if isinstance(self.place, OnNodes) and (self.device == "cuda") != (self.place.gpus > 0):
             raise ValueError(
-                f"device {self.device!r} with place.gpus {gpus:g}; on a Ray cluster, device cuda needs "
+                f"device {self.device!r} with place.gpus {self.place.gpus:g}; on a Ray cluster, device cuda needs "
                 "place.gpus above 0 (1, or less to share a GPU), and device cpu needs 0"
             )
-        if isinstance(self.place, OnSlurm) and gpus not in (None, int(self.device == "cuda")):
+        if isinstance(self.place, OnSlurm) and self.place.gpus not in (None, int(self.device == "cuda")):
             raise ValueError(
-                f"device {self.device!r} with place.gpus {gpus:g}; on Slurm, a run uses one GPU with device cuda and none "
-                "with device cpu; accepted: null"
+                f"device {self.device!r} with place.gpus {self.place.gpus}; on Slurm, a run uses one GPU with "
+                "device cuda and none with device cpu; accepted: null"
             )
         return self
 

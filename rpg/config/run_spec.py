@@ -144,12 +144,11 @@ class RunSpec(Section):
     def _check_vllm(self) -> None:
         """Raises ValueError for what the embedded trainer cannot draw with vLLM."""
         engine, field = self.rollout.engine, (self._restricted() or [""])[0]
+        has_turns = isinstance(self.task, EnvironmentTask)
         reasons = {
             f"backend {self.backend.type} has its own: backend.rollout {{type: vllm}}": not self.backend.is_embedded,
             f"ratios need to know which tokens rollout.{field} leaves, and vLLM does not say": field,
-            "only the trainer's own decoder takes turns with an environment": isinstance(
-                self.task, EnvironmentTask
-            ),
+            "only the trainer's own decoder takes turns with an environment": has_turns,
             "vLLM itself bounds its memory; accepted: rollout.rows_at_once null": self.rollout.rows_at_once,
             "a run has one GPU; accepted: tensor_parallel 1": getattr(engine, "tensor_parallel", 1) > 1,
         }

@@ -13,7 +13,7 @@ D head size, E hidden size.
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -50,7 +50,8 @@ class _Layer(NamedTuple):
 
 
 class BlockEngine:
-    """See decoding.Engine. Prompts are padded on the left; positions count slots of the cache.
+    """See decoding.Engine. Prompts are padded on the left; positions count slots of the cache. To be made within the
+    arithmetic in which it decodes.
 
     Attributes:
         graphs: steps are replayed as CUDA graphs; False after a capture failed, and on other devices.
@@ -62,20 +63,15 @@ class BlockEngine:
         self.model, self.sizes = model, Sizes.of(model)
         self.device: torch.device = model.lm_head.weight.device
         self.graphs = self.device.type == "cuda"
-        self.layers: list[_Layer] = []
-        self._caches: list[tuple[Tensor, Tensor]] = []
         self._seen: list[tuple[Tensor, Tensor]] = []
+        with torch.no_grad():
+            self._read_weights()
 
     def rows_that_fit(self, slots: int) -> int:
-        """The rows with this many slots that a GPU's free memory holds, with a fifth of it left for logits and layers.
-
-        To be asked within the arithmetic in which the engine decodes."""
-        if not self.layers:
-            self._read_weights()
+        """The rows with this many slots that a GPU's free memory holds, with a fifth of it left for logits and layers."""
         unused = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
         free = torch.cuda.mem_get_info(self.device)[0] + unused
-        of = self.sizes
-        numbers = 2 * len(self.model.model.layers) * of.kv_heads * of.head * slots
+        numbers = 2 * len(self.layers) * self.sizes.kv_heads * self.sizes.head * slots
         per_row: int = numbers * self.embedding.dtype.itemsize
         return max(1, int(0.8 * free) // per_row)
 
@@ -101,7 +97,9 @@ class BlockEngine:
         # The type of products, to which autocast would round all weights again at every token.
         corner = self.model.lm_head.weight[:1, :1]
         dtype = torch.mm(corner, corner).dtype
-        self.layers = [_Layer(*(_rounded(part, dtype) for part in layer)) for layer in layers]
+        self.layers = [
+            _Layer._make(part if part is None else part.to(dtype) for part in layer) for layer in layers
+        ]
         self._scales = torch.stack(scales)[:, :, None, None].to(dtype)
         """(layers, 2, 1, 1, g + 1, D): what the rotation's cosines and sines are multiplied with."""
         self.embedding: Tensor = self.model.model.embed_tokens.weight.to(dtype)
@@ -112,8 +110,6 @@ class BlockEngine:
         return torch.cat([part.unflatten(0, (self.sizes.kv_heads, -1)) for part in parts], 1).flatten(0, 1)
 
     def prefill(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> Tensor:
-        if not self.layers:
-            self._read_weights()
         longest = max(map(len, prompts))
         width = -(-longest // _ALIGNED) * _ALIGNED
         ids, seen = padded_left(prompts, width)
@@ -126,7 +122,7 @@ class BlockEngine:
         self._last = -(-(width + max_new_tokens) // _ALIGNED) * _ALIGNED
         self._table = torch.stack(rotary(self.model, self._last)).to(dtype)[:, :, None, None]
         """(2, slots, 1, 1, D)."""
-        self._caches = []
+        self._caches: list[tuple[Tensor, Tensor]] = []
         self._shut, self._filled = shut, width
         self._live: Tensor | None = None
         self._bias = torch.zeros(seen.shape, dtype=dtype).masked_fill_(~seen, shut).to(self.device)
@@ -134,7 +130,8 @@ class BlockEngine:
 
         def attend(index: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:  # noqa: ARG001 (of `_run`)
             q, k, v = (x.flatten(1, 2).unflatten(0, (len(prompts), width)).transpose(1, 2) for x in (q, k, v))
-            self._caches.append((_with_room(k, self._last), _with_room(v, self._last)))
+            behind = (0, 0, 0, self._last - width)  # of zeros: closed slots must be finite
+            self._caches.append((F.pad(k, behind), F.pad(v, behind)))
             return attention(q, k, v, bias).transpose(1, 2).flatten(2).flatten(0, 1)
 
         turn = self._table[:, :width].repeat(1, len(prompts), 1, 1, 1)
@@ -238,10 +235,6 @@ class BlockEngine:
         return self._replayed_logits
 
 
-def _rounded(weight: Any, dtype: torch.dtype) -> Any:
-    return weight if weight is None else weight.to(dtype)
-
-
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return torch.mm(x, weight) if bias is None else torch.addmm(bias, x, weight)
 
@@ -249,10 +242,3 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 def _added(x: Tensor, h: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """x + h @ weight + bias."""
     return torch.addmm(x if bias is None else x + bias, h, weight)
-
-
-def _with_room(x: Tensor, slots: int) -> Tensor:
-    """A cache (R, K, slots, D) of zeros, the first slots of which hold `x`: closed slots must be finite."""
-    cache = x.new_zeros(*x.shape[:2], slots, x.shape[3])
-    cache[:, :, : x.shape[2]] = x
-    return cache

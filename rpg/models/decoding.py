@@ -186,15 +186,13 @@ class _Part:
                 tell(before + rows - len(left), end)
                 if not len(left) or end == limit:
                     break
-                whole = len(left) == len(active)
-                active, last = active[left], drawn[left, -1]
+                last = drawn[left, -1]
                 if shared:
-                    logits, active, row_of = _step(engine, logits, active, row_of[left], last)
+                    logits, active, row_of = _step(engine, logits, active[left], row_of[left], last)
                     continue
-                if not whole:
+                if len(left) < len(active):
                     engine.select(left)
-                    row_of = row_of[: len(left)]
-                logits = engine.step(last)
+                active, row_of, logits = active[left], row_of[: len(left)], engine.step(last)
         width = int(lengths.max())
         support = lists.support(width) if lists is not None else None
         if lists is None and self.restriction.min_tokens:

@@ -52,19 +52,18 @@ class Job:
         return ["rpg", self.command, file, "--home", home, *sets]
 
 
-def on_its_cluster(job: Job) -> list[str]:
+def on_its_cluster(job: Job, address: str = "auto") -> list[str]:
     """Assignments that send the runs to the Ray cluster to which the command's own machine belongs."""
     if isinstance(job.backend, VerlBackend):
-        return ["backend.ray={type: address, address: auto}"]
-    place = f"{{type: ray, address: auto, gpus: {job.gpus}}}"
+        return [f"backend.ray={{type: address, address: {address}}}"]
+    place = f"{{type: ray, address: {address}, gpus: {job.gpus}}}"
     return [f"backend.place={place}", f"evaluation.place={place}"]
 
 
 def slurm_script(job: Job) -> str:
     """One job of one or more nodes that brings its own Ray along, if it has several."""
-    place = getattr(job.backend, "place", None)
-    place = place if isinstance(place, OnSlurm) else OnSlurm(type="slurm")
-    options = [f"--job-name=rpg-{job.name}", *place.sbatch_options(job.workers, job.cpus, job.gpus)]
+    resources = OnSlurm(type="slurm").sbatch_options(job.workers, job.cpus, job.gpus)
+    options = [f"--job-name=rpg-{job.name}", *resources]
     options += [f"--output=rpg-{job.name}-%j.txt", "--open-mode=append", "--requeue"]
     advice = "# Submit it with: sbatch FILE. A job that is requeued, or submitted again, continues."
     lines = ["#!/bin/bash", advice, *(f"#SBATCH {option}" for option in options), "set -eu"]
@@ -97,13 +96,12 @@ def kuberay(job: Job, ray_version: str | None) -> list[dict[str, Any]]:
     fewest = 0 if elastic else job.workers
     counts = {"replicas": fewest, "minReplicas": fewest, "maxReplicas": job.workers}
     workers = {"groupName": "workers", **counts, "rayStartParams": {}, "template": worker}
-    cluster: dict[str, Any] = {
+    cluster = {
         "enableInTreeAutoscaling": elastic,
         "headGroupSpec": {"rayStartParams": {"num-cpus": "0" if elastic else "4"}, "template": head},
         "workerGroupSpecs": [workers],
+        **({"rayVersion": ray_version} if ray_version else {}),
     }
-    if ray_version:
-        cluster["rayVersion"] = ray_version
     metadata = {"name": name}
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"sweep.yaml": job.text}}
     spec = {
@@ -137,8 +135,6 @@ def skypilot(job: Job) -> dict[str, Any]:
     """A task of SkyPilot: `sky jobs launch FILE` recovers it after a preemption, and the data folder is in a bucket."""
     command = shlex.join(job.words("sweep.yaml", "/data"))
     if job.workers > 1:
-        address = 'address: "127.0.0.1:6385"'
-        assignments = [text.replace("address: auto", address) for text in on_its_cluster(job)]
         command = "\n".join(
             [
                 'head=$(echo "$SKYPILOT_NODE_IPS" | head --lines=1)',
@@ -148,18 +144,16 @@ def skypilot(job: Job) -> dict[str, Any]:
                 "  exit 0",
                 "fi",
                 "ray start --head --port=6385",
-                shlex.join(job.words("sweep.yaml", "/data", assignments)),
+                shlex.join(job.words("sweep.yaml", "/data", on_its_cluster(job, '"127.0.0.1:6385"'))),
                 "ray stop",
             ]
         )
-    resources: dict[str, Any] = {"image_id": f"docker:{job.image}", "use_spot": True}
-    resources["memory"] = f"{job.memory_gib}+"
-    if job.gpus:
-        resources["accelerators"] = f"{job.gpu}:{job.gpus}"
+    gpus = {"accelerators": f"{job.gpu}:{job.gpus}"} if job.gpus else {}
+    memory = f"{job.memory_gib}+"
     return {
         "name": f"rpg-{job.name}",
         "num_nodes": job.workers,
-        "resources": resources,
+        "resources": {"image_id": f"docker:{job.image}", "use_spot": True, "memory": memory, **gpus},
         "file_mounts": {"/data": {"name": job.volume, "mode": "MOUNT_CACHED"}},
         "run": f"cat > sweep.yaml <<'{HERE_DOCUMENT}'\n{job.text}{HERE_DOCUMENT}\n{command}\n",
     }

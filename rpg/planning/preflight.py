@@ -147,13 +147,9 @@ def missing_packages(specs: Sequence[RunSpec]) -> list[str]:
             required["transformers"] = "backend.type: local"
             if spec.backend.place.type == "ray":
                 required["ray"] = "backend.place.type: ray"
-        here = {
-            "rollout": spec.rollout.engine,
-            "evaluation": spec.evaluation.place.type == "here" and spec.evaluation.engine,
-        }
-        required |= {
-            e.type: f"{name}.engine.type: vllm" for name, e in here.items() if e and e.type == "vllm"
-        }
+        evaluator = spec.evaluation.place.type == "here" and spec.evaluation.engine.type
+        engines = {"rollout": spec.rollout.engine.type, "evaluation": evaluator}
+        required |= {kind: f"{name}.engine.type: {kind}" for name, kind in engines.items() if kind == "vllm"}
     return [
         f"{field} needs the package {name}, which is not installed"
         for name, field in required.items()

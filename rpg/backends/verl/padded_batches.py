@@ -22,9 +22,7 @@ def install() -> None:
     """In this process, for verl's FSDP engine: the policy's log-probabilities, the reference's, and the update."""
     engine: Any = transformer_impl
     engine.prepare_micro_batches = prepare_micro_batches
-    engine.logprobs_from_logits = (
-        log_prob_of_logits  # without flash attention verl's is a Python loop over tokens
-    )
+    engine.logprobs_from_logits = log_prob_of_logits  # verl's is a Python loop over tokens here
 
 
 def prepare_micro_batches(

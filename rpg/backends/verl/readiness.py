@@ -161,12 +161,9 @@ def _of_gpus(backend: VerlBackend, f: Facts) -> Iterator[Finding]:
     if len(f.gpus) < wanted:
         yield _wrong(f"backend.gpus_per_node {wanted}: this machine shows {len(f.gpus)} GPUs (nvidia-smi)")
     for number, gpu in enumerate(f.gpus):
-        text = f"GPU {number}: {gpu.name}, {gpu.total / 2**30:.0f} GiB"
         if gpu.used > _IDLE_SHARE * gpu.total:
-            used = f"{gpu.used / 2**30:.1f}"
-            yield _note(f"{text}, of which another process holds {used}: vLLM may refuse to start")
-        else:
-            yield _ok(text)
+            sizes = f"{gpu.total / 2**30:.0f} GiB, of which another process holds {gpu.used / 2**30:.1f}"
+            yield _note(f"GPU {number}: {gpu.name}, {sizes}: vLLM may refuse to start")
     if wanted > 1 and f.shm is not None and f.shm < LEAST_SHM:
         yield _wrong(
             f"/dev/shm holds {f.shm / 2**20:.0f} MiB, but GPUs share buffers through it: at least 1 GiB is needed "
