@@ -236,9 +236,8 @@ def outcome(number: str, folder: RunFolder, output: Path) -> dict[str, object] |
     """What has become of a job that neither waits nor runs, for Remote.answered; None if it has not ended after all."""
     state, code, signal, node = _ended(number)
     steps = folder.read_manifest()["steps"]
-    trained = {"code": 0, "newest": steps, "node": node}
     if state == "COMPLETED" or (not state and folder.checkpoint(steps).exists()):
-        return trained
+        return {"code": 0, "newest": steps, "node": node}
     if why := LOST.get(state):
         return {"lost": f"Slurm job {number}: {why}"}
     why = REFUSED.get(state)

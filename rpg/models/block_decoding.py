@@ -125,8 +125,7 @@ class BlockEngine:
         self._caches: list[tuple[Tensor, Tensor]] = []
         self._shut, self._filled = shut, width
         self._live: Tensor | None = None
-        self._bias = torch.zeros(seen.shape, dtype=dtype).masked_fill_(~seen, shut).to(self.device)
-        room = min(width + _ROOM, self._last)
+        padding = torch.zeros(seen.shape, dtype=dtype).masked_fill_(~seen, shut).to(self.device)
 
         def attend(index: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:  # noqa: ARG001 (of `_run`)
             q, k, v = (x.flatten(1, 2).unflatten(0, (len(prompts), width)).transpose(1, 2) for x in (q, k, v))
@@ -138,7 +137,7 @@ class BlockEngine:
         turns = (part for scale in self._scales for part in scale * turn)
         x = self._run(F.embedding(ids.to(self.device), self.embedding).flatten(0, 1), turns, attend)
         self._at = torch.full((1,), width, device=self.device)
-        self._set_bias(self._bias, room)
+        self._set_bias(padding, min(width + _ROOM, self._last))
         return self._logits(x.unflatten(0, (len(prompts), width))[:, -1])
 
     def step(self, tokens: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 import gc
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from rpg.config.evaluation import VllmEngineSpec
@@ -29,12 +30,12 @@ class Vllm:
         # that is not free.
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
         try:
-            import vllm  # noqa: PLC0415 (optional)
+            import vllm.platforms  # noqa: PLC0415 (optional)
         except ImportError as error:
             raise ModelError(
                 f"{section}.engine: vllm cannot be imported ({error}); {install_command('vllm')}, or choose {{type: local}}"
             ) from error
-        self._vllm = vllm
+        self._vllm, self._is_cpu = vllm, vllm.platforms.current_platform.is_cpu()
         self.sampling, self.spec = sampling, spec
         self.dtype = "bfloat16" if bfloat16 else "float32"
         self.llm: Any = None
@@ -44,8 +45,6 @@ class Vllm:
 
     def begin(self, path: str, revision: str | None = None, **settings: object) -> None:
         """Start with the model in this folder or of this name on the hub; `settings` of vLLM's `LLM` beside ours."""
-        from vllm.platforms import current_platform  # noqa: PLC0415 (optional)
-
         self.close()
         longest = self.sampling.max_prompt_tokens + self.sampling.max_response_tokens
         self.llm = self._vllm.LLM(
@@ -59,7 +58,7 @@ class Vllm:
             generation_config="vllm",  # a model's own settings (top-k, penalties) would change what is measured
             # A cached prefix may round differently from a computed one, but a rerun must give the same samples.
             enable_prefix_caching=False,
-            **(_on_cpu(longest) if current_platform.is_cpu() else {"enforce_eager": self.spec.enforce_eager}),
+            **(_on_cpu(longest) if self._is_cpu else {"enforce_eager": self.spec.enforce_eager}),
             **settings,
         )
 
@@ -67,10 +66,8 @@ class Vllm:
         """Put other weights of the same shapes into the running model, named as in a checkpoint: those of a folder
         (`weights_path`), or pairs of name and tensor (`weights_iterator`).
         """
-        from vllm.platforms import current_platform  # noqa: PLC0415 (optional)
-
         self.llm.collective_rpc("reload_weights", kwargs=source)
-        if current_platform.is_cpu():
+        if self._is_cpu:
             self.llm.apply_model(_pack_output_layer)
 
     def drawn(
@@ -97,11 +94,7 @@ class Vllm:
         return self._vllm.SamplingParams(
             temperature=self.sampling.temperature,
             max_tokens=self.sampling.max_response_tokens,
-            top_k=r.top_k or -1,
-            top_p=r.top_p,
-            min_p=r.min_p,
-            min_tokens=r.min_tokens,
-            stop=list(r.stop),
+            **asdict(r) | {"top_k": r.top_k or -1, "stop": list(r.stop)},  # named as in vLLM
             skip_special_tokens=False,  # a stop string may be one
             stop_token_ids=self.stop,
             seed=None if greedy else seed,

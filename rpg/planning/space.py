@@ -139,19 +139,6 @@ class Memory:
         return self.fixed + max(self.rollout, self.update)
 
 
-def rows_within(spec: RunSpec, room: float) -> int | None:
-    """How many responses a run draws at a time in `room` bytes: all, or equal parts that fit; None as in :func:`memory`."""
-    spec = spec.model_copy(update={"rollout": spec.rollout.model_copy(update={"rows_at_once": None})})
-    whole = memory(spec)
-    if whole is None:
-        return None
-    shape, rows = _shape(spec), spec.rollout_rows()
-    assert shape is not None
-    fixed, each = _rollout(spec, shape, 0), _rollout(spec, shape, 1) - _rollout(spec, shape, 0)
-    most = max(1, min(rows, int((ROOM * room - whole.fixed - fixed) // each)))
-    return -(-rows // -(-rows // most))
-
-
 def _shape(spec: RunSpec) -> Shape | None:
     return tiny_shape(spec.model) if isinstance(spec.model, TinyModel) else shape_of(spec.model)
 
@@ -178,8 +165,8 @@ def _rollout(spec: RunSpec, shape: Shape, rows: int) -> float:
 
 
 def memory(spec: RunSpec, room: float | None = None) -> Memory | None:
-    """The memory of a run, which has `room` bytes (default: any); None without the embedded trainer or if the size of the
-    model is unknown.
+    """The memory of a run; None without the embedded trainer or if the size of the model is unknown. Where
+    `rollout.rows_at_once` leaves it open, the run draws all responses at a time, or equal parts that fit into `room` bytes.
     """
     backend, model, shape = spec.backend, spec.model, _shape(spec)
     if not isinstance(backend, LocalBackend) or shape is None:
@@ -203,13 +190,14 @@ def memory(spec: RunSpec, room: float | None = None) -> Memory | None:
     at_once = min(t.micro_batch_rows, t.mini_batch_prompts * r.group_size)
     tokens = at_once * response + -(-at_once // r.group_size) * prompt
     passes = t.micro_batch_tokens or tokens_per_pass(shape, backend.device, weight_bytes)
-    rows = r.rows_at_once or (rows_within(spec, room) if room else None) or spec.rollout_rows()
-    return Memory(
-        fixed=(CONTEXT if backend.device == "cuda" else PROCESS) + held,
-        rollout=_rollout(spec, shape, min(rows, spec.rollout_rows())),
-        update=pass_bytes(shape, min(tokens, passes), backend, weight_bytes),
-        rows_at_once=min(rows, spec.rollout_rows()),
-    )
+    fixed = (CONTEXT if backend.device == "cuda" else PROCESS) + held
+    rows = min(r.rows_at_once or spec.rollout_rows(), spec.rollout_rows())
+    if room and r.rows_at_once is None:
+        none, one = _rollout(spec, shape, 0), _rollout(spec, shape, 1)
+        most = max(1, min(rows, int((ROOM * room - fixed - none) // (one - none))))
+        rows = -(-rows // -(-rows // most))
+    update = pass_bytes(shape, min(tokens, passes), backend, weight_bytes)
+    return Memory(fixed, _rollout(spec, shape, rows), update, rows)
 
 
 def with_backend(spec: RunSpec, **changes: object) -> RunSpec:

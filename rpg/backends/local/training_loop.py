@@ -22,7 +22,7 @@ from rpg.models.model_loading import ModelError, load_pretrained
 from rpg.models.policy import Policy
 from rpg.models.teacher import teacher_of
 from rpg.planning.preflight import total_memory
-from rpg.planning.space import rows_within
+from rpg.planning.space import memory
 from rpg.processes import give_memory_back, keep_memory
 from rpg.store import run_provenance
 from rpg.store.live_status import TRAINING
@@ -71,8 +71,8 @@ def rows_at_once(spec: RunSpec) -> int | None:
         return spec.rollout.rows_at_once
     cuda = spec.backend.device == "cuda"
     room = torch.cuda.get_device_properties(0).total_memory if cuda else total_memory()
-    rows = rows_within(spec, float(room))
-    return None if rows is None or rows >= spec.rollout_rows() else rows
+    need = memory(spec, float(room))
+    return need.rows_at_once if need and need.rows_at_once < spec.rollout_rows() else None
 
 
 def configure_memory(spec: RunSpec) -> None:
