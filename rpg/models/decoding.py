@@ -115,18 +115,16 @@ def generate(
     if uniforms is not None and tuple(uniforms.shape) != (rows, max_new_tokens):
         raise ValueError(f"uniforms: shape {tuple(uniforms.shape)}, accepted: {(rows, max_new_tokens)}")
     parts, at_once = list[Samples](), rows_at_once or rows
-    for begin in range(0, rows, at_once):
-        row = range(begin, min(begin + at_once, rows))
-        first, last = row[0] // group_size, row[-1] // group_size
-        prompt_of = torch.arange(row.start, row.stop, device=engine.device) // group_size - first
-        asked = prompts[first : last + 1]
-        part = _Part(engine, asked, prompt_of, max_new_tokens, stop, temperature, restriction, stopper)
-        drawn = None if uniforms is None else uniforms[begin : row.stop]
-        parts.append(part.draw(drawn, tell, begin))
-    samples = joined(parts)
+    given = [list(prompt) for prompt in prompts]
     prompt_of = torch.arange(rows, device=engine.device) // group_size
-    batch = replace(samples.batch, prompts=[list(p) for p in prompts], prompt_of=prompt_of)
-    return replace(samples, batch=batch)
+    for begin in range(0, rows, at_once):
+        end = min(begin + at_once, rows)
+        first, last = begin // group_size, (end - 1) // group_size
+        asked, of = given[first : last + 1], prompt_of[begin:end] - first
+        part = _Part(engine, asked, of, max_new_tokens, stop, temperature, restriction, stopper)
+        parts.append(part.draw(None if uniforms is None else uniforms[begin:end], tell, begin))
+    samples = joined(parts)
+    return replace(samples, batch=replace(samples.batch, prompts=given, prompt_of=prompt_of))
 
 
 @dataclass(frozen=True)
@@ -134,7 +132,7 @@ class _Part:
     """Responses whose keys and values are in the cache at the same time; arguments as in :func:`generate`."""
 
     engine: Engine
-    prompts: Sequence[Sequence[int]]
+    prompts: list[list[int]]
     prompt_of: Tensor
     """(N,) ascending: index into `prompts`, each of which has a response."""
     max_new_tokens: int
@@ -197,8 +195,7 @@ class _Part:
         support = lists.support(width) if lists is not None else None
         if lists is None and self.restriction.min_tokens:
             support = Support(closed=self.restriction.min_tokens, ends=tuple(self.stop))
-        prompts = [list(p) for p in self.prompts]
-        batch = Batch(prompts, self.prompt_of, tokens[:, :width], lengths, support)
+        batch = Batch(self.prompts, self.prompt_of, tokens[:, :width], lengths, support)
         return Samples(batch, log_prob[:, :width], entropy[:, :width], truncated)
 
     def _block(

@@ -47,6 +47,16 @@ class Vllm:
         """Start with the model in this folder or of this name on the hub; `settings` of vLLM's `LLM` beside ours."""
         self.close()
         longest = self.sampling.max_prompt_tokens + self.sampling.max_response_tokens
+        how: dict[str, object] = {"enforce_eager": self.spec.enforce_eager}
+        if self._is_cpu:
+            how = {
+                # Compiling the model takes longer than evaluating a model that fits a CPU.
+                "enforce_eager": True,
+                # With a prompt that spans two batches, vLLM samples a token too early and rewinds the sample's generator
+                # (0.28, gpu_model_runner.py:3825); torch's generator for CPUs cannot rewind, which ends the evaluation.
+                "enable_chunked_prefill": False,
+                "max_num_batched_tokens": max(4096, longest),
+            }
         self.llm = self._vllm.LLM(
             model=path,
             revision=revision,
@@ -58,7 +68,7 @@ class Vllm:
             generation_config="vllm",  # a model's own settings (top-k, penalties) would change what is measured
             # A cached prefix may round differently from a computed one, but a rerun must give the same samples.
             enable_prefix_caching=False,
-            **(_on_cpu(longest) if self._is_cpu else {"enforce_eager": self.spec.enforce_eager}),
+            **how,
             **settings,
         )
 
@@ -116,15 +126,3 @@ def _pack_output_layer(model: Any) -> None:
     for layer in model.modules():
         if isinstance(layer, ParallelLMHead):
             layer.quant_method.process_weights_after_loading(layer)
-
-
-def _on_cpu(longest: int) -> dict[str, object]:
-    """Settings for CPUs; `longest` is the maximal length of prompt plus response, in tokens."""
-    return {
-        # Compiling the model takes longer than evaluating a model that fits a CPU.
-        "enforce_eager": True,
-        # With a prompt that spans two batches, vLLM samples a token too early and rewinds the sample's generator
-        # (0.28, gpu_model_runner.py:3825); torch's generator for CPUs cannot rewind, which ends the evaluation.
-        "enable_chunked_prefill": False,
-        "max_num_batched_tokens": max(4096, longest),
-    }

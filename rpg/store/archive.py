@@ -53,9 +53,8 @@ class Archive:
         files = {path.relative_to(folder).as_posix(): digest(path) for path in _files(folder, is_run)}
         before, inside, sent = self._record(where), f"{self._root}/{where}", 0
         with self._reached():
-            there = {
-                (e["name"].rpartition("/")[2], e["size"]) for e in self._fs.find(inside, detail=True).values()
-            }
+            entries = self._fs.find(inside, detail=True).values()
+        there = {(entry["name"].rpartition("/")[2], entry["size"]) for entry in entries}
         new = {e["sha256"]: name for name, e in files.items() if (e["sha256"], e["bytes"]) not in there}
         progress = self._progress(where, sum(files[name]["bytes"] for name in new.values()))
         for sha256, name in new.items():

@@ -212,9 +212,8 @@ def gpu_problem(f: Facts) -> str | None:
 
 
 def _torch(version: str, cuda: str) -> str:
-    return (
-        f"{pip_install()} --force-reinstall '{version}' --index-url https://download.pytorch.org/whl/{cuda}"
-    )
+    index = f"https://download.pytorch.org/whl/{cuda}"
+    return f"{pip_install()} --force-reinstall '{version}' --index-url {index}"
 
 
 def torch_problem(f: Facts) -> str | None:
