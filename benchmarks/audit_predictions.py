@@ -4,6 +4,7 @@ r"""Does an audit at a language model's start say whose loss will learn from old
         --axis "algorithm=[{name: dapo, clip: null}]" -s training.steps=1 -s training.checkpoint_every=1
     python -m benchmarks.audit_predictions --start start --processes 6  # docs/results/old-samples-audit.csv, at these runs
     python -m benchmarks.tool_use old-samples-losses --home lab         # docs/results/old-samples-losses.csv, from the sweep
+    python -m benchmarks.audit_predictions --home lab                   # docs/results/old-samples-steps.csv, from the sweep
     python -m benchmarks.audit_predictions                              # what the audit predicts, and what came of it
 
 The rule of the prediction stands in the sweep's file, and was committed before the audit was made. `rpg audit NAME
@@ -74,28 +75,49 @@ def predicted(score: float) -> str:
     return "as good" if score >= GOOD else "behind" if score <= BAD else "open"
 
 
-def table(audit: pd.DataFrame, samples: pd.DataFrame | None) -> str:
-    """In Markdown: a row for each loss, the best score first; with samples of the sweep, which predictions held."""
+def by_step(layout: Layout) -> pd.DataFrame:
+    """Of each run and step of the sweep: how many updates old the sampler was, and its share of right answers."""
+    rows = []
+    for folder in current_runs(layout, SWEEP):
+        manifest = folder.read_manifest()
+        for row in folder.read_metrics():
+            about = {"variant": manifest["variant"], "seed": manifest["spec"]["seed"], "step": row["step"]}
+            rows.append(about | {name: row[name] for name in ("sampler_age", "accuracy")})
+    return pd.DataFrame(rows)
+
+
+def table(audit: pd.DataFrame, samples: pd.DataFrame | None, steps: pd.DataFrame | None) -> str:
+    """In Markdown: a row for each loss, the best score first; with results of the sweep, which predictions held."""
     cosines = audit.groupby(["loss", "staleness"])["cosine"].mean().unstack()
     rows = cosines.add_suffix(" old").round(2)
     rows["score"] = cosines.mean(axis=1)
     rows["predicted"] = rows["score"].map(predicted)
     rows = rows.sort_values("score", ascending=False, kind="stable")
-    if samples is None:
+    if samples is None or steps is None:
         return rows.round(2).to_markdown()
+    drawn = steps["step"] - steps["sampler_age"] - 1  # updates of the policy that drew a step's samples
+    for count in (2, 3):
+        rows[f"right after {count}"] = steps[drawn == count].groupby("variant")["accuracy"].mean().round(2)
     counts = samples.groupby(["variant", "seed"])[["calls", "samples"]].sum()
     shares = (counts["calls"] / counts["samples"]).unstack()
     share = shares.mean(axis=1)
+    rows["calls at the end"] = share.round(3)
+    rows["seeds"] = [", ".join(f"{each:.2f}" for each in shares.loc[loss]) for loss in rows.index]
     behind = share[NO_CLIP] - share
     held = {"as good": behind <= MATTERS, "behind": behind >= MATTERS}
-    rows["with a call"] = share.round(3)
-    rows["seeds"] = [", ".join(f"{each:.2f}" for each in shares.loc[loss]) for loss in rows.index]
     rows["held"] = [
-        ("no", "yes")[held[how][loss]] if how in held else "" for loss, how in rows["predicted"].items()
+        ("yes" if held[how][loss] else "no") if how in held else "" for loss, how in rows["predicted"].items()
     ]
-    ranks = spearmanr(rows["score"], rows["with a call"]).statistic
-    said = f"Spearman's correlation of score and share: {ranks:.2f} (predicted: at least {RANKS})."
-    return f"{rows.round(2).to_markdown()}\n\n{said}"
+    lines = [rows.round(2).to_markdown(), ""]
+    for one, other in product(("score", "1 old"), ("right after 2", "right after 3", "calls at the end")):
+        ranks = spearmanr(rows[one], rows[other]).statistic
+        lines.append(f"Spearman's correlation of {one} and {other}: {ranks:.2f}")
+    return "\n".join(
+        [
+            *lines,
+            f"(Of score and calls at the end, at least {RANKS} was predicted; the others were looked at afterwards.)",
+        ]
+    )
 
 
 def main() -> None:
@@ -105,15 +127,22 @@ def main() -> None:
     parser.add_argument(
         "--start", type=Path, help="measure first, at the runs of one step in this data folder"
     )
+    parser.add_argument(
+        "--home", type=Path, help="keep the sweep's steps in docs/results/old-samples-steps.csv first"
+    )
     parser.add_argument("--blocks", type=int, default=12)
     parser.add_argument("--prompts", type=int, default=8)
     parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args()
-    kept, samples = RESULTS / "old-samples-audit.csv", RESULTS / f"{SWEEP}.csv"
+    kept, samples, steps = (RESULTS / f"old-samples-{name}.csv" for name in ("audit", "losses", "steps"))
     if options.start:
         sizes = options.blocks, options.prompts, options.processes
         measure(Layout.at(options.start), *sizes).to_csv(kept, index=False, float_format="%.6g")
-    print(table(pd.read_csv(kept), pd.read_csv(samples) if samples.exists() else None))
+    if options.home:
+        by_step(Layout.at(options.home)).to_csv(steps, index=False)
+    print(
+        table(pd.read_csv(kept), *(pd.read_csv(file) if file.exists() else None for file in (samples, steps)))
+    )
 
 
 if __name__ == "__main__":

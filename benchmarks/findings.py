@@ -558,7 +558,14 @@ SWEEPS: dict[str, Callable[[duckdb.DuckDBPyConnection], Found]] = {
 }
 
 
-STUDIES = ("directions", "clip-bounds", "old-samples", "directions-operators", "old-samples-tools")
+STUDIES = (
+    "directions",
+    "clip-bounds",
+    "old-samples",
+    "directions-operators",
+    "old-samples-tools",
+    "kl-forms-words",
+)
 KEPT = ROOT / "docs" / "results" / "studies"
 
 
