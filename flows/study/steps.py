@@ -2,7 +2,6 @@
 same study again goes on with the same trials, and does exactly what is missing.
 """
 
-import itertools
 import math
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -24,8 +23,7 @@ from rpg.study.trials import (
     Tuning,
     batch_path,
     batch_trials,
-    read_batch,
-    searches,
+    tried,
     tuned,
     tuning_sweep,
     tunings_of,
@@ -115,7 +113,7 @@ def tune(running: Running, tunings: Sequence[Tuning]) -> None:
 def _propose(running: Running, tuning: Tuning, number: int) -> None:
     """Write a batch, before any of its runs; it follows from the earlier trials of its search."""
     tune, search = running.study.spec.tune, number // running.study.batches
-    earlier = searches(running.layout, running.name, tuning).get(search, [])
+    earlier = [trial for trial in tried(running.layout, running.name, tuning) if trial.search == search]
     seed, first = batch_seed(tuning.digest, tuning.variant, number), search * tune.trials + len(earlier)
     trials = []
     count = min(tune.batch, tune.trials - len(earlier))
@@ -143,11 +141,10 @@ def _train(running: Running, tunings: Sequence[Tuning], places: Sequence[tuple[T
 
 def _due(running: Running, tuning: Tuning, number: int, trained: bool) -> list[PlannedRun]:
     """The runs of a variant's batch that are to be done now. Where all have failed, all of them are, once a call."""
-    batch = read_batch(running.layout, running.name, tuning, number)
-    trials, places = batch_trials(running.layout, running.name, tuning, batch)
+    trials, places = batch_trials(running.layout, running.name, tuning, number)
     if all(trial.state == "failed" for trial in trials):
         if trained:
-            failed = running.layout.run(tuning_sweep(running.name), batch.runs[0][0]).read_failed() or {}
+            failed = running.layout.run(tuning_sweep(running.name), trials[0].runs[0]).read_failed() or {}
             raise StudyError(
                 f"{tuning.variant}: no trial of batch {number + 1} has finished, so there is nothing to go on from; one "
                 f"says: {failed.get('error')}"
@@ -159,7 +156,7 @@ def _due(running: Running, tuning: Tuning, number: int, trained: bool) -> list[P
 
 def _ended(running: Running, tuning: Tuning) -> Iterator[PlannedRun]:
     """The runs of a variant that are done, of all batches; those that failed are not tried again."""
-    for trial in itertools.chain(*searches(running.layout, running.name, tuning).values()):
+    for trial in tried(running.layout, running.name, tuning):
         for run, value in zip(_runs(running, tuning, trial), trial.outcomes, strict=True):
             if value is not None and not math.isnan(value):
                 yield run

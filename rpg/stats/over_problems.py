@@ -57,7 +57,7 @@ def ranks(strata: list[np.ndarray]) -> list[Rank]:
     means = np.mean([array.mean(axis=(1, 2)) for array in strata], axis=0)
     variants, seeds = strata[0].shape[:2]
     p = np.ones((variants, variants))
-    for first in range(variants) if seeds >= MINIMUM_SEEDS else ():
+    for first in range(variants) if seeds >= MINIMUM_SEEDS and variants > 1 else ():
         order = [first, *(other for other in range(variants) if other != first)]
         p[first, order[1:]] = family([array[None, order] for array in strata]).p_values()[0]
     pairs = np.triu_indices(variants, 1)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from rpg.store import Layout
 from rpg.study.registration import registration
-from rpg.study.trials import read_study, searches, tuned, tunings_from
+from rpg.study.trials import read_study, tried, tuned, tunings_from
 from rpg.study.tuning import equal_settings, remarks, winner
 
 headings = ["Variant", "Trials", "Finished", "Pruned", "Failed", "Best", "Settings"]
@@ -15,12 +15,13 @@ def state(layout: Layout, study: str) -> Iterator[list[str]]:
     record = read_study(layout, study)
     total = record["spec"]["tune"]["trials"] * record["searches"]
     for tuning in tunings_from(record):
-        trials = [trial for search in searches(layout, study, tuning).values() for trial in search]
+        trials = tried(layout, study, tuning)
         states = [trial.state for trial in trials]
         best = winner(trials)
-        tried = best.settings if best else {}
-        shown = {name: f"{x:.3g}" if isinstance(x, float) else str(x) for name, x in tried.items()}
-        settings = ", ".join(f"{name}={text}" for name, text in shown.items())
+        values = best.settings.items() if best else ()
+        settings = ", ".join(
+            f"{name}={x:.3g}" if isinstance(x, float) else f"{name}={x}" for name, x in values
+        )
         counts = [str(states.count(name)) for name in ("finished", "pruned", "failed")]
         reached = f"{best.objective:.3f}" if best else ""
         yield [tuning.variant, f"{len(trials)} of {total}", *counts, reached, settings]

@@ -4,8 +4,9 @@ A batch is written before its first run starts, and never again; every outcome i
 stored twice.
 """
 
+import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,16 +33,6 @@ class Tuning(NamedTuple):
     seeds: tuple[int, ...]
     batches: int
     halving: bool
-
-
-class Batch(NamedTuple):
-    """Settings that were proposed together, with the folders of their runs by tuning seed. `search` knows only its own."""
-
-    number: int
-    search: int
-    first: int
-    settings: list[dict[str, Any]]
-    runs: list[list[str]]
 
 
 def tuning_sweep(study: str) -> str:
@@ -106,46 +97,39 @@ def batch_path(layout: Layout, study: str, tuning: Tuning, number: int) -> Path:
     return folder / f"{tuning.variant}.{tuning.digest[:8]}-{number:03d}.json"
 
 
-def read_batch(layout: Layout, study: str, tuning: Tuning, number: int) -> Batch:
-    """A batch that was proposed. Raises StoreError: the record cannot be read."""
-    record = read_checked(batch_path(layout, study, tuning, number), ("trials",))
-    trials = record["trials"]
-    settings, runs = [trial["settings"] for trial in trials], [trial["runs"] for trial in trials]
-    return Batch(number, record.get("search", 0), trials[0]["trial"], settings, runs)
-
-
-def batches(layout: Layout, study: str, tuning: Tuning) -> Iterator[Batch]:
-    """The batches of a variant that were proposed, one search after another."""
-    for number in range(tuning.batches):
-        if batch_path(layout, study, tuning, number).exists():
-            yield read_batch(layout, study, tuning, number)
-
-
 def batch_trials(
-    layout: Layout, study: str, tuning: Tuning, batch: Batch
+    layout: Layout, study: str, tuning: Tuning, number: int
 ) -> tuple[list[Trial], list[tuple[int, int]]]:
-    """The trials of a batch with what their runs have come to, and the runs that are due (rpg.study.tuning.judged)."""
-    sweep = tuning_sweep(study)
+    """The trials of a batch that was proposed, with what their runs have come to, and the runs that are due
+    (rpg.study.tuning.judged). Raises StoreError: the record cannot be read."""
+    record = read_checked(batch_path(layout, study, tuning, number), ("search", "trials"))
+    batch = {"search": record["search"], "batch": number}
     trials = []
-    for number, (settings, runs) in enumerate(zip(batch.settings, batch.runs, strict=True), batch.first):
-        outcomes = tuple(outcome(layout.run(sweep, run), tuning.benchmarks) for run in runs)
-        trials.append(Trial(number, settings, outcomes))
+    for proposed in record["trials"]:
+        runs = [layout.run(tuning_sweep(study), run) for run in proposed["runs"]]
+        outcomes = tuple(outcome(run, tuning.benchmarks) for run in runs)
+        trials.append(
+            Trial(proposed["trial"], proposed["settings"], outcomes, runs=proposed["runs"], **batch)
+        )
     return judged(trials, tuning.halving)
 
 
-def searches(layout: Layout, study: str, tuning: Tuning) -> dict[int, list[Trial]]:
-    """The trials of a variant in their order, by search."""
-    by_search: dict[int, list[Trial]] = {}
-    for batch in batches(layout, study, tuning):
-        by_search.setdefault(batch.search, []).extend(batch_trials(layout, study, tuning, batch)[0])
-    return by_search
+def tried(layout: Layout, study: str, tuning: Tuning) -> list[Trial]:
+    """The trials of a variant that were proposed, one search after another."""
+    paths = (batch_path(layout, study, tuning, number) for number in range(tuning.batches))
+    proposed = [number for number, path in enumerate(paths) if path.exists()]
+    return [trial for number in proposed for trial in batch_trials(layout, study, tuning, number)[0]]
+
+
+def by_search(trials: Sequence[Trial]) -> list[list[Trial]]:
+    return [list(of_search) for _, of_search in itertools.groupby(trials, lambda trial: trial.search)]
 
 
 def tuned(layout: Layout, study: str, tuning: Tuning) -> list[list[Trial]] | None:
     """The searches of a variant whose trials have all ended; None before."""
-    record, by_search = read_study(layout, study), [*searches(layout, study, tuning).values()]
-    ended = [trial for trials in by_search for trial in trials if trial.state != "pending"]
-    return by_search if len(ended) == record["spec"]["tune"]["trials"] * record["searches"] else None
+    record, trials = read_study(layout, study), tried(layout, study, tuning)
+    ended = sum(trial.state != "pending" for trial in trials)
+    return by_search(trials) if ended == record["spec"]["tune"]["trials"] * record["searches"] else None
 
 
 def outcome(folder: RunFolder, benchmarks: tuple[str, ...]) -> Outcome:
@@ -167,32 +151,29 @@ def trials(layout: Layout, study: str) -> pandas.DataFrame:
     """
     record = read_study(layout, study)
     rows: list[dict[str, Any]] = []
-    tried: dict[tuple[str, int], list[Trial]] = {}
     for tuning in tunings_from(record):
-        for batch in batches(layout, study, tuning):
-            for trial, runs in zip(batch_trials(layout, study, tuning, batch)[0], batch.runs, strict=True):
-                tried.setdefault((tuning.variant, batch.search), []).append(trial)
-                began = [layout.run(tuning_sweep(study), run) for run in runs]
-                tokens, seconds = map(sum, zip(*map(_spent, began), strict=True))
-                rows.append(
-                    {
-                        "variant": tuning.variant,
-                        "search": batch.search,
-                        "trial": trial.number,
-                        "batch": batch.number,
-                        **trial.settings,
-                        "seeds": sum(value is not None and not math.isnan(value) for value in trial.outcomes),
-                        "objective": trial.objective,
-                        "pruned": trial.pruned,
-                        "state": trial.state,
-                        "tokens": tokens,
-                        "seconds": seconds,
-                        "run_ids": [folder.name for folder in began if folder.path.is_dir()],
-                    }
-                )
-    won = {(*search, best.number) for search, of_it in tried.items() if (best := winner(of_it))}
-    for row in rows:
-        row["best"] = (row["variant"], row["search"], row["trial"]) in won
+        of_variant = tried(layout, study, tuning)
+        won = [winner(trials) for trials in by_search(of_variant)]
+        for trial in of_variant:
+            began = [layout.run(tuning_sweep(study), run) for run in trial.runs]
+            tokens, seconds = map(sum, zip(*map(_spent, began), strict=True))
+            rows.append(
+                {
+                    "variant": tuning.variant,
+                    "search": trial.search,
+                    "trial": trial.number,
+                    "batch": trial.batch,
+                    **trial.settings,
+                    "seeds": sum(value is not None and not math.isnan(value) for value in trial.outcomes),
+                    "objective": trial.objective,
+                    "best": trial in won,
+                    "pruned": trial.pruned,
+                    "state": trial.state,
+                    "tokens": tokens,
+                    "seconds": seconds,
+                    "run_ids": [folder.name for folder in began if folder.path.is_dir()],
+                }
+            )
     fields = list(dict.fromkeys(field for entry in record["tuning"] for field in entry["space"]))
     return pandas.DataFrame(rows, columns=["variant", "search", "trial", "batch", *fields, *COLUMNS])
 

@@ -14,12 +14,16 @@ State = Literal["pending", "finished", "pruned", "failed"]
 
 @dataclass(frozen=True)
 class Trial:
-    """One setting that is tried, and its outcome by tuning seed, in the order of the seeds."""
+    """One setting that is tried, and its outcome by tuning seed, in the order of the seeds. Its search knows only its own
+    trials; those of a batch were proposed together. `runs`: the folders of its runs."""
 
     number: int
     settings: dict[str, Any]
     outcomes: tuple[Outcome, ...]
     pruned: bool = False
+    search: int = 0
+    batch: int = 0
+    runs: Sequence[str] = ()
 
     @property
     def state(self) -> State:
