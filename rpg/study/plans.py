@@ -3,6 +3,7 @@
 import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,25 +52,12 @@ def registration_plan(
 ) -> dict[str, Any]:
     """What will be compared, for rpg.study.registration.register; `winners` are the trials that won, by variant and search.
     The reported seeds take the searches in turn."""
-    report = study.spec.report
-    benchmarks = study.reported_benchmarks()
+    report, factors = study.spec.report, study.spec.factors
     variants = {
         variant: {**settings, **_of_searches([won.settings for won in winners[variant]])}
         for variant, settings in study.variants.items()
     }
-    runs: dict[str, Any] = {}
-    factors = study.spec.factors
-    crossed = (dict(zip(factors, levels, strict=True)) for levels in itertools.product(*factors.values()))
-    every = itertools.product(study.variants.items(), crossed, enumerate(report.seeds))
-    for (variant, settings), levels, (place, seed) in every:
-        won = winners[variant][place % len(winners[variant])].settings
-        values = {**settings, **won, **levels, "evaluation.benchmarks": list(benchmarks), "seed": seed}
-        name = "-".join([variant, *(value_text(level) for level in levels.values())])
-        run = _planned(study.base, name, variant, values, study.path, data)
-        runs[run.folder] = {
-            "variant": variant, "seed": seed, "settings": won, "factors": levels, "run_id": run.run_id,
-        }  # fmt: skip
-    plan = {
+    plan: dict[str, Any] = {
         "study": study.spec.name,
         "question": study.spec.question,
         "base": study.base,
@@ -78,16 +66,33 @@ def registration_plan(
         "tuning": {tuning.variant: tuning.digest for tuning in tunings},
         "baseline": report.baseline or next(iter(variants)),
         "seeds": report.seeds,
-        "benchmarks": benchmarks,
+        "benchmarks": study.reported_benchmarks(),
         "matters": report.matters,
         "budget": report.budget.tokens if report.budget else None,
         "looks": report.looks,
         "stopping": STOPPING,
         "factors": factors,
-        "runs": runs,
+        "runs": {},
     }
+    crossed = [dict(zip(factors, levels, strict=True)) for levels in itertools.product(*factors.values())]
+    for variant, levels, (place, seed) in itertools.product(variants, crossed, enumerate(report.seeds)):
+        won = winners[variant][place % len(winners[variant])].settings
+        planned = {"variant": variant, "seed": seed, "settings": won, "factors": levels}
+        run = _reported_run(plan, planned, study.path, data)
+        plan["runs"][run.folder] = planned | {"run_id": run.run_id}
     # As it will be read: the digest is that of the file's content.
     return dict(json.loads(json.dumps(plan)))
+
+
+def _reported_run(
+    plan: Mapping[str, Any], planned: Mapping[str, Any], path: Path, data: DataDigest
+) -> PlannedRun:
+    """A run of a plan, whose variant is that of the plan at one level of every factor."""
+    variant, levels = planned["variant"], planned["factors"]
+    values = {**plan["variants"][variant], **planned["settings"], **levels}
+    values |= {"evaluation.benchmarks": list(plan["benchmarks"]), "seed": planned["seed"]}
+    name = "-".join([variant, *map(value_text, levels.values())])
+    return _planned(plan["base"], name, reported_variant(variant, levels), values, path, data)
 
 
 def _of_searches(settings: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -100,18 +105,8 @@ def _of_searches(settings: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def reported_plan(record: Mapping[str, Any], path: Path, data: DataDigest) -> Sweep:
     """The sweep that a record of rpg.study.registration plans, from the record alone; `path` names the study's file in
     messages. Its variants are those of the record, per level of its factors."""
-    runs = []
-    for folder, planned in record["runs"].items():
-        levels = planned["factors"]
-        values = {
-            **record["variants"][planned["variant"]],
-            **planned["settings"],
-            **levels,
-            "evaluation.benchmarks": record["benchmarks"],
-            "seed": planned["seed"],
-        }
-        run = _planned(record["base"], "", reported_variant(planned["variant"], levels), values, path, data)
-        runs.append(PlannedRun(folder, run.run_id, run.variant, values, run.spec, run.data))
+    planned = record["runs"].items()
+    runs = [replace(_reported_run(record, each, path, data), folder=folder) for folder, each in planned]
     first = {field: levels[0] for field, levels in record["factors"].items()}
     baseline = reported_variant(record["baseline"], first)
     spec = SweepSpec(

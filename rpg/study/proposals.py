@@ -15,6 +15,7 @@ import optuna
 from rpg.study.spec import Range, Space
 from rpg.study.tuning import Trial
 
+optuna.logging.set_verbosity(optuna.logging.ERROR)
 STARTUP = 8
 """Trials, finished or pruned, before proposals depend on them."""
 
@@ -30,20 +31,11 @@ def propose(space: Space, earlier: Sequence[Trial], count: int, seed: int) -> li
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP, multivariate=True)
-    level = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    try:
-        search = optuna.create_study(direction="maximize", sampler=sampler)
-        distributions = {field: _distribution(values) for field, values in space.items()}
-        search.add_trials([_told(trial, space, distributions) for trial in earlier])
-        asked = [search.ask(distributions).params for _ in range(count)]
-    finally:
-        optuna.logging.set_verbosity(level)
-    choices = {field: values.choices for field, values in space.items() if values.choices is not None}
-    return [
-        {field: choices[field][params[field]] if field in choices else params[field] for field in space}
-        for params in asked
-    ]
+    search = optuna.create_study(direction="maximize", sampler=sampler)
+    distributions = {field: _distribution(values) for field, values in space.items()}
+    search.add_trials([_told(trial, space, distributions) for trial in earlier])
+    asked = [search.ask(distributions).params for _ in range(count)]
+    return [{field: values.of(params[field]) for field, values in space.items()} for params in asked]
 
 
 def _distribution(values: Range) -> optuna.distributions.BaseDistribution:
@@ -61,7 +53,7 @@ def _told(
     """A trial as the sampler gets to know it; of a pruned one how good it was after how many seeds."""
     states = optuna.trial.TrialState
     state = {"finished": states.COMPLETE, "pruned": states.PRUNED}.get(trial.state, states.FAIL)
-    numbers = {field: space[field].number(trial.settings[field]) for field in space}
+    numbers = {field: values.number(trial.settings[field]) for field, values in space.items()}
     seeds = sum(outcome is not None for outcome in trial.outcomes)
     return optuna.trial.create_trial(
         state=state,

@@ -64,6 +64,10 @@ class Range(Section):
             return value
         return [canonical_json(choice) for choice in self.choices].index(canonical_json(value))
 
+    def of(self, number: Any) -> Any:
+        """The choice with this number; what is no choice as it is."""
+        return number if self.choices is None else self.choices[number]
+
     def place(self, value: Any) -> float:
         """Where in the interval a value is, from 0 to 1; the number of a choice."""
         if self.choices is not None:
