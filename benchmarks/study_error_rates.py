@@ -194,9 +194,7 @@ def better(cell: Cell, pool: ProcessPoolExecutor) -> Cell:
 
 def described(cell: Cell) -> str:
     """A cell's space and effort."""
-    space = ", ".join(
-        f"{name} in {values.choices or [values.low, values.high]}" for name, values in cell.space.items()
-    )
+    space = ", ".join(f"{name} in {list(values.ends)}" for name, values in cell.space.items())
     effort = f"{cell.searches or cell.reported} x {cell.trials} trials, {cell.seeds} seeds{', halving' * cell.halving}"
     crossed = f" x {cell.levels} levels ({cell.interaction:g})" * (cell.levels > 1)
     return f"{space} | {effort} | {cell.reported}{crossed}, {cell.looks} looks"

@@ -42,9 +42,10 @@ def _distribution(values: Range) -> optuna.distributions.BaseDistribution:
     """Choices go by their number, since Optuna takes no mappings."""
     if values.choices is not None:
         return optuna.distributions.CategoricalDistribution(range(len(values.choices)))
-    if isinstance(values.low, int) and isinstance(values.high, int):
-        return optuna.distributions.IntDistribution(values.low, values.high, log=values.log is not None)
-    return optuna.distributions.FloatDistribution(values.low, values.high, log=values.log is not None)
+    whole = all(isinstance(end, int) for end in values.ends)
+    between = optuna.distributions.IntDistribution if whole else optuna.distributions.FloatDistribution
+    low, high = values.ends
+    return between(low, high, log=values.log is not None)
 
 
 def _told(

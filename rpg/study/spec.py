@@ -40,23 +40,15 @@ class Range(Section):
         if self.choices is not None:
             if len({canonical_json(choice) for choice in self.choices}) < max(2, len(self.choices)):
                 raise ValueError("choices: at least two are needed, each given once")
-        elif not self.low < self.high or (self.log and self.low <= 0):
-            raise ValueError(
-                f"{[self.low, self.high]}: the first number must be smaller{' and above 0' * bool(self.log)}"
-            )
+        elif not self.ends[0] < self.ends[1] or (self.log and self.ends[0] <= 0):
+            above = " and above 0" if self.log else ""
+            raise ValueError(f"{[*self.ends]}: the first number must be smaller{above}")
         return self
 
     @property
-    def low(self) -> int | float:
-        return (self.log or self.linear or (0, 0))[0]
-
-    @property
-    def high(self) -> int | float:
-        return (self.log or self.linear or (0, 0))[1]
-
-    def extremes(self) -> tuple[Any, ...]:
-        """The values that the schema has to accept for all others to be acceptable."""
-        return self.choices if self.choices is not None else (self.low, self.high)
+    def ends(self) -> tuple[Any, ...]:
+        """Both ends of the interval, or all choices: if the schema accepts these, it accepts all others."""
+        return self.log or self.linear or self.choices or ()
 
     def number(self, value: Any) -> Any:
         """The number of a choice; what is no choice as it is."""
@@ -72,7 +64,7 @@ class Range(Section):
         """Where in the interval a value is, from 0 to 1; the number of a choice."""
         if self.choices is not None:
             return float(self.number(value))
-        low, high, at = (math.log(x) if self.log else x for x in (self.low, self.high, value))
+        low, high, at = (math.log(x) if self.log else x for x in (*self.ends, value))
         return (at - low) / (high - low)
 
     def edge(self, value: Any) -> str | None:
@@ -230,11 +222,11 @@ class Study:
         """Every variant at the ends of what is searched, and every level of the factors: all first extremes, and every other
         one beside the first ones of the others. Raises ConfigError, as `run`."""
         for variant, settings in self.variants.items():
-            extremes = {field: values.extremes() for field, values in self.space(variant).items()}
-            first = settings | {field: values[0] for field, values in extremes.items()}
+            space = self.space(variant).items()
+            first = settings | {field: values.ends[0] for field, values in space}
             yield self.run(first)
-            for field, values in extremes.items():
-                yield from (self.run(first | {field: value}) for value in values[1:])
+            for field, values in space:
+                yield from (self.run(first | {field: value}) for value in values.ends[1:])
         for dotted, levels in self.spec.factors.items():
             for level in levels:
                 yield self.run({**self.spec.set, dotted: level})

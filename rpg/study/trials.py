@@ -20,8 +20,6 @@ from rpg.store.samples import accuracy
 from rpg.study.spec import Space, Study
 from rpg.study.tuning import Outcome, Trial, judged, winner
 
-HALVING = "successive-halving"
-
 
 class Tuning(NamedTuple):
     """How one variant is tuned, from study.json: all that decides its trials, and how many batches there are in all."""
@@ -69,7 +67,7 @@ def read_study(layout: Layout, study: str) -> dict[str, Any]:
 
 def tunings_of(study: Study, data: str) -> list[Tuning]:
     """How the variants of a study file are tuned; `data` is the digest of their data."""
-    tune = study.spec.tune
+    tune, benchmarks = study.spec.tune, study.tuning_benchmarks()
     tunings = []
     for variant, settings in study.variants.items():
         space = study.space(variant)
@@ -78,12 +76,10 @@ def tunings_of(study: Study, data: str) -> list[Tuning]:
             "settings": settings,
             "data": data,
             "space": _json(space),
-            "benchmarks": study.tuning_benchmarks(),
+            "benchmarks": benchmarks,
             **tune.model_dump(mode="json", include={"trials", "batch", "seeds", "prune"}),
         }
-        halving = tune.prune == HALVING
-        count = study.searches * study.batches
-        benchmarks = study.tuning_benchmarks()
+        count, halving = study.searches * study.batches, tune.prune != "none"
         tunings.append(Tuning(variant, digest(decisive), space, benchmarks, tune.seeds, count, halving))
     return tunings
 

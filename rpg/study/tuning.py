@@ -75,13 +75,14 @@ def remarks(variant: str, space: Space, searches: Sequence[Sequence[Trial]]) -> 
     winners = [winner(trials) for trials in searches]
     states = [trial.state for trials in searches for trial in trials]
     for field, values in space.items():
-        ends = [values.edge(best.settings[field]) for best in winners if best]
-        for end in ("smallest", "largest"):
-            if count := ends.count(end):
-                of = f" in {count} of {len(ends)} searches" if len(ends) > 1 else ""
+        edges = [values.edge(best.settings[field]) for best in winners if best]
+        for edge in ("smallest", "largest"):
+            if count := edges.count(edge):
+                of = f" in {count} of {len(edges)} searches" if len(edges) > 1 else ""
+                between = " to ".join(f"{end:g}" for end in values.ends)
                 yield (
-                    f"{variant}: the best {field} is the {end} you allowed{of} ({values.low:g} to {values.high:g}): a wider "
-                    "space may hold a better one"
+                    f"{variant}: the best {field} is the {edge} you allowed{of} ({between}): a wider space may hold a "
+                    "better one"
                 )
     if failed := states.count("failed"):
         yield f"{variant}: {failed} of {len(states)} trials failed and count as tried"
