@@ -135,25 +135,14 @@ def look_over_levels(
     return scores, apart, look
 
 
-def components(scores: Reported, factors: Sequence[str]) -> list[dict[str, float]]:
-    """Variance components of each variant (rpg.stats.variance_components), means over benchmarks; none with one seed, one
-    problem or one level of a factor."""
+def components(scores: Reported, factors: Sequence[str]) -> pandas.DataFrame:
+    """Variance components (columns, see rpg.stats.variance_components) of each variant, means over benchmarks; none with
+    one seed, one problem or one level of a factor."""
     names = [*(FACTOR_NAMES.get(field, field) for field in factors), "seed", "problem"]
     if any(min(array.shape[1:]) < 2 for array in scores.cells):
-        return []
-    of_variants = []
-    for each in zip(*scores.cells, strict=True):
-        parts = [variance_components(cells, scores.samples, names) for cells in each]
-        of_variants.append({name: float(np.mean([part[name] for part in parts])) for name in parts[0]})
-    return of_variants
-
-
-def costs(trials: pandas.DataFrame, spent: pandas.DataFrame, variants: pandas.Series) -> pandas.DataFrame:
-    """Per variant: trials, then tokens and seconds of tuning, and of what is reported.
-
-    `spent` is the result of queries.spending for the reported sweep; `variants` says whose its runs are.
-    """
-    each = trials.groupby("variant", sort=False)
-    last = spent.sort_values("step").groupby("run")[["tokens", "seconds"]].last()
-    of_reports = last.groupby(variants.reindex(last.index)).sum(min_count=1)
-    return pandas.concat([each.size(), each[["tokens", "seconds"]].sum(), of_reports], axis=1)
+        return pandas.DataFrame()
+    of_benchmarks = [
+        pandas.DataFrame([variance_components(cells, scores.samples, names) for cells in array])
+        for array in scores.cells
+    ]
+    return sum(of_benchmarks) / len(of_benchmarks)

@@ -190,11 +190,11 @@ def problems(scores: analysis.Reported, baseline: str) -> Section:
 def variance(scores: analysis.Reported, factors: Sequence[str]) -> Section:
     """What the spread of answers is made of."""
     title, components = "Where the variance is", analysis.components(scores, factors)
-    if not components:
+    if components.empty:
         return Section(title, ["This takes two seeds, two problems and two levels of each factor."])
-    deviations = pandas.DataFrame(components).clip(lower=0).pow(0.5).map(number).to_numpy().tolist()
+    deviations = components.clip(lower=0).pow(0.5).map(number).to_numpy().tolist()
     rows = [[name, *row] for name, row in zip(scores.variants, deviations, strict=True)]
-    grid = grid_of("Variance components", "variance", ["Variant", *map(str.capitalize, components[0])], rows)
+    grid = grid_of("Variance components", "variance", ["Variant", *map(str.capitalize, components)], rows)
     return Section(title, (), [grid], caption=[NOTES["components"]])
 
 
@@ -228,10 +228,11 @@ def comparison(db: Database, layout: Layout, plan: Registration) -> list[Section
 
 def cost(db: Database, material: Material) -> Section:
     """Trials, tokens and seconds, of tuning and of what is reported."""
-    plan = material.registered
+    plan, tuning = material.registered, material.trials.groupby("variant", sort=False)
     runs = {name: planned["variant"] for name, planned in plan.runs.items()} if plan else {}
-    spent = queries.spending(db, plan.sweep if plan else "")
-    table = analysis.costs(material.trials, spent, pandas.Series(runs, dtype=object))
+    spent = queries.spending(db, plan.sweep if plan else "").sort_values("step").groupby("run")
+    reported = spent[["tokens", "seconds"]].last().groupby(runs).sum(min_count=1)
+    table = pandas.concat([tuning.size(), tuning[["tokens", "seconds"]].sum(), reported], axis=1)
     spent_on = [f"{what}, {stage}" for stage in ("tuning", "reported") for what in ("Tokens", "Seconds")]
     header = ["Variant", "Trials", *spent_on]
     amounts = table.astype(float).map(lambda value: "" if math.isnan(value) else f"{value:,.0f}")

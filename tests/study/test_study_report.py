@@ -97,7 +97,7 @@ def test_scores_are_those_of_the_samples_by_variant_level_and_seed(layout, found
         assert scores.cells[at] == pytest.approx(np.array(expected))
         assert scores.strata[at] == pytest.approx(np.array(expected).mean(axis=1))
     made = analysis.components(scores, list(FACTORS))
-    assert list(made[0]) == ["initial model", "seed", "problem", "interactions", "sampling"]
+    assert list(made) == ["initial model", "seed", "problem", "interactions", "sampling"]
     with connect(layout) as db:
         [grid] = study_report.comparison(db, layout, found.registered)[0].grids
     means = np.mean([array.mean(axis=(1, 2)) for array in scores.strata], axis=0)
