@@ -52,16 +52,13 @@ def _search(found: Material, columns: list[st.delta_generator.DeltaGenerator]) -
     others = [field for field in fields if field != across]
     down = choose("Up", [*others, ACCURACY], "up", column=columns[2])
     view = [field for field in (across, down) if field and field != ACCURACY]
-    show_section(study_report.search(found, [view], _link))
-    with st.expander(f"{len(found.trials)} trials"):
-        sweep = tuning_sweep(found.study)
-        links = [_link(sweep, runs[0]) if len(runs) else None for runs in found.trials["run_ids"]]
-        trials = found.trials.drop(columns=["run_ids", "pruned"]).assign(run=links)
+    sweep, runs = tuning_sweep(found.study), found.trials["run_ids"]
+    links = [address("run", sweep=sweep, run=each[0]) if len(each) else None for each in runs]
+    linked = found._replace(trials=found.trials.assign(link=links))
+    show_section(study_report.search(linked, [view]))
+    with st.expander(f"{len(links)} trials"):
+        trials = linked.trials.drop(columns=["run_ids", "pruned"]).rename(columns={"link": "run"})
         st.dataframe(trials, hide_index=True, column_config={"run": RUN_LINK})
-
-
-def _link(sweep: str, run: str) -> str:
-    return address("run", sweep=sweep, run=run)
 
 
 def _state(layout: Layout, name: str) -> str:

@@ -239,7 +239,7 @@ def _look(running: Running, sweep: Sweep, runs: Collection[str]) -> str | None:
 def _look_over_levels(layout: Layout, name: str, runs: Collection[str]) -> None:
     """Look at the differences over the levels of the factors, once for these runs, and keep what is found."""
     from rpg.store.database import build, connect  # noqa: PLC0415 - as above
-    from rpg.study.analysis import look_over_levels  # noqa: PLC0415 - as above
+    from rpg.study.analysis import look_over_levels, reported  # noqa: PLC0415 - as above
 
     registered, record = registration.registration(layout, name), registration.read_record(layout, name)
     assert registered and record
@@ -248,8 +248,8 @@ def _look_over_levels(layout: Layout, name: str, runs: Collection[str]) -> None:
         return
     build(layout)
     with connect(layout) as db:
-        if looked := look_over_levels(db, registered, looks):
-            layout.add_look(registered.sweep, looked[2]._asdict())
+        if looked := look_over_levels(reported(db, registered), registered, looks):
+            layout.add_look(registered.sweep, looked[1]._asdict())
 
 
 def _check_runs(running: Running, record: Mapping[str, Any], sweep: Sweep) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -65,29 +64,27 @@ def reported(db: Database, registered: Registration) -> Reported | None:
     scores = queries.scores(db, registered.sweep)
     mine = scores[scores["run"].isin(list(registered.runs)) & scores["benchmark"].isin(registered.benchmarks)]
     counts = mine.groupby(["step", "run"])["benchmark"].nunique()
-    whole = counts.index[counts == len(registered.benchmarks)]
+    whole = counts[counts == len(registered.benchmarks)].reset_index()
     if whole.empty:
         return None
-    step = int(whole.get_level_values("step").max())
-    last = whole[whole.get_level_values("step") == step]
-    places = [(str(run), step) for run in last.get_level_values("run")]
-    runs: dict[tuple[str, ...], Runs] = {}
-    for run, _ in places:
-        planned = registered.runs[run]
-        key = planned["variant"], *(json.dumps(planned["factors"][field]) for field in registered.factors)
-        runs.setdefault(key, {})[int(planned["seed"])] = run, ((step, 1.0),)
+    step = int(whole["step"].max())
+    present = set(whole.loc[whole["step"] == step, "run"])
+    cells_of: dict[str, dict[str, Runs]] = {name: {} for name in registered.variants}
+    for run, planned in registered.runs.items():
+        if run in present:
+            of_level = cells_of[planned["variant"]].setdefault(json.dumps(planned["factors"]), {})
+            of_level[int(planned["seed"])] = run, ((step, 1.0),)
     levels = [len(values) for values in registered.factors.values()]
-    cells_of = Counter(variant for variant, *_ in runs)
-    whole_variants = [name for name in registered.variants if cells_of[name] == math.prod(levels)]
-    order = [key for name in whole_variants for key in sorted(runs) if key[0] == name]
-    problems = ProblemScores(db, registered.sweep, set(places))
-    block = problems.block(registered.benchmarks, [runs[key] for key in order]) if order else None
+    variants = [name for name, of_variant in cells_of.items() if len(of_variant) == math.prod(levels)]
+    in_order = [runs for name in variants for runs in cells_of[name].values()]
+    problems = ProblemScores(db, registered.sweep, {(run, step) for run in present})
+    block = problems.block(registered.benchmarks, in_order) if in_order else None
     if block is None:
         return None
-    cells = [array.reshape(len(whole_variants), *levels, *array.shape[1:]) for array in block]
+    cells = [array.reshape(len(variants), *levels, *array.shape[1:]) for array in block]
     strata = [array.mean(axis=tuple(range(1, array.ndim - 2))) for array in cells]
-    samples = min(problems.samples[run, step, name] for run, _ in places for name in registered.benchmarks)
-    return Reported(whole_variants, cells, strata, samples, sorted(run for run, _ in places))
+    samples = min(problems.samples[run, step, name] for run in present for name in registered.benchmarks)
+    return Reported(variants, cells, strata, samples, sorted(present))
 
 
 def over_levels(scores: Reported, baseline: str, error: float) -> dict[str, Difference]:
@@ -116,11 +113,10 @@ def over_levels(scores: Reported, baseline: str, error: float) -> dict[str, Diff
 
 
 def look_over_levels(
-    db: Database, registered: Registration, looks: Sequence[Mapping[str, Any]]
-) -> tuple[Reported, dict[str, Difference], stats.Look] | None:
-    """The scores so far, the differences, and this look at them; `looks`: taken before, as they are stored. None before
-    there are scores of the baseline and another variant."""
-    scores = reported(db, registered)
+    scores: Reported | None, registered: Registration, looks: Sequence[Mapping[str, Any]]
+) -> tuple[dict[str, Difference], stats.Look] | None:
+    """The differences, and this look at them; `looks`: taken before, as they are stored. None before there are scores of
+    the baseline and another variant."""
     if scores is None or len(scores.variants) < 2 or registered.baseline not in scores.variants:
         return None
     taken = [stats.Look(**fields) for fields in looks]
@@ -132,7 +128,7 @@ def look_over_levels(
         for name, result in apart.items()
     }
     look = stats.Look(OVER_LEVELS, scores.runs, planned, len(earlier) + 1, level, benchmarks, None, results)
-    return scores, apart, look
+    return apart, look
 
 
 def components(scores: Reported, factors: Sequence[str]) -> pandas.DataFrame:

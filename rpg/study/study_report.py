@@ -3,7 +3,7 @@
 import math
 import time
 import tomllib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from rpg.store.queries import Database
 from rpg.study import analysis
 from rpg.study.registration import Registration, registration
 from rpg.study.spec import Space
-from rpg.study.trials import read_study, trials, tuning_sweep, tunings_from
+from rpg.study.trials import read_study, trials, tunings_from
 
 NOTES: dict[str, str] = tomllib.loads(Path(__file__).with_name("notes.toml").read_text("utf-8"))
 """What stands below tables and figures."""
@@ -86,15 +86,12 @@ def numeric_fields(material: Material) -> dict[str, bool]:
 def search(
     material: Material,
     views: Sequence[Sequence[str]] | None = None,
-    link: Callable[[str, str], str] | None = None,
 ) -> Section:
     """The trials as pictures, and the best of each variant. `views`: the one or two fields that span each picture (null: the
-    first two, and each alone); `link` makes the address of a trial's first run from sweep and run."""
+    first two, and each alone). Where the trials have a column `link`, a click leads there."""
     if material.trials.empty:
         return Section("Search", ["No trial has been proposed yet."])
-    log, sweep = numeric_fields(material), tuning_sweep(material.study)
-    links = [link(sweep, runs[0]) if link and len(runs) else None for runs in material.trials["run_ids"]]
-    data = material.trials.assign(link=links)
+    log, data = numeric_fields(material), material.trials.assign(link=material.trials.get("link"))
     if views is None:
         views = [list(log)[:2], *([field] for field in log if len(log) > 1)]
     drawn = []
@@ -145,12 +142,12 @@ def fewer_trials(material: Material) -> Section:
     return Section(title, (), [grid], [("expected-best", "Expected best", chart)], [NOTES["effort"]])
 
 
-def verdicts_over_levels(db: Database, layout: Layout, plan: Registration) -> Section:
+def verdicts_over_levels(scores: analysis.Reported | None, layout: Layout, plan: Registration) -> Section:
     """Differences from the baseline where factors are crossed."""
-    looked = analysis.look_over_levels(db, plan, layout.read_looks(plan.sweep))
-    if looked is None:
+    looked = analysis.look_over_levels(scores, plan, layout.read_looks(plan.sweep))
+    if scores is None or looked is None:
         return Section("Verdicts", ["No seed has been evaluated at all levels of the factors yet."])
-    scores, apart, _ = looked
+    apart, _ = looked
     of_variants = np.mean([array.mean(axis=(1, 2)) for array in scores.strata], axis=0)
     means = {name: number(mean) for name, mean in zip(scores.variants, of_variants, strict=True)}
     rows = [[plan.baseline, means[plan.baseline], "baseline", ""]]
@@ -215,12 +212,12 @@ def comparison(db: Database, layout: Layout, plan: Registration) -> list[Section
     """The parts that follow from the reported runs; none before there are any."""
     if plan.sweep not in set(queries.sweeps(db)["sweep"]):
         return []
+    scores = analysis.reported(db, plan)
     if plan.factors:
-        compared = verdicts_over_levels(db, layout, plan)
+        compared = verdicts_over_levels(scores, layout, plan)
     else:
         summary = summarise(db, plan.sweep, past=history(layout, plan.sweep))
         compared = section(summary._replace(question=""), title="Verdicts")
-    scores = analysis.reported(db, plan)
     if scores is None:
         return [compared]
     return [compared, problems(scores, plan.baseline), variance(scores, list(plan.factors))]

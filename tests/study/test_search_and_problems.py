@@ -112,6 +112,7 @@ def test_two_seeds_exclude_no_rank():
     rng = np.random.default_rng(0)
     drawn = np.stack([scores(rng, 2, 50, shift) for shift in (0.0, 5.0)])
     assert [(one.low, one.high) for one in over_problems.ranks([drawn])] == [(1, 2), (1, 2)]
+    assert over_problems.ranks([scores(rng, 3, 50, 0.0)[None]]) == [(1, 1, 1)], "alone it is the first"
 
 
 @pytest.mark.parametrize("samples", [1, 4])
