@@ -148,8 +148,7 @@ def test_fits_follow_the_axis_and_average_over_factors(layout, found):
     assert [row[0].text for row in tokens.grids[0].rows] == list(synthetic_study.BEST)
     assert {row[1].text for row in tokens.grids[0].rows} == {"3"}
     assert tokens.grids[0].header[3] == "Midpoint, response tokens"
-    assert steps.grids[0].header[3].endswith("step")
-    assert tokens.grids[0].rows != steps.grids[0].rows
+    assert steps.grids[0].header[3].endswith("step") and tokens.grids[0].rows != steps.grids[0].rows
 
 
 def test_runs_trained_elsewhere_are_fitted(tmp_path):
