@@ -39,7 +39,7 @@ from rpg import stats
 from rpg.study.analysis import Reported, over_levels
 from rpg.study.plans import decided, portions
 from rpg.study.proposals import batch_seed, propose
-from rpg.study.spec import FEWEST_SEEDS, Range, Space
+from rpg.study.spec import Range, Space
 from rpg.study.tuning import Trial, judged, winner
 
 FALSE_ALLOWED, POWER_ALLOWED = 0.065, stats.power.POWER - 0.05
@@ -147,7 +147,7 @@ def study(cell: Cell, number: int) -> np.ndarray:
 def verdict(cell: Cell, scores: np.ndarray) -> tuple[str, bool]:
     """What a study says after its looks, and whether it shows that the difference is within `matters`."""
     looks: list[stats.Look] = []
-    for seeds in portions(range(cell.reported), cell.looks, FEWEST_SEEDS):
+    for seeds in portions(range(cell.reported), cell.looks):
         runs = [f"{variant} {seed}" for variant in range(2) for seed in seeds]
         earlier, planned, spent = stats.next_look(looks, "", runs, 2 * cell.reported)
         low, high, said = judge(cell, scores[:, :, : len(seeds)], spent)

@@ -1,6 +1,4 @@
-"""The steps of a study: tune, register, report. Each derives from records and run folders what is left to do, so running the
-same study again goes on with the same trials, and does exactly what is missing.
-"""
+"""The steps of a study: tune, register, report. Each derives from records and run folders what is left to do."""
 
 import math
 import shutil
@@ -18,7 +16,7 @@ from rpg.store.run_folder import FORMAT
 from rpg.study import registration
 from rpg.study.plans import decided, portions, registration_plan, reported_plan, trial_runs, tuning_plan
 from rpg.study.proposals import batch_seed, propose
-from rpg.study.spec import FEWEST_SEEDS, Study
+from rpg.study.spec import Study
 from rpg.study.trials import (
     Tuning,
     batch_path,
@@ -205,7 +203,7 @@ def report(running: Running) -> str | None:
         )
     sweep = reported_plan(record, running.study.path, running.data)
     _check_runs(running, record, sweep)
-    looks = portions(record["seeds"], record["looks"], FEWEST_SEEDS)
+    looks = portions(record["seeds"], record["looks"])
     headline = MEAN if len(record["benchmarks"]) > 1 else record["benchmarks"][0]
     for number, seeds in enumerate(looks, 1):
         runs = {run.folder for run in sweep.runs if run.spec.seed in seeds}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -140,16 +140,15 @@ def conducted_study(
 
     name, steps = study.spec.name, [only] if only else STEPS
     with locks.only_one(layout.study_folder(name) / ".conductor", f"study {name!r} is already being run"):
-        try:  # first as far as it goes without training, which needs no server
+        with suppress(_Owed):  # first as far as it goes without training, which needs no server
             return run_steps(steps, Running(study, layout, _owed, say, again))
-        except _Owed:
-            try:
-                with prefect_api(layout.home):
-                    with quick_imports():
-                        from flows.study.study_flow import run
-                    return run(steps, Running(study, layout, conduct, say, again))
-            except UserError as failed:
-                return str(failed)
+        try:
+            with prefect_api(layout.home):
+                with quick_imports():
+                    from flows.study.study_flow import run
+                return run(steps, Running(study, layout, conduct, say, again))
+        except UserError as failed:
+            return str(failed)
 
 
 def _check_problems(planned: Sweep, layout: Layout) -> None:

@@ -1,9 +1,8 @@
 """Summaries of scores (seeds, problems) that a mean hides, with the intervals of `crossed`, and ranks with intervals.
 
 Interquartile mean, probability of improvement and performance profile are those of Agarwal et al. 2021, "Deep Reinforcement
-Learning at the Edge of the Statistical Precipice" (arXiv 2108.13264), sec. 4, with problems for tasks. Their stratified
-bootstrap takes a run's tasks as independent; the problems of one training are not. So each summary is written as the mean of
-one number per seed and problem (its influence), whose variance over seeds and problems `crossed` knows.
+Learning at the Edge of the Statistical Precipice" (arXiv 2108.13264), sec. 4, with problems for tasks. Each is written as
+the mean of one number per seed and problem (its influence), since one training answers all problems (docs/studies.md).
 """
 
 from typing import NamedTuple
@@ -50,9 +49,8 @@ class Rank(NamedTuple):
 def ranks(strata: list[np.ndarray]) -> list[Rank]:
     """From scores (V, S, P) per benchmark. All intervals together hold the true ranks in 95 % of studies.
 
-    All pairs of variants are tested as one family: a variant comes after those that are better, and before those that are
-    worse (Mogstad et al. 2024, "Inference for Ranks", Review of Economic Studies 91). With fewer than three seeds every
-    place is possible.
+    All pairs of variants are tested as one family (Mogstad et al. 2024, "Inference for Ranks", Review of Economic Studies
+    91). With fewer than three seeds every place is possible.
     """
     means = np.mean([array.mean(axis=(1, 2)) for array in strata], axis=0)
     variants, seeds = strata[0].shape[:2]

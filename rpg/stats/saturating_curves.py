@@ -2,10 +2,8 @@
 
     A(C) = start + (asymptote - start) / (1 + (midpoint / C) ** slope)
 
-as in Khatri et al. 2025, "The Art of Scaling Reinforcement Learning Compute for LLMs" (arXiv 2510.13786), eq. 1. One curve
-is fitted to all seeds by least squares. Seeds are the unit: to first order, the parameters of a seed are those of the curve
-plus its own Gauss-Newton step, and the intervals are Student's over these (how they cover:
-`python -m benchmarks.compute_fits`).
+as in Khatri et al. 2025, "The Art of Scaling Reinforcement Learning Compute for LLMs" (arXiv 2510.13786), eq. 1, fitted to
+all seeds by least squares. The intervals are Student's over the seeds' own Gauss-Newton steps from it.
 """
 
 from collections.abc import Sequence

@@ -19,9 +19,8 @@ POINTS = 12
 def expected_best(values: ArrayLike) -> np.ndarray:
     """Expected highest of k of these n values, drawn without replacement, for k = 1 .. n: (..., n) from (..., n).
 
-    Unbiased for the expected highest of k new ones: the sum over the sorted x_(i) of C(i-1, k-1) / C(n, k) x_(i). Dodge et
-    al. 2019, "Show Your Work" (arXiv 1909.03004), without the bias of drawing from the empirical distribution (Tang et al.
-    2020, arXiv 2004.13705).
+    The sum over the sorted x_(i) of C(i-1, k-1) / C(n, k) x_(i): Dodge et al. 2019, "Show Your Work" (arXiv 1909.03004),
+    without the bias of drawing from the empirical distribution (Tang et al. 2020, arXiv 2004.13705).
     """
     ranked = np.sort(np.asarray(values, float), axis=-1)
     rank = drawn = np.arange(1, ranked.shape[-1] + 1)
@@ -56,11 +55,8 @@ def effort(values: Sequence[np.ndarray], most: int) -> Effort:
 
 
 def jackknife(values: np.ndarray, most: int) -> np.ndarray:
-    """Half of the 95 % intervals of the expected best of k = 1 .. `most` < n trials.
-
-    Student's, with the jackknife's variance over trials, which errs to the safe side (Efron & Stein 1981). How they hold,
-    and how those of the bootstrap: `python -m benchmarks.expected_best`.
-    """
+    """Half of the 95 % intervals of the expected best of k = 1 .. `most` < n trials: Student's, with the jackknife's
+    variance over trials, which errs to the safe side (Efron & Stein 1981; `python -m benchmarks.expected_best`)."""
     n = len(values)
     without = expected_best(np.stack([np.delete(values, at) for at in range(n)]))[:, :most]
     return np.asarray(t_quantile(n - 1) * np.sqrt((n - 1) ** 2 / n * without.var(axis=0, ddof=1)))

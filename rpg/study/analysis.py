@@ -22,11 +22,8 @@ FACTOR_NAMES = {"model.warm_start.seed": "initial model"}
 
 
 def held(trials: pandas.DataFrame) -> np.ndarray:
-    """What a search has in its hands after each ended trial of a variant: the accuracy it finished with.
-
-    A pruned trial was trained to the end, but with fewer seeds, and cannot win: it counts with its accuracy so far, or with
-    the lowest that finished in its batch if that is lower. A failed one has no accuracy, and counts as 0.
-    """
+    """What a search has in its hands after each ended trial of a variant: what it finished with; if it was pruned, its
+    accuracy so far or the lowest that finished in its batch, whichever is lower; if it failed, 0 (docs/studies.md)."""
     ended = trials[trials["state"] != "pending"]
     finished, reached = ended["state"] == "finished", ended["objective"].astype(float)
     lowest = reached.where(finished).groupby(ended["batch"]).transform("min")
@@ -91,10 +88,8 @@ def over_levels(scores: Reported, baseline: str, error: float) -> dict[str, Diff
     """Variant -> its difference from the baseline, where levels of factors are crossed with the seeds; without p-values,
     since the verdicts follow from the intervals, which hold for all variants together.
 
-    Seeds and levels are both drawn at random: the half-width is the root of the sum of squares of those of rpg.stats.family
-    with seeds as units (means over levels) and with levels as units (means over seeds). Of Student's
-    intervals such a sum is never too short, whichever of the two differ more (Banerjee 1960, Sankhya 22). How this one
-    holds: `python -m benchmarks.study_error_rates --only equal`.
+    The half-width is the root of the sum of squares of those of rpg.stats.family with seeds as units (means over levels) and
+    with levels as units (means over seeds): Banerjee 1960, Sankhya 22; docs/studies.md, "Factors".
     """
     names = [baseline, *(name for name in scores.variants if name != baseline)]
     places = [scores.variants.index(name) for name in names]

@@ -11,7 +11,7 @@ from rpg.config.identity import identity
 from rpg.config.run_spec import RunSpec
 from rpg.config.sweep_spec import Budget, PlannedRun, Sweep, SweepSpec, run_folder, value_text
 from rpg.study.registration import STOPPING, reported_sweep, reported_variant
-from rpg.study.spec import Study, resolved
+from rpg.study.spec import FEWEST_SEEDS, Study, resolved
 from rpg.study.trials import Tuning, tuning_sweep
 from rpg.study.tuning import Trial
 
@@ -118,12 +118,12 @@ def reported_plan(record: Mapping[str, Any], path: Path, data: DataDigest) -> Sw
     return Sweep(spec, tuple(runs), baseline, json.dumps(record, indent=1, ensure_ascii=False), path)
 
 
-def portions(seeds: Sequence[int], looks: int, fewest: int) -> list[list[int]]:
-    """The seeds that are in at each look: as many more each time, at least `fewest` at the first where there are several."""
+def portions(seeds: Sequence[int], looks: int) -> list[list[int]]:
+    """The seeds that are in at each look: as many more each time; at the first of several as many as a test needs."""
     if looks == 1:
         return [list(seeds)]
-    step = (len(seeds) - fewest) / (looks - 1)
-    return [list(seeds[: fewest + round(step * look)]) for look in range(looks)]
+    step = (len(seeds) - FEWEST_SEEDS) / (looks - 1)
+    return [list(seeds[: FEWEST_SEEDS + round(step * look)]) for look in range(looks)]
 
 
 def decided(results: Mapping[str, Sequence[Any]], headline: str, matters: float) -> bool:

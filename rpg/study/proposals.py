@@ -1,8 +1,6 @@
-"""What is tried next: a pure function of the space, the earlier trials and a seed.
+"""What is tried next: a pure function of the space, the earlier trials and a seed (docs/studies.md, "Tuning").
 
-Optuna's sampler (TPE: Bergstra et al. 2011) is made anew for every batch, with a seed that follows from the study, the
-variant and the batch, and is told all earlier trials in their order. So proposals do not depend on the order in which runs
-end, nor on where a study was interrupted.
+Optuna's sampler (TPE: Bergstra et al. 2011) is made anew for every batch, and told all earlier trials in their order.
 """
 
 import hashlib

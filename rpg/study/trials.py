@@ -1,8 +1,5 @@
-"""The trials of a study: what was proposed, from the records of its batches, and what came of it, from the runs.
-
-A batch is written before its first run starts, and never again; every outcome is read from the run folders, so nothing is
-stored twice.
-"""
+"""The trials of a study: what was proposed, from the records of its batches, written before their first run starts and never
+again; and what came of it, from the run folders."""
 
 import itertools
 import math

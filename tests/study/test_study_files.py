@@ -96,8 +96,8 @@ def test_proposals_follow_from_seed_and_earlier_trials_alone():
 
 
 def test_looks_come_with_more_seeds_each_until_differences_are_decided():
-    assert portions([0, 1, 2, 3, 4], 3, 3) == [[0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 3, 4]]
-    assert portions([5, 6], 1, 3) == [[5, 6]]
+    assert portions([0, 1, 2, 3, 4], 3) == [[0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 3, 4]]
+    assert portions([5, 6], 1) == [[5, 6]]
 
     def look(*results):
         return {json.dumps([str(n), "mean"]): one for n, one in enumerate(results)}
