@@ -107,8 +107,7 @@ def _of_verl(file: Path | None, overrides: dict[str, Any]) -> list[Finding]:
         sections = [VerlBackend(type="verl", device="cuda", gpus_per_node=len(host.gpus), rollout=rollout)]
     if not sections:
         sections = [VerlBackend(type="verl")]
-    findings = [finding for section in sections for finding in judge(section, host)]
-    return list(dict.fromkeys((finding.good, finding.text) for finding in findings))
+    return list(dict.fromkeys(finding for section in sections for finding in judge(section, host)))
 
 
 def _of_file(file: Path, overrides: dict[str, Any], layout: Layout) -> list[str]:

@@ -211,16 +211,15 @@ class BlockEngine:
         self._mask = mask[:, None, None]
         self._seen = [(keys[:, :, :room], values[:, :, :room]) for keys, values in self._caches]
         self._graph: torch.cuda.CUDAGraph | None = None
-        self._warm = False
+        self._tokens: Tensor | None = None
 
     def _replayed(self, tokens: Tensor) -> Tensor:
         """:meth:`_step` as a CUDA graph, captured at the second step with these shapes (the first allocates workspaces)."""
-        if self._graph is None and not self._warm:
-            self._warm = True
+        if self._tokens is None:
+            self._tokens = tokens.clone()
             return self._step(tokens)
         if self._graph is None:
             graph = torch.cuda.CUDAGraph()
-            self._tokens = tokens.clone()
             try:
                 with torch.cuda.graph(graph):
                     self._replayed_logits = self._step(self._tokens)

@@ -17,7 +17,7 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rpg.backends.ray_connection import last_line
 from rpg.backends.verl import cpu
@@ -75,8 +75,7 @@ class Facts:
     open_files: int = OPEN_FILES
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """`good`: True, None for what is worth knowing, False for what would make a run fail."""
 
     good: bool | None
