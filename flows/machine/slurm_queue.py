@@ -18,13 +18,13 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 
 from flows.machine.programs import last_line
 from flows.machine.ray_cluster import NOT_SENT, Remote, await_release
-from rpg.config.backend import BackendSection, OnSlurm
+from rpg.config.backend import OnSlurm
 from rpg.errors import UserError
 from rpg.processes import BUSY, thread_environment
 from rpg.store import RunFolder, StoreError
@@ -56,22 +56,13 @@ HELD = re.compile("(?i)requeued.held|JobHoldMaxRequeue|Dependency.*Never")
 SLURM_BUSY = re.compile("(?i)contact slurm controller|timed out|temporarily|try again|connection refused")
 
 
-@dataclass(frozen=True)
-class Submission:
-    """What sbatch is given for a run; runs with the same one may share an array."""
+class Job(NamedTuple):
+    """How a run trains; runs with the same one may share an array."""
 
     module: str
-    script: str
     threads: int
-    at_once: int | None
-    options: tuple[str, ...]
-
-
-def submission(module: str, backend: BackendSection, place: OnSlurm) -> Submission:
-    """The job of a run with this back end at this place."""
-    options = (*place.sbatch_options(1, backend.threads, int(backend.device == "cuda")), *place.options)
-    script = str(Path(place.script).resolve()) if place.script else str(JOB_SCRIPT)
-    return Submission(module, script, backend.threads, place.at_once, options)
+    gpus: int
+    place: OnSlurm
 
 
 def require_slurm() -> None:
@@ -92,14 +83,14 @@ class SlurmQueue:
         where = hashlib.sha256(str(sweep).encode()).hexdigest()[:8]
         self._prefix = f"rpg-{sweep.name}-{where}-"
         self._lock = threading.Lock()
-        self._asked: list[tuple[Remote, Submission]] = []
+        self._asked: list[tuple[Remote, Job]] = []
         self._jobs: dict[str, Remote] = {}
         self._said: dict[str, str] = {}
         self._numbers = count(1)
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def start(self, folder: RunFolder, job: Submission) -> Remote:
+    def start(self, folder: RunFolder, job: Job) -> Remote:
         """Ask for a training. A job of this run that Slurm still has, of an earlier conductor, is followed instead."""
         remote = Remote(folder)
         with self._lock:
@@ -152,7 +143,7 @@ class SlurmQueue:
 
     def _submit(self) -> None:
         earlier = self._earlier()
-        arrays: dict[Submission, list[Remote]] = {}
+        arrays: dict[Job, list[Remote]] = {}
         for remote, job in self._asked:
             if number := earlier.get(str(remote.folder.path)):
                 self._jobs[number] = remote
@@ -162,16 +153,18 @@ class SlurmQueue:
         for job, remotes in arrays.items():
             self._submit_array(job, remotes)
 
-    def _submit_array(self, job: Submission, remotes: list[Remote]) -> None:
+    def _submit_array(self, job: Job, remotes: list[Remote]) -> None:
         token = f"{int(time.time())}-{os.getpid()}-{next(self._numbers)}"
         runs = self._folder / f"{token}.runs"
         self._folder.mkdir(parents=True, exist_ok=True)
         atomic_write_text(runs, "".join(f"{remote.folder.path}\n" for remote in remotes))
-        tasks = f"0-{len(remotes) - 1}" + (f"%{job.at_once}" if job.at_once else "")
+        tasks = f"0-{len(remotes) - 1}" + (f"%{job.place.at_once}" if job.place.at_once else "")
+        script = Path(job.place.script).resolve() if job.place.script else JOB_SCRIPT
+        options = job.place.sbatch_options(1, job.threads, job.gpus)
         code, out = _run(
             "sbatch", "--parsable", f"--job-name={self._prefix}{token}", f"--array={tasks}",
             f"--output={self._folder}/%A_%a.txt", f"--chdir={self._folder.parents[2]}", "--export=ALL",
-            *job.options, job.script, str(runs), sys.executable, job.module,
+            *options, str(script), str(runs), sys.executable, job.module,
             environment=thread_environment(job.threads),
         )  # fmt: skip
         last = (out.strip().splitlines() or ["no answer"])[-1].strip()

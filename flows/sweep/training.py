@@ -11,7 +11,7 @@ from flows.machine.children import Child, Stopped
 from flows.machine.disk_space import WaitingNote
 from flows.machine.ray_cluster import Remote
 from flows.machine.slots import Held, need_of
-from flows.machine.slurm_queue import submission
+from flows.machine.slurm_queue import Job
 from flows.sweep.context import Context, RunFailed
 from flows.sweep.sharing import take_over
 from rpg.config.backend import BACKENDS, Backend, BackendSection, OnNodes, OnSlurm
@@ -89,7 +89,8 @@ def _start(folder: RunFolder, backend: BackendSection, context: Context, held: H
     """The training process: a child of this one, a process on a node of a Ray cluster, or a Slurm job."""
     module, place = programs.TRAINER.format(backend.type), getattr(backend, "place", None)
     if isinstance(place, OnSlurm):
-        return context.children.slurm(folder.path.parent).start(folder, submission(module, backend, place))
+        job = Job(module, backend.threads, int(backend.device == "cuda"), place)
+        return context.children.slurm(folder.path.parent).start(folder, job)
     if not isinstance(place, OnNodes):
         return context.children.start(
             module, folder.path, log=folder.log_path, threads=backend.threads,

@@ -130,7 +130,8 @@ class OnSlurm(Section):
             "mem": f"{round(self.memory_gib * 1024)}M" if self.memory_gib else None,
             **{name: getattr(self, name) for name in ("time", "partition", "account", "qos", "constraint")},
         }
-        return [f"--{name}={value}" for name, value in values.items() if value is not None]
+        named = (f"--{name}={value}" for name, value in values.items() if value is not None)
+        return [*named, *self.options]
 
 
 _BY_TYPE = Field(discriminator="type")

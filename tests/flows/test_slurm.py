@@ -12,7 +12,6 @@ import yaml
 from benchmarks.trivial import SECONDS
 from benchmarks.trivial import SWEEP as TRIVIAL_SWEEP
 from flows.machine import slurm_queue
-from flows.machine.slurm_queue import JOB_SCRIPT, submission
 from rpg.config.backend import LocalBackend
 from rpg.config.load import resolve
 from rpg.errors import UserError
@@ -49,16 +48,18 @@ def live(environment):
     return [record for record in records if record["state"] in ("PENDING", "RUNNING")]
 
 
-def test_what_a_run_needs_becomes_options_of_sbatch():
+def test_what_a_run_needs_becomes_options_of_sbatch(tmp_path, monkeypatch):
     place = {"type": "slurm", "partition": "gpu", "account": "lab", "time": "1-12", "memory_gib": 40, "gpu_type": "a100",
              "at_once": 4, "options": ["--reservation=x"]}  # fmt: skip
     backend = LocalBackend(device="cuda", threads=3, place=place)
-    job = submission("rpg.backends.local", backend, backend.place)
-    assert job.options == (
+    remote, words = slurm_queue.Remote(make_run(tmp_path, "one", make_spec())), []
+    monkeypatch.setattr(slurm_queue, "_run", lambda *given, environment: words.extend(given) or (0, "7"))
+    queue = slurm_queue.SlurmQueue(remote.folder.path.parent)
+    queue._submit_array(slurm_queue.Job("rpg.backends.local", 3, 1, backend.place), [remote])
+    assert "--array=0-0%4" in words and words[7:17] == [
         "--nodes=1", "--ntasks-per-node=1", "--cpus-per-task=3", "--gpus-per-node=a100:1", "--mem=40960M", "--time=1-12",
-        "--partition=gpu", "--account=lab", "--reservation=x",
-    )  # fmt: skip
-    assert job.script == str(JOB_SCRIPT) and job.at_once == 4
+        "--partition=gpu", "--account=lab", "--reservation=x", str(slurm_queue.JOB_SCRIPT),
+    ]  # fmt: skip
     assert backend.workers_here() is None, "it takes no slot of this machine"
 
 
