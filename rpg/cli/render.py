@@ -110,10 +110,7 @@ def _manifest(job: "Job", slurm: bool, kuberay: bool) -> str:
     from rpg.planning import manifests
 
     class Readable(yaml.SafeDumper):
-        """Text of several lines as a block, and nothing by reference."""
-
-        def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - as PyYAML asks
-            return True
+        """Text of several lines as a block."""
 
     def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
         style = "|" if "\n" in value else None

@@ -41,11 +41,7 @@ MACHINES = {
 
 
 def machine_named(text: str) -> Machine:
-    """A GPU by name (rtx-4090, h100) or by its memory (24GB).
-
-    Raises:
-        ConfigError: neither.
-    """
+    """A GPU by name (rtx-4090, h100) or by its memory (24GB). Raises ConfigError: it is neither."""
     name = text.strip().lower()
     if name in MACHINES:
         return MACHINES[name]

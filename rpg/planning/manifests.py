@@ -120,7 +120,7 @@ def _pod(job: Job, name: str, role: str, resources: dict[str, Any]) -> dict[str,
         "name": role,
         "image": job.image,
         "env": [{"name": "RPG_HOME", "value": "/data"}],
-        "resources": {"limits": resources, "requests": resources},
+        "resources": {"limits": resources, "requests": dict(resources)},  # a copy: YAML would refer to one
         "volumeMounts": [{"name": volume, "mountPath": path} for volume, path in mounts.items()],
     }
     volumes = [
