@@ -66,9 +66,7 @@ def configure_torch(spec: RunSpec) -> None:
 
 
 def rows_at_once(spec: RunSpec) -> int | None:
-    """How many responses a run that begins here draws at a time; None: all of a step."""
-    if spec.rollout.rows_at_once:
-        return spec.rollout.rows_at_once
+    """How many responses a run that begins here draws at a time, where its file does not say; None: all of a step."""
     cuda = spec.backend.device == "cuda"
     room = torch.cuda.get_device_properties(0).total_memory if cuda else total_memory()
     need = memory(spec, float(room))
@@ -91,7 +89,7 @@ def _begin(folder: RunFolder, spec: RunSpec, home: Path, say: Say) -> tuple[Trai
     checkpoints = Checkpoints(folder, spec.eval_steps(), spec.training.keep_checkpoints)
     newest = checkpoints.resumable({step for _, step in pending_evaluations(folder)}, say)
     if newest is None:
-        roller.rows_at_once = rows_at_once(spec)
+        roller.rows_at_once = spec.rollout.rows_at_once or rows_at_once(spec)
         trainer = _trainer(spec, starting_policy(spec, home, say), roller, home, say)
         _save(checkpoints, 0, trainer)
         return trainer, checkpoints, 0
