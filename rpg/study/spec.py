@@ -1,7 +1,7 @@
 """A study is a file: variants, how each is tuned, and what is compared afterwards on seeds that were never tuned on."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -266,16 +266,13 @@ def load_study(path: Path) -> Study:
         raise other_kind(path, "sweep", "study")
     spec = checked(StudySpec, raw, path)
     base = load_raw_run(shipped.base(path, spec.base), (path.resolve(),)) if spec.base else {}
-    base = merge(base, spec.run)
-    variants = spec.variants if isinstance(spec.variants, dict) else {}
-    named: list[tuple[str, Iterable[str]]] = [("set", spec.set), ("factors", spec.factors)]
-    named += [("tune.space", spec.tune.space)]
-    named += [(f"tune.spaces.{variant}", space) for variant, space in spec.tune.spaces.items()]
-    named += [(f"variants.{variant}", settings) for variant, settings in variants.items()]
-    for where, fields in named:
+    study = Study(spec, merge(base, spec.run), path)
+    named = {"set": [*spec.set], "factors": [*spec.factors], "tune.space": [*spec.tune.space]}
+    named |= {f"tune.spaces.{variant}": [*space] for variant, space in spec.tune.spaces.items()}
+    named |= {f"variants.{variant}": [*settings] for variant, settings in study.variants.items()}
+    for where, fields in named.items():
         for dotted in fields:
             check_field(dotted, path, where)
-    study = Study(spec, base, path)
     for _ in study.corners():
         pass
     _check_benchmarks(study)
