@@ -12,7 +12,7 @@ import pandas
 import vl_convert
 
 from rpg.config.sweep_spec import value_text
-from rpg.report import compute_curves, study_charts, tables
+from rpg.report import compute_curves, frontier, study_charts, tables
 from rpg.report.summary import history, summarise
 from rpg.report.sweep_report import Section, document, section
 from rpg.report.tables import grid_of, number, plus_minus, signed
@@ -83,10 +83,7 @@ def numeric_fields(material: Material) -> dict[str, bool]:
     return {field: values.log is not None for field, values in ranges if values.choices is None}
 
 
-def search(
-    material: Material,
-    views: Sequence[Sequence[str]] | None = None,
-) -> Section:
+def search(material: Material, views: Sequence[Sequence[str]] | None = None) -> Section:
     """The trials as pictures, and the best of each variant. `views`: the one or two fields that span each picture (null: the
     first two, and each alone). Where the trials have a column `link`, a click leads there."""
     if material.trials.empty:
@@ -131,7 +128,7 @@ def fewer_trials(material: Material) -> Section:
     table |= {"mean": effort.best, "low": low, "high": high}
     data = pandas.DataFrame({name: np.ravel(column) for name, column in table.items()} | {"beyond": False})
     rows = []
-    for k in sorted({2**power for power in range(12) if 2**power <= count} | {count}):
+    for k in frontier.tries(count):
         first, lead, half = effort.lead(k)
         ahead = plus_minus(lead, lead - half, lead + half, signed)
         rows.append([str(k), variants[first], number(effort.best[first, k - 1]), ahead])
