@@ -5,11 +5,9 @@ import streamlit as st
 from dashboard.view import View, rerun_when_changed
 from dashboard.widgets import RUN_LINK, Nothing, address, choose, choose_axis, choose_part, show_section
 from rpg.next_steps import command
-from rpg.store import Layout
 from rpg.study import study_report
-from rpg.study.registration import registration
 from rpg.study.study_report import Material
-from rpg.study.trials import studies, trials, tuning_sweep
+from rpg.study.trials import studies, tuning_sweep
 
 SEARCH, COMPARISON, COMPUTE = "Search", "Comparison", "Over compute"
 ACCURACY = "accuracy"
@@ -21,8 +19,8 @@ def page(view: View) -> None:
         raise Nothing(f"No studies yet. Start with: {command('study', 'FILE', layout=view.layout)}")
     columns = st.columns(3)
     name = choose("Study", names, "study", column=columns[0])
-    rerun_when_changed(lambda: _state(view.layout, name), _state(view.layout, name))
     found = study_report.material(view.layout, name)
+    rerun_when_changed(lambda: _state(study_report.material(view.layout, name)), _state(found))
     if found.question:
         st.text(found.question)
     plan = found.registered
@@ -61,8 +59,7 @@ def _search(found: Material, columns: list[st.delta_generator.DeltaGenerator]) -
         st.dataframe(trials, hide_index=True, column_config={"run": RUN_LINK})
 
 
-def _state(layout: Layout, name: str) -> str:
+def _state(found: Material) -> str:
     """What changes when a trial is proposed or ends, or the study is registered or departs from what it registered."""
-    rows = trials(layout, name)[["variant", "trial", "state", "seeds"]]
-    plan = registration(layout, name)
+    rows, plan = found.trials[["variant", "trial", "state", "seeds"]], found.registered
     return f"{rows.to_csv()} {plan and (plan.digest, plan.deviations)}"

@@ -116,7 +116,7 @@ def _propose(running: Running, tuning: Tuning, number: int) -> None:
     trials = []
     count = min(tune.batch, tune.trials - len(earlier))
     for place, settings in enumerate(propose(tuning.space, earlier, count, seed), first):
-        runs = trial_runs(running.study, tuning, place, settings, running.data)
+        runs = trial_runs(running.study, tuning, Trial(place, settings, ()), running.data)
         trials.append({"trial": place, "settings": settings, "runs": [run.folder for run in runs]})
     record = {"format": FORMAT, "variant": tuning.variant, "search": search, "batch": number, "seed": seed}
     record["trials"] = trials
@@ -148,20 +148,17 @@ def _due(running: Running, tuning: Tuning, number: int, trained: bool) -> list[P
                 f"says: {failed.get('error')}"
             )
         places = [(at, 0) for at in range(len(trials))]
-    planned = {at: _runs(running, tuning, trials[at]) for at, _ in places}
+    planned = {at: trial_runs(running.study, tuning, trials[at], running.data) for at, _ in places}
     return [planned[at][seed] for at, seed in places]
 
 
 def _ended(running: Running, tuning: Tuning) -> Iterator[PlannedRun]:
     """The runs of a variant that are done, of all batches; those that failed are not tried again."""
     for trial in tried(running.layout, running.name, tuning):
-        for run, value in zip(_runs(running, tuning, trial), trial.outcomes, strict=True):
+        runs = trial_runs(running.study, tuning, trial, running.data)
+        for run, value in zip(runs, trial.outcomes, strict=True):
             if value is not None and not math.isnan(value):
                 yield run
-
-
-def _runs(running: Running, tuning: Tuning, trial: Trial) -> list[PlannedRun]:
-    return trial_runs(running.study, tuning, trial.number, trial.settings, running.data)
 
 
 def register(running: Running, tunings: Sequence[Tuning]) -> None:

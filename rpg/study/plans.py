@@ -28,12 +28,11 @@ def _planned(
     return PlannedRun(run_folder(name, spec.seed, run_id), run_id, variant, values, spec, digest)
 
 
-def trial_runs(
-    study: Study, tuning: Tuning, number: int, settings: dict[str, Any], data: DataDigest
-) -> list[PlannedRun]:
+def trial_runs(study: Study, tuning: Tuning, trial: Trial, data: DataDigest) -> list[PlannedRun]:
     """The runs of a trial, by tuning seed."""
-    values = {**study.variants[tuning.variant], **settings, "evaluation.benchmarks": list(tuning.benchmarks)}
-    named = f"{tuning.variant}-{number:03d}", f"{tuning.variant} trial {number}"
+    values = study.variants[tuning.variant] | trial.settings
+    values |= {"evaluation.benchmarks": list(tuning.benchmarks)}
+    named = f"{tuning.variant}-{trial.number:03d}", f"{tuning.variant} trial {trial.number}"
     return [_planned(study.base, *named, {**values, "seed": seed}, study.path, data) for seed in tuning.seeds]
 
 
