@@ -10,7 +10,8 @@ distance of its settings from the best ones, plus noise. Problems differ in diff
 
 `equal`: two variants are the same under two names; with levels of a factor, each level changes them differently by a
 random amount (in brackets: its standard deviation in logits), in the mean over all levels not at all. `one search`:
-the same, but all reported seeds share the settings that one search found. `better`: one variant is better by the
+the same, but all reported seeds share the settings that one search found; `shifted`: the best rates of the two are some
+decades apart, and their best levels are equal. `better`: one variant is better by the
 difference that is found in 80 % of studies by rpg.stats.detectable, from the spread of tuned runs. `untuned`: the
 best rate of one is ten times the other's, so that one is better at any rate that both use; after tuning they are
 equal, which is tested (two one-sided tests at 5 %).
@@ -88,6 +89,9 @@ def cells() -> Iterator[Cell]:
     yield Cell("equal", wide, reported=5, levels=5)
     yield Cell("one search", wide, searches=1)
     yield Cell("one search", two, trials=12, seeds=1, searches=1)
+    yield Cell("one search", wide, searches=1, shifted=1.0)
+    yield Cell("one search", two, trials=6, halving=True, searches=1, reported=8)
+    yield Cell("one search", two, trials=6, halving=True, searches=1, reported=8, shifted=0.5)
     yield Cell("better", narrow, reported=5)
     yield Cell("better", two, trials=8, reported=5, halving=True)
     yield Cell("untuned", {RATE: Range(log=(1e-4, 1e-1))}, trials=8, reported=10, problems=300, shifted=1.0)
@@ -102,11 +106,13 @@ def level(cell: Cell, variant: int, settings: dict[str, Any]) -> float:
     return 0.5 + cell.apart * variant - lost + LEVELS.get(settings.get(CLIP, "middle"), 0.0)
 
 
-def search(cell: Cell, variant: int, name: str, rng: np.random.Generator, difficulty: np.ndarray) -> float:
+def search(
+    cell: Cell, variant: int, draws: tuple[int, int], rng: np.random.Generator, difficulty: np.ndarray
+) -> float:
     """The level of the settings that a search finds."""
     trials: list[Trial] = []
     while len(trials) < cell.trials:
-        settings = propose(cell.space, trials, 4, batch_seed(name, str(variant), len(trials)))
+        settings = propose(cell.space, trials, 4, batch_seed(cell.space, draws, len(trials)))
         batch = [Trial(len(trials) + at, one, (None,) * cell.seeds) for at, one in enumerate(settings)]
         while True:
             batch, due = judged(batch, cell.halving)
@@ -133,7 +139,7 @@ def study(cell: Cell, number: int) -> np.ndarray:
     scores = np.empty((2, *shape, cell.problems))
     for variant in range(2):
         count = cell.searches or cell.reported
-        found = [search(cell, variant, f"{number} {at}", rng, tuning) for at in range(count)]
+        found = [search(cell, variant, (number, at), rng, tuning) for at in range(count)]
         own = cell.interaction * rng.standard_normal(cell.levels) if cell.levels > 1 else np.zeros(1)
         for at, seed in np.ndindex(shape):
             run = found[seed % count] + own[at] + shared[at, seed]
@@ -196,6 +202,7 @@ def described(cell: Cell) -> str:
     """A cell's space and effort."""
     space = ", ".join(f"{name} in {list(values.ends)}" for name, values in cell.space.items())
     effort = f"{cell.searches or cell.reported} x {cell.trials} trials, {cell.seeds} seeds{', halving' * cell.halving}"
+    effort += f", best rates {cell.shifted:g} decades apart" * (cell.shifted > 0)
     crossed = f" x {cell.levels} levels ({cell.interaction:g})" * (cell.levels > 1)
     return f"{space} | {effort} | {cell.reported}{crossed}, {cell.looks} looks"
 

@@ -112,7 +112,7 @@ def _propose(running: Running, tuning: Tuning, number: int) -> None:
     """Write a batch, before any of its runs; it follows from the earlier trials of its search."""
     tune, search = running.study.spec.tune, number // running.study.batches
     earlier = [trial for trial in tried(running.layout, running.name, tuning) if trial.search == search]
-    seed, first = batch_seed(tuning.digest, tuning.variant, number), search * tune.trials + len(earlier)
+    seed, first = batch_seed(tuning.space, tuning.seeds, number), search * tune.trials + len(earlier)
     trials = []
     count = min(tune.batch, tune.trials - len(earlier))
     for place, settings in enumerate(propose(tuning.space, earlier, count, seed), first):

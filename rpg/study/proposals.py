@@ -3,13 +3,13 @@
 Optuna's sampler (TPE: Bergstra et al. 2011) is made anew for every batch, and told all earlier trials in their order.
 """
 
-import hashlib
 import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import optuna
 
+from rpg.config.identity import digest
 from rpg.study.spec import Range, Space
 from rpg.study.tuning import Trial
 
@@ -18,10 +18,10 @@ STARTUP = 8
 """Trials, finished or pruned, before proposals depend on them."""
 
 
-def batch_seed(tuning: str, variant: str, batch: int) -> int:
-    """The sampler's seed of a batch; `tuning` identifies what is tuned, and how."""
-    text = f"{tuning} {variant} {batch}"
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
+def batch_seed(space: Space, seeds: Sequence[int], batch: int) -> int:
+    """The sampler's seed of a batch, the same for all variants; other tuning `seeds` have other batches."""
+    ranges = {field: values.model_dump(mode="json") for field, values in space.items()}
+    return int(digest({"space": ranges, "seeds": list(seeds), "batch": batch})[:8], 16)
 
 
 def propose(space: Space, earlier: Sequence[Trial], count: int, seed: int) -> list[dict[str, Any]]:
