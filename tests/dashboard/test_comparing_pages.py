@@ -58,23 +58,23 @@ def test_compare_draws_what_is_chosen(demo):
         assert not app.exception
 
 
-def test_problems_are_those_that_differ_most_and_both_answers_are_shown(demo):
-    app = show("problems", benchmark="hard")
+@pytest.mark.parametrize(("against", "step"), [("GRPO", 6), ("RPG-URKL", 3)])
+def test_problems_are_those_that_differ_most_and_both_answers_are_shown(demo, against, step):
+    app = show("problems", benchmark="hard", against=against, against_step=str(step))
     table = app.dataframe[0].value
     with connect(demo) as db:
         rows = db.execute(
-            """SELECT s.problem_id, avg(correct::INT) FILTER (variant = 'rpg-urkl') AS mine,
-                      avg(correct::INT) FILTER (variant = 'grpo') AS other
-               FROM samples s JOIN runs r USING (sweep, run)
-               WHERE s.benchmark = 'hard' AND s.step = 6 GROUP BY ALL"""
+            """SELECT s.problem_id, avg(correct::INT) FILTER (variant = 'rpg-urkl' AND s.step = 6) AS mine,
+                      avg(correct::INT) FILTER (variant = ? AND s.step = ?) AS other
+               FROM samples s JOIN runs r USING (sweep, run) WHERE s.benchmark = 'hard' GROUP BY ALL""",
+            [against.lower(), step],
         ).fetchall()
     expected = {problem: (mine, other) for problem, mine, other in rows}
     for row in table.itertuples():
         assert (row.mine, row.other) == pytest.approx(expected[row.problem_id])
-    assert len(table) == len(expected) == 5
-    assert table["difference"].abs().is_monotonic_decreasing
+    assert len(table) == len(expected) == 5 and table["difference"].abs().is_monotonic_decreasing
     won = sum(mine > other for mine, other in expected.values())
-    assert f"RPG-URKL does better on {won} of 5 problems" in texts(app)[0]
+    assert f"RPG-URKL{', step 6' * (step != 6)} does better on {won} of 5 problems" in texts(app)[0]
     shown = [element.value for element in app.code]
     assert any("Compute problem" in text for text in shown) and sum("Answer" in text for text in shown) == 2
     other = show("problems", benchmark="hard", problem="hard-3")
