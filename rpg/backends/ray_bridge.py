@@ -23,15 +23,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
-from rpg.backends.ray_connection import ClusterError, connect, last_line, promised
+from rpg.backends.ray_connection import SAID_SECONDS, ClusterError, connect, last_line, promised
 from rpg.backends.ray_task import Order, train_here
 from rpg.errors import UserError
 from rpg.processes import die_with_parent
 
 POLL_SECONDS = 0.2
 NODES_SECONDS = 5.0
-SAID_SECONDS = 60.0
-"""How often a run that no node is large enough for says that it waits."""
 
 
 @dataclass

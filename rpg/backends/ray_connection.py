@@ -10,6 +10,9 @@ from typing import Any
 
 from rpg.errors import UserError, install_command
 
+SAID_SECONDS = 60.0
+"""How often what no node is large enough for says that it waits."""
+
 
 class ClusterError(UserError):
     """A Ray cluster that cannot be used; `str(error)` is one line."""

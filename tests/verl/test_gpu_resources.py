@@ -11,7 +11,7 @@ from rpg.backends.verl.job_output import reason, tail
 from rpg.backends.verl.overrides import plan
 from rpg.backends.verl.resources import CONTROLLER, PER_GPU, cpus_reserved, lacking
 from tests.specs import load_run
-from tests.verl.test_launch_overrides import CHAIN, PATHS, ROOT, parsed
+from tests.verl.test_launch_overrides import CHAIN, PATHS, parsed
 from tests.waiting import HANG
 
 VLLM = {"backend.type": "verl", "backend.device": "cuda", "backend.rollout": {"type": "vllm"}}
@@ -35,12 +35,9 @@ def test_a_ray_of_our_own_has_as_many_cpus_as_verl_reserves_on_any_machine(gpus)
     assert "+ray_kwargs.ray_init.num_gpus" not in overrides, "Ray finds GPUs by itself"
     assert 1 <= overrides["reward.num_workers"] <= 8
     assert 1 <= overrides["actor_rollout_ref.rollout.agent.num_workers"] <= 8
-
-
-def test_many_processes_on_a_cpu_have_them_too():
-    run = load_run(CHAIN, {"backend.type": "verl", "backend.gpus_per_node": 8})
-    overrides = parsed(plan(run, PATHS).arguments())
-    assert overrides["ray_kwargs.ray_init.num_cpus"] >= cpus_reserved(8, units(overrides))
+    run = load_run(CHAIN, {"backend.type": "verl", "backend.gpus_per_node": gpus})
+    on_cpus = parsed(plan(run, PATHS).arguments())
+    assert on_cpus["ray_kwargs.ray_init.num_cpus"] >= cpus_reserved(gpus, units(on_cpus))
 
 
 def test_a_cluster_says_itself_how_many_cpus_it_has():
@@ -87,9 +84,10 @@ def test_the_numbers_are_verls_own():
 
 
 LITTLE = """
-import sys, time
+import sys, threading, time
 import ray
 from omegaconf import OmegaConf
+from ray.experimental.internal_kv import _internal_kv_put as put
 from rpg.backends.verl import task_runner
 from rpg.backends.verl.main import one_line
 
@@ -102,6 +100,8 @@ queue = {"backend": {"SimpleStorage": {"num_data_storage_units": 1}}}
 config = OmegaConf.create({"trainer": {"nnodes": 1, "n_gpus_per_node": 1}, "transfer_queue": queue})
 task_runner.REPORT_SECONDS = 1.0
 ray.init(address="local", num_cpus=2, num_gpus=1, include_dashboard=False)
+put("__autoscaling_status", '{"autoscaler_report": {"pending_launches": {"worker": 2}, "pending_nodes": []}}')
+threading.Timer(3.0, put, ("__autoscaling_status", "{}")).start()  # longer than REPORT_SECONDS
 for ask in (lambda: task_runner.require_resources(config), lambda: ray.get(Worker.remote().work.remote())):
     try:
         ask()
@@ -115,11 +115,11 @@ def test_a_real_ray_that_is_too_small_is_refused_and_one_that_is_full_says_what_
     """Two CPUs, and Ray's own guard of the memory, told that the machine is full at 1 %."""
     pytest.importorskip("verl")
     full = {"RAY_memory_usage_threshold": "0.01", "RAY_memory_monitor_refresh_ms": "100"}
-    full["PYTHONPATH"] = str(ROOT)
     environment = os.environ | plan(load_run(CHAIN, {"backend.type": "verl"}), PATHS).environment | full
-    with (tmp_path / "log.txt").open("wb") as log:
+    path = tmp_path / "log.txt"
+    with path.open("wb") as log:
         subprocess.run([sys.executable, "-c", LITTLE], stdout=log, stderr=log, env=environment, timeout=HANG)
-    text = (tmp_path / "log.txt").read_text()
-    assert "error: backend.gpus_per_node 1: verl reserves 3 CPUs on each node" in text, text[-2000:]
-    why = reason("verl's driver ended with code 1", tail(tmp_path / "log.txt"))
+    said = [line for line in path.read_text().splitlines() if "verl reserves 3 CPUs" in line]
+    assert [line[:5] for line in said] == ["waits", "error"] and "promises 2 nodes" in said[0], said
+    why = reason("verl's driver ended with code 1", tail(path))
     assert why.startswith("too little memory: lower backend.max_tokens_per_gpu"), why
