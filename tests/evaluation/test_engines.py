@@ -168,7 +168,7 @@ def test_on_a_cpu_vllm_takes_no_share_of_the_memory_compiles_nothing_and_splits_
     more prompts than fit into a batch, as all of AIME are, could not be evaluated with a seed for each sample."""
     given = {}
     vllm, platforms = ModuleType("vllm"), ModuleType("vllm.platforms")
-    vllm.LLM = lambda **settings: given.update(settings)
+    vllm.LLM, vllm.platforms = (lambda **settings: given.update(settings)), platforms
     platforms.current_platform = SimpleNamespace(is_cpu=lambda: cpu)
     monkeypatch.setitem(sys.modules, "vllm", vllm)
     monkeypatch.setitem(sys.modules, "vllm.platforms", platforms)

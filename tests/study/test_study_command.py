@@ -46,7 +46,7 @@ def test_two_studies_at_once_one_of_them_killed(tmp_path, prefect, command_line)
     for name in files:
         assert registration(layout, name).deviations == []
     one, two = (trials(layout, name).drop(columns=["seconds", "run_ids"]) for name in files)
-    assert one.equals(two) and one[RATE].nunique() == 4
+    assert one.equals(two) and one[RATE].nunique() == 2
     trained: dict[str, int] = {}
     for folder in [folder for name in files for folder in layout.run_folders(f"{name}.tuning")]:
         run_id = folder.read_manifest()["run_id"]
