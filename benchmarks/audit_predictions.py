@@ -19,7 +19,6 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import pandas as pd
-from scipy.stats import spearmanr
 
 from benchmarks.findings import ROOT
 from benchmarks.tool_use import LOSSES, NO_CLIP
@@ -110,7 +109,7 @@ def table(audit: pd.DataFrame, samples: pd.DataFrame | None, steps: pd.DataFrame
     ]
     lines = [rows.round(2).to_markdown(), ""]
     for one, other in product(("score", "1 old"), ("right after 2", "right after 3", "calls at the end")):
-        ranks = spearmanr(rows[one], rows[other]).statistic
+        ranks = rows[one].corr(rows[other], method="spearman")
         lines.append(f"Spearman's correlation of {one} and {other}: {ranks:.2f}")
     return "\n".join(
         [
