@@ -80,8 +80,8 @@ def require_files(config: Any) -> None:
 
 
 def require_resources(config: Any) -> None:
-    """Before Ray is asked for something that it would wait for without end. An autoscaler is asked for what is lacking, and
-    waited for as long as it promises nodes. Raises UserError: Ray does not have it, and no node is promised.
+    """Before Ray is asked for something that it would wait for without end. An autoscaler is asked to add what is lacking,
+    and waited for as long as it promises nodes. Raises UserError: Ray does not have it, and no node is promised.
     """
     if _lacking(config):
         nodes, gpus = config.trainer.nnodes, config.trainer.n_gpus_per_node
