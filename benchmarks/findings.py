@@ -581,8 +581,11 @@ def of_study(db: duckdb.DuckDBPyConnection, layout: Layout, study: str) -> str:
     grids += study_report.search(material).grids
     text = "\n\n".join(f"{grid.title}:\n\n" + "\n".join(tables.markdown_grid(grid)) for grid in grids)
     KEPT.mkdir(parents=True, exist_ok=True)
-    for source, name in (("registered.json", ".json"), ("report/trials.csv", ".csv")):
-        (KEPT / f"{study}{name}").write_bytes((folder / source).read_bytes())
+    record = (folder / "registered.json").read_text("utf-8")
+    (KEPT / f"{study}.json").write_text(
+        re.sub(r'"/[^"]*/(configs/[^"]*)"', r'"\1"', record), "utf-8"
+    )  # of any machine
+    (KEPT / f"{study}.csv").write_bytes((folder / "report" / "trials.csv").read_bytes())
     (PICTURES / f"{study}.png").write_bytes((folder / "report" / "search-1.png").read_bytes())
     return f"{P_VALUE.sub(lambda p: below(float(p[0])), text)}\n\nRegistered with digest {plan.digest}."
 
