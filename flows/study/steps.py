@@ -1,5 +1,6 @@
 """The steps of a study: tune, register, report. Each derives from records and run folders what is left to do."""
 
+import contextlib
 import math
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from rpg.config.errors import ConfigError
 from rpg.config.run_spec import RunSpec
 from rpg.config.sweep_spec import PlannedRun, Sweep
 from rpg.errors import UserError
-from rpg.store import Layout, atomic_write_json
+from rpg.store import Layout, StoreError, atomic_write_json
 from rpg.store.run_folder import FORMAT
 from rpg.study import registration
 from rpg.study.plans import decided, portions, registration_plan, reported_plan, trial_runs, tuning_plan
@@ -21,9 +22,11 @@ from rpg.study.trials import (
     Tuning,
     batch_path,
     batch_trials,
+    read_study,
     tried,
     tuned,
     tuning_sweep,
+    tunings_from,
     tunings_of,
     write_study,
 )
@@ -64,7 +67,10 @@ def begin(running: Running) -> list[Tuning]:
     reported, or the file has changed since the registration; a night's study starts again."""
     study, layout = running.study, running.layout
     _check_apart(study)
-    tunings = tunings_of(study, data_digest(study.run(study.spec.set)))
+    before = {}
+    with contextlib.suppress(StoreError):  # a new study
+        before = {tuning.variant: tuning.digest for tuning in tunings_from(read_study(layout, running.name))}
+    tunings = tunings_of(study, data_digest(study.run(study.spec.set)), before)
     write_study(layout, study, tunings)
     record = registration.read_record(layout, running.name)
     if record and not running.again and (changed := registration.changes(layout, record)):
@@ -198,7 +204,7 @@ def report(running: Running) -> str | None:
         raise StudyError(
             f"{name}: nothing is registered yet, and only what is registered is reported; first: {command}"
         )
-    sweep = reported_plan(record, running.study.path, running.data)
+    sweep = reported_plan(record, running.study, running.data)
     _check_runs(running, record, sweep)
     looks = portions(record["seeds"], record["looks"])
     headline = MEAN if len(record["benchmarks"]) > 1 else record["benchmarks"][0]

@@ -23,7 +23,7 @@ from pydantic_core import PydanticUndefined, to_jsonable_python
 from rpg.catalogue import Algorithm
 from rpg.catalogue.entry import PROSE
 from rpg.config.run_spec import RunSpec
-from rpg.config.section import BY_CONTENT, EVALUATES, TRAINS, Kind
+from rpg.config.section import ADDS, BY_CONTENT, EVALUATES, TRAINS, Kind
 
 SECTION = "section"
 """Value of a section that has only one type: that it is there at all."""
@@ -163,6 +163,13 @@ def root(spec: RunSpec, data_digest: str) -> str:
 def evaluation_identity(spec: RunSpec) -> str:
     """Hash of how a run's checkpoints are evaluated, without how often, on what and with how many samples."""
     return digest(_settings([leaf for leaf in leaves(spec) if leaf.kind is EVALUATES]))
+
+
+def results_identity(spec: RunSpec, data_digest: str) -> str:
+    """Hash of all that decides what a run comes to: its identity, and how, when, on what and with how many samples it is
+    evaluated."""
+    evaluation = _settings([leaf for leaf in leaves(spec) if leaf.kind in (EVALUATES, ADDS)])
+    return digest({"run": identity(spec, data_digest), "evaluation": evaluation})
 
 
 def former_identity(spec: RunSpec, data_digest: str) -> str:

@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -191,13 +191,24 @@ def load_raw_run(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
 
 def _own_paths(data: dict[str, Any], path: Path) -> dict[str, Any]:
     """Resolve relative paths of a task, and functions, against the folder of the file that names them."""
-    data = locate(data, path)
+    return _task_paths(locate(data, path), lambda value: str((path.parent / value).resolve()))
 
-    def at(value: Any) -> Any:
-        return str((path.parent / value).resolve()) if isinstance(value, str) else value
 
+def without_folders(data: dict[str, Any]) -> dict[str, Any]:
+    """A raw run with the names of its files alone: the same wherever they lie."""
+
+    def bare(part: Any) -> Any:
+        if isinstance(part, list):
+            return [bare(item) for item in part]
+        return {k: v for k, v in part.items() if k != "beside"} if isinstance(part, dict) else part
+
+    named = {section: bare(part) for section, part in data.items() if section in ("task", "reward")}
+    return _task_paths({**data, **named}, lambda path: Path(path).name)
+
+
+def _task_paths(data: dict[str, Any], at: Callable[[str], str]) -> dict[str, Any]:
     task = data.get("task")
     kind = TASKS.get(str(task.get("type"))) if isinstance(task, dict) else None
     if kind is None or not isinstance(task, dict):
         return data  # an unknown type is refused when the whole run is checked
-    return {**data, "task": kind.own_paths(dict(task), at)}
+    return {**data, "task": kind.own_paths(dict(task), lambda it: at(it) if isinstance(it, str) else it)}

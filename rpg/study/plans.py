@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rpg.config.identity import identity
+from rpg.config.load import without_folders
 from rpg.config.run_spec import RunSpec
 from rpg.config.sweep_spec import Budget, PlannedRun, Sweep, SweepSpec, run_folder, value_text
 from rpg.study.registration import STOPPING, reported_sweep, reported_variant
@@ -59,7 +60,7 @@ def registration_plan(
     plan: dict[str, Any] = {
         "study": study.spec.name,
         "question": study.spec.question,
-        "base": study.base,
+        "base": without_folders(study.base),
         "variants": variants,
         "trials": {variant: [trial.number for trial in won] for variant, won in winners.items()},
         "tuning": {tuning.variant: tuning.digest for tuning in tunings},
@@ -77,21 +78,22 @@ def registration_plan(
     for variant, levels, (place, seed) in itertools.product(variants, crossed, enumerate(report.seeds)):
         won = winners[variant][place % len(winners[variant])].settings
         planned = {"variant": variant, "seed": seed, "settings": won, "factors": levels}
-        run = _reported_run(plan, planned, study.path, data)
+        run = _reported_run(plan, planned, study, data)
         plan["runs"][run.folder] = planned | {"run_id": run.run_id}
     # As it will be read: the digest is that of the file's content.
     return dict(json.loads(json.dumps(plan)))
 
 
 def _reported_run(
-    plan: Mapping[str, Any], planned: Mapping[str, Any], path: Path, data: DataDigest
+    plan: Mapping[str, Any], planned: Mapping[str, Any], study: Study, data: DataDigest
 ) -> PlannedRun:
-    """A run of a plan, whose variant is that of the plan at one level of every factor."""
+    """A run of a plan, whose variant is that of the plan at one level of every factor. The study says where its files lie;
+    that their content is what was registered, the run's identity says."""
     variant, levels = planned["variant"], planned["factors"]
     values = {**plan["variants"][variant], **planned["settings"], **levels}
     values |= {"evaluation.benchmarks": list(plan["benchmarks"]), "seed": planned["seed"]}
     name = "-".join([variant, *map(value_text, levels.values())])
-    return _planned(plan["base"], name, reported_variant(variant, levels), values, path, data)
+    return _planned(study.base, name, reported_variant(variant, levels), values, study.path, data)
 
 
 def _of_searches(settings: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -101,11 +103,11 @@ def _of_searches(settings: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {field: [values[field] for values in settings] for field in settings[0]}
 
 
-def reported_plan(record: Mapping[str, Any], path: Path, data: DataDigest) -> Sweep:
-    """The sweep that a record of rpg.study.registration plans, from the record alone; `path` names the study's file in
-    messages. Its variants are those of the record, per level of its factors."""
+def reported_plan(record: Mapping[str, Any], study: Study, data: DataDigest) -> Sweep:
+    """The sweep that a record of rpg.study.registration plans. Its variants are those of the record, per level of its
+    factors."""
     planned = record["runs"].items()
-    runs = [replace(_reported_run(record, each, path, data), folder=folder) for folder, each in planned]
+    runs = [replace(_reported_run(record, each, study, data), folder=folder) for folder, each in planned]
     first = {field: levels[0] for field, levels in record["factors"].items()}
     baseline = reported_variant(record["baseline"], first)
     spec = SweepSpec(
@@ -114,7 +116,7 @@ def reported_plan(record: Mapping[str, Any], path: Path, data: DataDigest) -> Sw
         matters=record["matters"],
         budget=Budget(tokens=record["budget"]) if record["budget"] else None,
     )
-    return Sweep(spec, tuple(runs), baseline, json.dumps(record, indent=1, ensure_ascii=False), path)
+    return Sweep(spec, tuple(runs), baseline, json.dumps(record, indent=1, ensure_ascii=False), study.path)
 
 
 def portions(seeds: Sequence[int], looks: int) -> list[list[int]]:

@@ -218,12 +218,17 @@ class Study:
         """The run with these settings, by dotted field. Raises ConfigError: the schema does not accept them."""
         return resolved(self.base, values, self.path)
 
+    def first_corner(self, variant: str) -> dict[str, Any]:
+        """A variant's settings at the first end of everything that is searched."""
+        return self.variants[variant] | {
+            field: values.ends[0] for field, values in self.space(variant).items()
+        }
+
     def corners(self) -> Iterator[RunSpec]:
         """Every variant at the ends of what is searched, and every level of the factors: all first extremes, and every other
         one beside the first ones of the others. Raises ConfigError, as `run`."""
-        for variant, settings in self.variants.items():
-            space = self.space(variant).items()
-            first = settings | {field: values.ends[0] for field, values in space}
+        for variant in self.variants:
+            space, first = self.space(variant).items(), self.first_corner(variant)
             yield self.run(first)
             for field, values in space:
                 yield from (self.run(first | {field: value}) for value in values.ends[1:])

@@ -2,16 +2,20 @@
 
 import itertools
 import json
+import shutil
 
 import pytest
+import yaml
 
 from flows.study.steps import StudyError
 from rpg.config.errors import ConfigError
+from rpg.config.shipped import SHIPPED
 from rpg.store import Layout
 from rpg.study.registration import record_path, registration
+from rpg.study.spec import load_study
 from rpg.study.status import sentences
-from rpg.study.trials import trials
-from tests.study.stand_ins import RATE, contents, killed_after, run, study_file
+from rpg.study.trials import trials, tunings_of
+from tests.study.stand_ins import FILE, RATE, contents, killed_after, run, study_file
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +44,29 @@ def test_killed_at_any_write_it_ends_with_the_same_trials_and_runs(undisturbed, 
 def test_the_order_in_which_runs_end_changes_nothing(undisturbed, tmp_path):
     run(tmp_path, undisturbed[0], order=1)
     assert contents(tmp_path) == contents(undisturbed[1])
+
+
+def test_a_study_that_moves_with_its_files_goes_on(tmp_path):
+    """Functions and problems that lie beside it: in another folder it is the same study."""
+    home, first = tmp_path / "data", tmp_path / "first"
+    shutil.copytree(SHIPPED / "environments", first)
+    part = {"task": {"tuning_problems": 4}, "training": {"steps": 2}, "evaluation": {"every": 2}}
+    raw = FILE | {"base": "calculator.yaml", "run": part}
+    (first / "study.yaml").write_text(yaml.safe_dump(raw))
+    run(home, first / "study.yaml", only=["tune", "register"])
+    before, _ = contents(home)
+    moved = first.rename(tmp_path / "second")
+    run(home, moved / "study.yaml")
+    after, runs = contents(home)
+    del before["studies/made-up/study.json"]  # which names the folder
+    assert before.items() <= after.items() and len([name for name in runs if ".tuning/" not in name]) == 6
+    assert registration(Layout.at(home), "made-up").deviations == []
+
+
+def test_what_was_tuned_in_november_2026_goes_on_under_its_digest(tmp_path):
+    study, before = load_study(study_file(tmp_path)), {"one": "1346b915300b9f88", "two": "another study's"}
+    fresh, kept = ([tuning.digest for tuning in tunings_of(study, "data", of)] for of in ({}, before))
+    assert kept == [before["one"], fresh[1]] and fresh[0] != kept[0]
 
 
 def test_trials_as_rows(undisturbed):
