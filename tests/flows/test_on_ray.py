@@ -304,7 +304,7 @@ STEPS = 48
 EVALUATED = {"every": STEPS, "samples_per_problem": 2}
 WARM = {"model": {"warm_start": {"seed": 0, "behaviour_steps": 60}}, "evaluation": EVALUATED}
 RUN = merged(BASE, WARM | {"training": {"steps": STEPS, "checkpoint_every": 12}})
-SWEEP = {"name": "cluster", "description": "Four runs.", "run": RUN, "axes": {"seed": [0, 1, 2, 3]}}
+SWEEP = {"name": "cluster", "description": "Three runs.", "run": RUN, "axes": {"seed": [0, 1, 2]}}
 
 
 class Hosts:
@@ -356,7 +356,7 @@ def moving(folders, host):
 
 @pytest.mark.long
 @namespaces
-def test_four_runs_on_two_nodes_survive_the_loss_of_a_node_and_the_conductor(tmp_path, monkeypatch, prefect):
+def test_three_runs_on_two_nodes_survive_the_loss_of_a_node_and_the_conductor(tmp_path, monkeypatch, prefect):
     """Bit for bit what this machine makes of them undisturbed; nothing is trained beyond the checkpoints twice."""
     pytest.importorskip("ray")
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
@@ -382,7 +382,7 @@ def test_four_runs_on_two_nodes_survive_the_loss_of_a_node_and_the_conductor(tmp
         started = partial(layout.run_folders, "cluster")
         victim = until(lambda: moving(started(), "node-b"), "a training on node-b", partial(is_over, sweep))
         folders = layout.run_folders("cluster")
-        assert len(folders) == 4
+        assert len(folders) == 3
         hosts.kill("node-b")
         # Until its lease is old it may live on behind a broken network: an hour passes, by the clock of the storage.
         os.utime(victim.lease_path, (0, time.time() - 3600))

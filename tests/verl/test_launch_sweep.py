@@ -1,5 +1,5 @@
-"""The real thing on two cores: `rpg sweep` over both back ends. The run on verl trains adapters on samples a rollout old; it
-loses a worker, then its whole sweep is killed; each time it goes on, and it is evaluated and aggregated in the end.
+"""The real thing on two cores: `rpg sweep` over both back ends. The run on verl loses a worker, then its whole sweep is
+killed; each time it goes on, and in the end every number of every step is that of the embedded trainer's run.
 """
 
 import json
@@ -13,12 +13,16 @@ from pathlib import Path
 import duckdb
 import psutil
 import pytest
-import torch
 import yaml
-from safetensors.torch import load_file
 
+from rpg.backends.verl.checkpoints import State
+from rpg.config.run_spec import RunSpec
+from rpg.planning.space import disk, token_records
 from rpg.store import Layout
+from rpg.store.gc import size
 from rpg.store.run_folder import pending_evaluations
+from rpg.store.token_records import VALUES, read_records, recorded_steps, records_path
+from tests.tiny import BASE, merged
 from tests.verl import NOT_ON_VERL, marked
 from tests.waiting import HANG, until
 
@@ -26,6 +30,8 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = ROOT / "configs/sweeps/verl-ci.yaml"
 STEPS = [1, 2, 3, 4]
+NOT_THE_SAME = {"tokens_per_second", "entropy", "time", "attempt"}
+"""entropy: on verl a sample's own log-probabilities estimate it."""
 SECONDS = 2 * HANG
 """For stages that take minutes on two idle cores."""
 
@@ -41,21 +47,36 @@ def home(tmp_path):
 STARTED: list[subprocess.Popen] = []
 
 
-def sweep(home, prefect):
+FUNCTION = """
+def score(prompts, responses, answer):
+    return {"letters": [len(set(r)) / 10 for r in responses], "asked": [float(len(p)) for p in prompts]}
+"""
+RUN = {
+    "seed": 158,  # whose rollouts have groups with signal in all, in some and in none of the draws
+    "model": {"warm_start": {"seed": 0}},
+    "algorithm": {"name": "rpg-reinforce-urkl", "beta": 0.5, "reference": {"type": "every_k", "k": 4}},
+    "training": {
+        "steps": STEPS[-1], "prompts_per_step": 3, "mini_batch_prompts": 1, "checkpoint_every": 1,
+        "token_records": {"every": 1, "groups": 2, "most_tokens": 10**6},
+        "optimizer": {"type": "schedule_free", "learning_rate": 1e-3, "warmup_steps": 3},
+    },
+    "rollout": {"group_size": 4, "max_refills": 1, "staleness": 1},
+    "reward": [{"type": "correctness"}, {"type": "python", "function": "mine:score", "weight": 0}],
+    "evaluation": {"every": STEPS[-1]},
+}  # fmt: skip
+"""Samples a rollout old, dynamic sampling that finds all, some and no useful groups, a reference that is renewed."""
+
+
+def sweep(home, prefect, workers):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "RPG_HOME": str(home), **prefect}
     environment["OMP_NUM_THREADS"] = "1"
-    written = yaml.safe_load(SHIPPED.read_text())
-    local, verl = written["axes"]["backend"]
-    _, lora = written["axes"]["model.lora"]
-    written["base"] = str(SHIPPED.parent / written["base"])
-    # tests/verl/test_inside_job.py compares a plain job on verl with the embedded trainer, number by number.
-    written["axes"] |= {"algorithm": ["grpo"], "rollout.staleness": [1]}
-    others = (({**local}, {**lora}), ({**verl}, None))
-    written["exclude"] = [{"backend": backend, "model.lora": adapters} for backend, adapters in others]
-    written["baseline"]["rollout.staleness"] = 1
-    written["set"]["training"]["steps"] = written["set"]["evaluation"]["every"] = STEPS[-1]
+    local, verl = yaml.safe_load(SHIPPED.read_text())["axes"]["backend"]
+    # The workers last: the name of the run's folder ends before them.
+    verl |= {"gradient_checkpointing": False, "gpus_per_node": workers}
     file = home / "verl-ci.yaml"
-    file.write_text(yaml.safe_dump(written))
+    written = {"name": "verl-ci", "run": merged(BASE, RUN), "axes": {"backend": [local, verl]}}
+    file.write_text(yaml.safe_dump(written, sort_keys=False))
+    (home / "mine.py").write_text(FUNCTION)
     environment["RPG_SLOTS_FOLDER"] = str(home / "slots")  # other sweeps of this machine are not waited for
     log = (home / "sweep.log").open("ab")
     command = [sys.executable, "-m", "rpg", "sweep", str(file)]
@@ -94,8 +115,8 @@ def wait_for(condition, process):
 
 
 def test_a_sweep_on_both_back_ends_survives_kills(home, prefect):
-    # 1. A worker of verl is killed in mid-step: that run fails, alone, and all of its processes end.
-    process = sweep(home, prefect)
+    # 1. Its worker is killed in mid-step: that run fails, alone, and all of its processes end.
+    process = sweep(home, prefect, workers=1)
     verl = wait_for(lambda: runs(home).get("verl"), process)
     wait_for(lambda: verl.checkpoint(1).exists(), process)
     assert set(marked(verl, psutil.Process.nice)) == {os.nice(0)}, "Ray's workers would yield to evaluations"
@@ -107,52 +128,75 @@ def test_a_sweep_on_both_back_ends_survives_kills(home, prefect):
     assert Path(failed["log"]).is_file() and failed["tail"] and failed["step"] >= 1
     assert runs(home)["local"].state() == "done"
 
-    # 2. The same command goes on. kill -9 of the whole sweep, once Ray has a worker for verl: nothing of it lives on.
-    process = sweep(home, prefect)
+    # 2. The same command goes on, on two workers. kill -9 of the whole sweep, once Ray has one: nothing of it lives on.
+    process = sweep(home, prefect, workers=2)
     wait_for(lambda: worker_of(verl), process)
     os.kill(process.pid, signal.SIGKILL)
     until(lambda: not marked(verl), "the end of its processes", pause=0.2)
 
     # 3. And once more: only what is missing.
-    process = sweep(home, prefect)
+    process = sweep(home, prefect, workers=2)
     assert process.wait(SECONDS) == 0, (home / "sweep.log").read_text()[-3000:]
     assert verl.log_path.read_text().count("continuing after step") == 2 and verl.attempts() == [1, 3]
     for back_end, folder in runs(home).items():
         assert folder.state() == "done" and pending_evaluations(folder) == []
         steps = [row["step"] for row in folder.read_metrics()]
         assert steps == ([0, *STEPS] if back_end == "verl" else STEPS), "each once; validation at step 0"
-    same_names(home)
-    adapters_are_merged(verl)
+    local, verl = (runs(home)[back_end] for back_end in ("local", "verl"))
+    every_number_is_the_embedded_trainers(verl, local)
+    what_it_trained_on_is_what_the_embedded_trainer_did(verl, local)
+    its_reference_is_in_its_checkpoint(verl)
     database_holds_both(home)
 
 
-def same_names(home):
-    """The two trainers write the same metrics, and from the same seed and weights the same first rollout."""
-    local, verl = (runs(home)[back_end].read_metrics() for back_end in ("local", "verl"))
-    assert "validation_accuracy" in verl[0]
-    first, other = local[0], verl[1]
-    missing = set(first) - set(other)
-    assert missing - NOT_ON_VERL == {"seconds_reward"}, "grading overlaps the rollout on verl"
-    assert set(other) <= {*first, "validation_accuracy"}
-    assert first["reward"] == pytest.approx(other["reward"], abs=1e-4) and first["tokens"] == other["tokens"]
+def every_number_is_the_embedded_trainers(verl, local):
+    expected, rows = ({row["step"]: row for row in folder.read_metrics()} for folder in (local, verl))
+    shape = [(row["groups_sampled"], row["groups_kept"], row["reference_age"]) for row in expected.values()]
+    assert shape == [(3, 3, 0), (5, 2, 3), (9, 3, 0), (9, 0, 3)]
+    assert [expected[step]["sampler_age"] for step in (1, 2, 3)] == [0, 1, 1]
+    assert 0 <= rows[0]["validation_accuracy"] <= 1
+    assert {"reward_correctness", "reward_score_letters", "reward_score_asked"} <= set(rows[1])
+    for step, row in expected.items():
+        assert set(row) - set(rows[step]) <= NOT_ON_VERL | {
+            "seconds_reward"
+        }  # grading overlaps the rollout on verl
+        for name in set(row) - NOT_ON_VERL - NOT_THE_SAME:
+            if not name.startswith("seconds_"):
+                assert rows[step][name] == pytest.approx(row[name], rel=2e-3, abs=1e-5), (step, name)
+    entropy = lambda of: sum(of[step]["entropy"] for step in STEPS) / len(STEPS)  # noqa: E731
+    assert entropy(rows) == pytest.approx(entropy(expected), rel=0.25)
+    assert "loss" not in rows[4] and "loss" in rows[3]
 
 
-def adapters_are_merged(folder):
-    """A checkpoint is a model like any other; only what adapters stand for has changed, by low-rank matrices."""
-    before, after = (load_file(folder.checkpoint(step) / "model.safetensors") for step in (0, STEPS[-1]))
-    assert set(before) == set(after)
-    moved = {name: after[name] - before[name] for name in before if not after[name].equal(before[name])}
-    assert moved and all(name.split(".")[-2].endswith("_proj") for name in moved)
-    for change in moved.values():
-        strengths = torch.linalg.svdvals(change)
-        assert strengths[4:].max() < 1e-3 * strengths[0], "rank 4"
+def what_it_trained_on_is_what_the_embedded_trainer_did(verl, local):
+    assert recorded_steps(verl) == recorded_steps(local) == [1, 2, 3], "no group of the last step has signal"
+    for step in (1, 2, 3):
+        for row, like in zip(read_records(verl, step), read_records(local, step), strict=True):
+            for name in VALUES:
+                assert row.pop(name) == pytest.approx(like.pop(name), rel=2e-3, abs=1e-5), (step, name)
+            assert row == like
+
+
+def its_reference_is_in_its_checkpoint(verl):
+    """Renewed at the third rollout, so its weights are neither the initial model's nor those of the policy."""
+    [final] = (verl.checkpoint(STEPS[-1]) / "training").glob("global_step_*")
+    state = State.read(final)
+    assert (state.step, state.world_size, state.reference["renewed_at"]) == (STEPS[-1], 2, 5)
+    assert (final / "reference" / "world_size_2_rank_1.safetensors").is_file()
+    spec = RunSpec.model_validate(verl.read_manifest()["spec"])
+    written = sum(records_path(verl, step).stat().st_size for step in (1, 2, 3))
+    assert written <= token_records(spec)
+    foretold = disk(spec, 16)  # the exported model is linked into the checkpoint: once on disk
+    assert size(verl.checkpoint(STEPS[-1])) == pytest.approx(foretold.newest, rel=0.1), (
+        "what `rpg show` foretells"
+    )
 
 
 def database_holds_both(home):
     path = home / "analytics" / (home / "analytics" / "CURRENT").read_text().strip()
     with duckdb.connect(str(path), read_only=True) as db:
         rows = db.execute(
-            "SELECT r.spec->>'$.backend.type', m.step, count(reward), count(kl_old_to_policy) FROM metrics m "
+            "SELECT r.spec->>'$.backend.type', m.step, count(reward), count(tokens) FROM metrics m "
             "JOIN runs r USING (sweep, run) WHERE m.step > 0 GROUP BY ALL ORDER BY ALL"
         ).fetchall()
         assert rows == [(back_end, step, 1, 1) for back_end in ("local", "verl") for step in STEPS]
