@@ -24,8 +24,9 @@ def records(home, name):
 
 
 def test_two_studies_at_once_one_of_them_killed(tmp_path, prefect, command_line):
-    """Both have the same variants and spaces, so all their trials are the same runs: each is trained once. They report other
-    seeds: a reported run that the other had trained before the registration would be shown."""
+    """While it tunes, and while it reports. Both have the same variants and spaces, so all their trials are the same runs:
+    each is trained once. They report other seeds: a reported run that the other had trained before the registration would
+    be shown."""
     home, layout = tmp_path / "data", Layout.at(tmp_path / "data")
     files, how = {}, {"home": home, "module": TRIVIAL, **prefect}
     for name, seeds in {"first": [0, 1], "second": [2, 3]}.items():
@@ -34,10 +35,16 @@ def test_two_studies_at_once_one_of_them_killed(tmp_path, prefect, command_line)
         path = study_file(tmp_path / name, name=name, tune=tune, report={"seeds": seeds})
         files[name] = str(path)
     other = start(tmp_path / "second", "study", files["second"], **how)
-    going = start(tmp_path / "first", "study", files["first"], **how)
-    until(lambda: len(layout.run_folders("first.tuning")) > 4, unless=lambda: going.poll() is not None)
-    os.killpg(going.pid, signal.SIGKILL)
-    going.wait()
+
+    def reporting():
+        planned = registration(layout, "first")
+        return planned and any(layout.run(planned.sweep, run).attempts() for run in planned.runs)
+
+    for far in (lambda: len(layout.run_folders("first.tuning")) > 4, reporting):
+        going = start(tmp_path / "first", "study", files["first"], **how)
+        until(far, unless=lambda going=going: going.poll() is not None)
+        os.killpg(going.pid, signal.SIGKILL)
+        assert going.wait() == -signal.SIGKILL, "it was over"
     done = rpg(tmp_path, "study", files["first"], **how)
     assert done.returncode == 0, done.stdout + done.stderr
     assert other.wait(HANG) == 0, (tmp_path / "second" / "data.log").read_text()
