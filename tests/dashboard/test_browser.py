@@ -217,6 +217,7 @@ def test_a_study_grows_on_its_page_and_a_point_leads_to_its_run(page, address, l
     assert "step 4 of 4" in settled(page)
 
 
+@pytest.mark.long
 def test_with_a_password_a_sweep_is_renamed_noted_and_hidden_and_without_one_it_is_not(page, address, layout):
     demo = place(layout, "demo")
     with dashboard(layout.home, "anna:horse") as (guarded, _):

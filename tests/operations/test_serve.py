@@ -103,6 +103,7 @@ def test_a_bad_value_is_refused_with_its_field_before_anything_starts(served, pa
     assert answer.status_code in (409, 422) and reason in answer.text
 
 
+@pytest.mark.long
 def test_a_sweep_from_the_form_is_the_sweep_of_the_command(served):
     """The flow run completes with artifacts; `rpg sweep` on the same file then finds everything done."""
     run = served.run_id("sweep", config="own/trivial · about 3 min · A line that a schedule has kept.")
@@ -147,6 +148,7 @@ def test_cancelled_from_the_api_the_whole_tree_ends(served):
     assert worker.is_running() and served.part("serve.flow_runner") == worker, "other flow runs go on"
 
 
+@pytest.mark.long
 def test_a_failed_training_and_a_killed_worker_are_told_and_retry_goes_on(served):
     """Retry is pressed at once, while repairs go on: what the first attempt left is not taken for the second one's."""
     run = served.run_id("sweep", config="own/trivial", steps=30, name="failing")
