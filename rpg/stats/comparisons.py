@@ -47,7 +47,8 @@ class Family(NamedTuple):
     """What is known about N families of m differences: the distributions of their errors on both routes.
 
     `excess` are coefficients a, b, c: if the truth is d, the variance due to the choice of problems is a + b d + c d^2. Near
-    0 and 1 few problems carry a difference, and others might not show it: there it is at least `edge` d (1 - d).
+    0 and 1 few problems carry a difference, and others might not show it: there it is at least `edge` d (1 - d). In any case
+    it is at most `most[0]` - `most[1]` d^2, that of problems of which one variant solves all and the other none.
     """
 
     difference: np.ndarray
@@ -56,24 +57,30 @@ class Family(NamedTuple):
     excess: tuple[np.ndarray, np.ndarray, np.ndarray]
     excess_df: np.ndarray
     edge: np.ndarray
+    most: tuple[float, float]
     seeds: int
 
     def due_to_problems(self, truth: np.ndarray | float = 0.0) -> np.ndarray:
         """Variance (N, m) of the differences due to the choice of problems, if they are `truth` in truth."""
         constant, linear, square = self.excess
         least = self.edge * np.abs(truth) * (1 - np.abs(truth))
-        return np.asarray(np.maximum(constant + truth * (linear + truth * square), least))
+        estimate = np.maximum(constant + truth * (linear + truth * square), least)
+        return np.asarray(np.minimum(estimate, self._most(truth)))
+
+    def _most(self, truth: np.ndarray | float) -> np.ndarray | float:
+        return self.most[0] - self.most[1] * truth**2
 
     def p_values(self, truth: np.ndarray | float = 0.0) -> np.ndarray:
         """Two-sided p-values (N, m) of the hypotheses that the differences are `truth`, not corrected for their number."""
         size = np.abs(self.difference - truth)
         excess = self.due_to_problems(truth)
-        pooled = self._tail(self.pooled, size, excess)
+        excess_df = np.where(excess < self._most(truth), self.excess_df, math.inf)  # a bound is no estimate
+        pooled = self._tail(self.pooled, size, excess, excess_df)
         if self.seeds == 1:
             return pooled
         columns = zip(*_SHARES.values(), strict=True)
         *shares, crowding = (np.interp(self.seeds, list(_SHARES), column) for column in columns)
-        pairwise = self._tail(self.pairwise, size, excess)
+        pairwise = self._tail(self.pairwise, size, excess, excess_df)
         differences = self.difference.shape[1]
         if differences == 1:
             return np.asarray(np.minimum(pairwise / max(shares[1], _NOTHING_TO_POOL), 1.0))
@@ -93,12 +100,14 @@ class Family(NamedTuple):
             bounds.append(np.where(whole, end, inside))
         return bounds[0], bounds[1]
 
-    def _tail(self, error: Mixture, size: np.ndarray, excess: np.ndarray) -> np.ndarray:
+    def _tail(
+        self, error: Mixture, size: np.ndarray, excess: np.ndarray, excess_df: np.ndarray
+    ) -> np.ndarray:
         weights, variances, seeds_df = error
         total = variances + excess[..., None]
         with np.errstate(divide="ignore", invalid="ignore"):
             square = np.where(size[..., None] > 0, size[..., None] ** 2 / total, 0.0)
-            df = total**2 / (variances**2 / seeds_df + (excess**2 / self.excess_df)[..., None])
+            df = total**2 / (variances**2 / seeds_df + (excess**2 / excess_df)[..., None])
             df = np.fmin(df, 1e12)  # also where both are zero
             # Student's tail by Wallace's (1959) normal transformation, within one per cent where it matters here
             normal = np.sqrt(df * np.log1p(square / df)) * (8 * df + 1) / (8 * df + 3)
@@ -121,10 +130,13 @@ def family(strata: Sequence[np.ndarray]) -> Family:
     accuracies = [array.mean(axis=(2, 3)) for array in arrays]  # (N, V)
     edge = sum(_edge(each) / array.shape[3] for each, array in zip(accuracies, arrays, strict=True))
     edge = edge / len(arrays) ** 2
+    # Of problems whose differences lie within [-1, 1]: the largest variance of their mean, over how benchmarks share it.
+    problems = np.array([array.shape[3] for array in arrays])
+    most = float((1 / problems).sum() / len(arrays) ** 2), float(1 / problems.sum())
     difference = apart.mean(axis=2)
     if seeds == 1:  # nothing is known about seeds: the error is that of problems
         nothing = np.ones((*difference.shape, 1)), np.zeros((*difference.shape, 1)), math.inf
-        return Family(difference, nothing, nothing, excess, excess_df, edge, 1)
+        return Family(difference, nothing, nothing, excess, excess_df, edge, most, 1)
     level = np.mean([share * (1 - share) for share in accuracies], axis=0)
     pooled = posterior_pooled(means, noise_of_answers(unshifted), level)
     of_seeds = apart.var(axis=2, ddof=1) / seeds
@@ -135,7 +147,7 @@ def family(strata: Sequence[np.ndarray]) -> Family:
         with np.errstate(divide="ignore", invalid="ignore"):
             seeds_df = (seeds - 1) * (variances / of_seeds) ** 2
         pairwise = np.ones_like(variances)[..., None], variances[..., None], seeds_df[..., None]
-    return Family(difference, pooled, pairwise, excess, excess_df, edge, seeds)
+    return Family(difference, pooled, pairwise, excess, excess_df, edge, most, seeds)
 
 
 def without_shifts(arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:

@@ -169,7 +169,7 @@ def test_the_smaller_p_of_the_two_routes_pays_for_the_choice():
     """Normal errors on both routes, four differences, five seeds: shares 0.65 and 0.85, and a factor for the crowd."""
     none, ones = np.zeros((1, 4)), np.ones((1, 4))
     pooled, pairwise = ((ones[..., None], spread**2 * ones[..., None], math.inf) for spread in (0.04, 0.05))
-    found = comparisons.Family(0.1 * ones, pooled, pairwise, (none, none, none), ones, none, 5)
+    found = comparisons.Family(0.1 * ones, pooled, pairwise, (none, none, none), ones, none, (1.0, 0.0), 5)
     expected = 2 * scipy_stats.norm.sf(2.5) / 0.65 * 2**0.1
     assert found.p_values() == pytest.approx(expected * ones, rel=1e-4)
 
@@ -193,6 +193,26 @@ def test_problems_on_which_a_difference_is_of_the_other_sign_do_count():
     middle = np.full((3, 30), 0.5)
     scores = of(middle - apart / 2, middle + apart / 2 + rng.normal(0, 0.01, (3, 30)))
     assert stats.family(scores).due_to_problems().item() == pytest.approx(apart.var(ddof=1) / 30, rel=0.05)
+
+
+def test_problems_add_at_most_what_they_would_if_one_variant_solved_each_and_the_other_none():
+    """Where nearly all is right: an interval of ±1 would say that nothing is known."""
+    rng = np.random.default_rng(12)
+    right = [rng.random((1, 2, 4, problems)) < [[[0.99]], [[1.0]]] for problems in (10, 30)]
+    found = stats.family([1.0 * scores for scores in right])
+    low, high = found.intervals(0.05)
+    assert -0.5 < low.item() < 0 < high.item() < 0.5
+    for _ in range(1000):
+        apart = [
+            rng.choice([-1, 1], problems, p=[share, 1 - share])
+            for problems, share in zip((10, 30), rng.random(2), strict=True)
+        ]
+        truth = np.mean([each.mean() for each in apart])
+        of_mean = sum(each.var() / len(each) for each in apart) / 4
+        assert of_mean <= found.most[0] - found.most[1] * truth**2 + 1e-12
+    share = 0.6  # the worst: benchmarks differ in proportion to their problems
+    of_mean = sum((1 - (share * problems / 20) ** 2) / problems for problems in (10, 30)) / 4
+    assert of_mean == pytest.approx(found.most[0] - found.most[1] * share**2)
 
 
 def test_nothing_varies():
