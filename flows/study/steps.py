@@ -73,7 +73,12 @@ def begin(running: Running) -> list[Tuning]:
     tunings = tunings_of(study, data_digest(study.run(study.spec.set)), before)
     write_study(layout, study, tunings)
     record = registration.read_record(layout, running.name)
-    if record and not running.again and (changed := registration.changes(layout, record)):
+    changed = [made.variant for made in tunings if before.get(made.variant, made.digest) != made.digest]
+    if changed and not (record or study.night):
+        running.say(
+            f"{running.name}: {', '.join(changed)}: made or tuned in another way than before, so tuned anew"
+        )
+    if record and not running.again and (departures := registration.changes(layout, record)):
         if study.night:  # each begins from scratch; the record goes last, for a kill in between
             for folder in (layout.reports(running.name).parent, layout.runs):
                 for done in folder.glob(f"{running.name}.*"):
@@ -82,7 +87,7 @@ def begin(running: Running) -> list[Tuning]:
             return tunings
         again = next_steps.command("study", str(study.path), "--register-again", layout=layout)
         raise ConfigError(
-            f"{study.path}: {'; '.join(changed)}. Undo the change, or register again, which reports will show: {again}"
+            f"{study.path}: {'; '.join(departures)}. Undo the change, or register again, which reports will show: {again}"
         )
     return tunings
 

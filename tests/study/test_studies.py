@@ -180,6 +180,15 @@ def test_failed_trials_count_as_tried_and_are_not_tried_again(tmp_path):
     assert "one: 1 of 4 trials failed and count as tried" in said
 
 
+def test_a_file_that_is_changed_while_it_is_tuned_is_tuned_anew_and_says_so(tmp_path):
+    home = tmp_path / "data"
+    assert not any("anew" in line for line in run(home, study_file(tmp_path), only=["tune"]))
+    space = {RATE: {"log": [1e-4, 1e-3]}}
+    [said] = [line for line in run(home, study_file(tmp_path, tune={"space": space})) if "anew" in line]
+    assert said == "made-up: one, two: made or tuned in another way than before, so tuned anew"
+    assert trials(Layout.at(home), "made-up")[RATE].max() <= 1e-3
+
+
 def test_a_variant_none_of_whose_trials_finishes_stops_the_study(tmp_path):
     path, home = study_file(tmp_path), tmp_path / "data"
     with pytest.raises(StudyError, match=r"two: no trial of batch 1 has finished.*it diverged"):
