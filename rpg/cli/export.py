@@ -45,7 +45,8 @@ def sql(query: str, out: Path | None = None, rows: Rows = 50, home: Home = None)
             db.interrupt()
             raise
         except duckdb.Error as error:
-            refuse(f"sql: {str(error).strip()}")
+            said, _, _ = str(error).partition("\n\nLINE ")  # the query, with a mark under a part of it
+            refuse(f"sql: {' '.join(said.split())}")
         if out is not None:
             frame = result.df()
             with atomic_path(out.absolute()) as temporary:
