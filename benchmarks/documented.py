@@ -65,7 +65,9 @@ def unpack(home: Path) -> Layout:
     layout = Layout.at(home)
     for path in sorted(KEPT.glob("*.tar.xz")):
         with tarfile.open(path) as archive:
-            archive.extractall(layout.runs, filter="data")
+            # Python 3.11.2, which is Debian's, has none.
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)
+            archive.extractall(layout.runs)
     build(layout)
     return layout
 
