@@ -138,7 +138,7 @@ def test_a_damaged_file_is_not_taken(tmp_path, store):
 
 def test_commands_push_what_is_finished_and_fetch_what_is_asked_for(tmp_path, store, monkeypatch, capsys):
     from rpg.cli import archive
-    from rpg.cli.data_folder import aggregate
+    from rpg.cli.data_folder import aggregate, rm
     from rpg.cli.model import push
     from rpg.store.database import connect
 
@@ -157,6 +157,8 @@ def test_commands_push_what_is_finished_and_fetch_what_is_asked_for(tmp_path, st
     asked = archive.fetched(there, "sweep/one/step-000003")
     assert asked == archive.fetched(there, asked) == str(there.run("sweep", "one").checkpoint(3))
     assert archive.fetched(there, "Qwen/Qwen3-4B") == "Qwen/Qwen3-4B"
+    rm(["sweep/one"], home=there.home)
+    assert f"what {MEMORY} has of it comes back with the next rpg aggregate" in capsys.readouterr().err
 
 
 def test_an_archive_that_cannot_be_reached_is_a_sentence(monkeypatch):
