@@ -1,5 +1,6 @@
 """The commands `rpg list`, `rpg audit` and `rpg paper`: the catalogue, what its losses optimise, the published tables."""
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -12,6 +13,8 @@ from rpg.cli.app import Home, Json, Preset, app, complain, console, error_consol
 from rpg.store import atomic_write_text
 
 _WAITING = "auditing by enumeration ..."
+_SAY_SECONDS = 60.0
+"""How often a log, which is no terminal, hears how far a measurement is."""
 if TYPE_CHECKING:
     from rpg.backends.local.checkpoint_fidelity import Fidelity
 
@@ -211,11 +214,20 @@ def _on_checkpoint(path: Path, name: str | None, as_json: bool, home: Path, sett
             f"--checkpoint {path}: expected the folder of a run and a step, RUN/40, or the checkpoint's own folder, "
             "RUN/checkpoints/step-000040"
         )
+    said = time.monotonic()
     with error_console.status("measuring ...") as status:
+
+        def tell(line: str) -> None:
+            nonlocal said
+            status.update(line)
+            if not error_console.is_terminal and time.monotonic() > said + _SAY_SECONDS:
+                said = time.monotonic()
+                complain(line)
+
+        named = [name] if name else ()
         measured = fidelity(
-            RunFolder(folder.absolute()), int(number), home, names=[name] if name else (),
-            say=lambda line: status.update(line), **settings,
-        )  # fmt: skip
+            RunFolder(folder.absolute()), int(number), home, names=named, say=tell, **settings
+        )
     if as_json:
         print(json.dumps(asdict(measured), ensure_ascii=False).replace("NaN", "null"))
     else:

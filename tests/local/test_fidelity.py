@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import rpg.cli.algorithms
 from rpg.auditing.gradient_agreement import agreement
 from rpg.backends.local.checkpoint_fidelity import fidelity
 from rpg.backends.local.training_loop import train
@@ -88,3 +89,10 @@ def test_old_samples_are_those_of_the_checkpoint_and_the_policy_is_trained_on(ho
 def test_a_step_that_is_not_there_names_those_that_are(home, run):
     with pytest.raises(ModelError, match=r"no checkpoint of step 7; there are: .*1, 2, 3"):
         fidelity(run, 7, home, say=quiet)
+
+
+def test_a_log_that_is_no_terminal_hears_how_far_it_is(home, run, command_line, monkeypatch):
+    monkeypatch.setattr(rpg.cli.algorithms, "_SAY_SECONDS", 0.0)
+    where = ("--checkpoint", f"{run.path}/2", "--blocks", "4", "--prompts", "2", "--home", home)
+    code, out, said = command_line("audit", "rpg-urkl", *where)
+    assert not code and "rpg-urkl" in out and "block 4 of 4" in said, said
