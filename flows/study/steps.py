@@ -70,7 +70,7 @@ def begin(running: Running) -> list[Tuning]:
     before = {}
     with contextlib.suppress(StoreError):  # a new study
         before = {tuning.variant: tuning.digest for tuning in tunings_from(read_study(layout, running.name))}
-    tunings = tunings_of(study, data_digest(study.run(study.spec.set)), before)
+    tunings = tunings_of(study, data_digest, before)
     write_study(layout, study, tunings)
     record = registration.read_record(layout, running.name)
     changed = [made.variant for made in tunings if before.get(made.variant, made.digest) != made.digest]

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 
 from rpg import provenance
 from rpg.config.identity import digest
+from rpg.config.load import without_folders
 from rpg.config.sweep_spec import value_text
 from rpg.store import Layout, StoreError, atomic_write_json
 from rpg.store.current import current_runs
@@ -130,6 +131,7 @@ def deviations(layout: Layout, record: Mapping[str, Any]) -> Iterator[str]:
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """`matters was 0.03, is 0.05` for every part of two records that is not the same; runs follow from the rest."""
+    before, after = ({**record, "base": without_folders(record["base"])} for record in (before, after))
     lines = []
     for name in _PLAN:
         if name != "runs" and before[name] != after[name]:

@@ -3,7 +3,7 @@ again; and what came of it, from the run folders."""
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ import pandas
 from pydantic import TypeAdapter
 
 from rpg.config.identity import digest, results_identity
+from rpg.config.run_spec import RunSpec
 from rpg.store import Layout, RunFolder, atomic_write_json
 from rpg.store.run_folder import FORMAT, folders, read_checked
 from rpg.store.samples import accuracy
@@ -62,10 +63,10 @@ def read_study(layout: Layout, study: str) -> dict[str, Any]:
     return read_checked(layout.study_folder(study) / "study.json", ("name", "spec", "variants", "tuning"))
 
 
-def tunings_of(study: Study, data: str, before: Mapping[str, str]) -> list[Tuning]:
-    """How the variants of a study file are tuned; `data` is the digest of their data, `before` the digests that the study
-    has been tuned under. A digest of the form before November 2026, which depended on the folder, is kept."""
-    tune, benchmarks = study.spec.tune, study.tuning_benchmarks()
+def tunings_of(study: Study, data: Callable[[RunSpec], str], before: Mapping[str, str]) -> list[Tuning]:
+    """How the variants of a study file are tuned; `data` gives the digest of a run's data, `before` has the digests that the
+    study has been tuned under. One of the form until November 2026, which depended on the folder, is kept."""
+    tune, benchmarks, shared = study.spec.tune, study.tuning_benchmarks(), data(study.run(study.spec.set))
     tunings = []
     for variant, settings in study.variants.items():
         space = study.space(variant)
@@ -74,8 +75,9 @@ def tunings_of(study: Study, data: str, before: Mapping[str, str]) -> list[Tunin
             "benchmarks": benchmarks,
             **tune.model_dump(mode="json", include={"trials", "batch", "seeds", "prune"}),
         }
-        former = digest({"base": study.base, "settings": settings, "data": data, **decisive})
-        results = results_identity(study.run(study.first_corner(variant)), data)
+        former = digest({"base": study.base, "settings": settings, "data": shared, **decisive})
+        run = study.run(study.first_corner(variant))
+        results = results_identity(run, data(run))
         kept = former if before.get(variant) == former else digest({"results": results, **decisive})
         count, halving = study.searches * study.batches, tune.prune != "none"
         tunings.append(Tuning(variant, kept, space, benchmarks, tune.seeds, count, halving))

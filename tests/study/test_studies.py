@@ -15,6 +15,7 @@ from rpg.study.registration import record_path, registration
 from rpg.study.spec import load_study
 from rpg.study.status import sentences
 from rpg.study.trials import trials, tunings_of
+from rpg.tasks.preparation import data_digest
 from tests.study.stand_ins import FILE, RATE, contents, killed_after, run, study_file
 
 
@@ -63,9 +64,26 @@ def test_a_study_that_moves_with_its_files_goes_on(tmp_path):
     assert registration(Layout.at(home), "made-up").deviations == []
 
 
+def test_a_variants_own_problems_are_part_of_how_it_is_made(tmp_path):
+    shutil.copytree(SHIPPED / "environments", tmp_path, dirs_exist_ok=True)
+    part, own = {"task": {"tuning_problems": 4}, "evaluation": {"every": 10}}, tmp_path / "own.jsonl"
+    rows = (tmp_path / "calculator-train.jsonl").read_text().splitlines(keepends=True)
+    variants = {"one": {"algorithm": "grpo"}, "two": {"algorithm": "grpo", "task.train": str(own)}}
+    raw = FILE | {"base": "calculator.yaml", "run": part, "variants": variants}
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(raw))
+    made = []
+    for count in (100, 200):
+        own.write_text("".join(rows[:count]))
+        tunings = tunings_of(load_study(tmp_path / "study.yaml"), data_digest, {})
+        made.append([tuning.digest for tuning in tunings])
+    assert made[0][0] == made[1][0] and len({*made[0], *made[1]}) == 3
+
+
 def test_what_was_tuned_in_november_2026_goes_on_under_its_digest(tmp_path):
     study, before = load_study(study_file(tmp_path)), {"one": "1346b915300b9f88", "two": "another study's"}
-    fresh, kept = ([tuning.digest for tuning in tunings_of(study, "data", of)] for of in ({}, before))
+    fresh, kept = (
+        [tuning.digest for tuning in tunings_of(study, lambda run: "data", of)] for of in ({}, before)
+    )
     assert kept == [before["one"], fresh[1]] and fresh[0] != kept[0]
 
 
