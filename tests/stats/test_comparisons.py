@@ -203,10 +203,8 @@ def test_problems_add_at_most_what_they_would_if_one_variant_solved_each_and_the
     low, high = found.intervals(0.05)
     assert -0.5 < low.item() < 0 < high.item() < 0.5
     for _ in range(1000):
-        apart = [
-            rng.choice([-1, 1], problems, p=[share, 1 - share])
-            for problems, share in zip((10, 30), rng.random(2), strict=True)
-        ]
+        shares = zip((10, 30), rng.random(2), strict=True)
+        apart = [rng.choice([-1, 1], problems, p=[share, 1 - share]) for problems, share in shares]
         truth = np.mean([each.mean() for each in apart])
         of_mean = sum(each.var() / len(each) for each in apart) / 4
         assert of_mean <= found.most[0] - found.most[1] * truth**2 + 1e-12

@@ -74,16 +74,14 @@ def test_a_variants_own_problems_are_part_of_how_it_is_made(tmp_path):
     made = []
     for count in (100, 200):
         own.write_text("".join(rows[:count]))
-        tunings = tunings_of(load_study(tmp_path / "study.yaml"), data_digest, {})
-        made.append([tuning.digest for tuning in tunings])
-    assert made[0][0] == made[1][0] and len({*made[0], *made[1]}) == 3
+        made += [tuning.digest for tuning in tunings_of(load_study(tmp_path / "study.yaml"), data_digest, {})]
+    assert made[0] == made[2] and len({*made}) == 3
 
 
 def test_what_was_tuned_in_november_2026_goes_on_under_its_digest(tmp_path):
     study, before = load_study(study_file(tmp_path)), {"one": "1346b915300b9f88", "two": "another study's"}
-    fresh, kept = (
-        [tuning.digest for tuning in tunings_of(study, lambda run: "data", of)] for of in ({}, before)
-    )
+    made = (tunings_of(study, lambda run: "data", of) for of in ({}, before))
+    fresh, kept = ([tuning.digest for tuning in of] for of in made)
     assert kept == [before["one"], fresh[1]] and fresh[0] != kept[0]
 
 
@@ -201,8 +199,8 @@ def test_failed_trials_count_as_tried_and_are_not_tried_again(tmp_path):
 def test_a_file_that_is_changed_while_it_is_tuned_is_tuned_anew_and_says_so(tmp_path):
     home = tmp_path / "data"
     assert not any("anew" in line for line in run(home, study_file(tmp_path), only=["tune"]))
-    space = {RATE: {"log": [1e-4, 1e-3]}}
-    [said] = [line for line in run(home, study_file(tmp_path, tune={"space": space})) if "anew" in line]
+    changed = study_file(tmp_path, tune={"space": {RATE: {"log": [1e-4, 1e-3]}}})
+    [said] = [line for line in run(home, changed) if "anew" in line]
     assert said == "made-up: one, two: made or tuned in another way than before, so tuned anew"
     assert trials(Layout.at(home), "made-up")[RATE].max() <= 1e-3
 
