@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from benchmarks.findings import ROOT
+from benchmarks.findings.shared import ROOT
 from benchmarks.tool_use import LOSSES, NO_CLIP
 from rpg.backends.local.checkpoint_fidelity import fidelity
 from rpg.store import Layout

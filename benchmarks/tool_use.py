@@ -5,7 +5,7 @@
 
 A row of the file is a problem of a seed: how many of its samples called, how many were right; `initial` is the model before
 training. Differences are paired by seed and problem, corrected and with intervals that hold together, as everywhere
-(`benchmarks.findings.differences`). For `tool-use` the picture has where two arms come to rest, too (`resting`).
+(`benchmarks.findings.shared.differences`). For `tool-use` the picture has where two arms come to rest, too (`resting`).
 """
 
 import argparse
@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 import vl_convert
 
-from benchmarks.findings import PICTURES, ROOT, differences
+from benchmarks.findings.shared import PICTURES, ROOT, differences
 from rpg import stats
 from rpg.report import theme
 from rpg.store import Layout
