@@ -344,10 +344,9 @@ def _judge(
     if not pairs:
         return None
     compared = sorted({run for run, _ in verdicts.checkpoints(pairs)})
-    going = runs[~runs["state"].eq("failed")]
     steps = sorted({step for _, step in verdicts.checkpoints(pairs)})
     name = json.dumps([baseline, sorted(pairs), steps, sorted(parts)])
-    earlier, planned, level = stats.next_look(looks, name, compared, len(going))
+    earlier, planned, level = stats.next_look(looks, name, compared, len(runs))
     results: dict[tuple[str, str], verdicts.Difference] = {}
     for family in ([MEAN], [benchmark for benchmark in parts if benchmark != MEAN]):
         tested = {benchmark: parts[benchmark] for benchmark in family if benchmark in parts}

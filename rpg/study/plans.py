@@ -105,7 +105,7 @@ def _of_searches(settings: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def reported_plan(record: Mapping[str, Any], study: Study, data: DataDigest) -> Sweep:
     """The sweep that a record of rpg.study.registration plans. Its variants are those of the record, per level of its
-    factors."""
+    factors. The study looks at it (flows.study.steps), when all runs of a portion are done."""
     planned = record["runs"].items()
     runs = [replace(_reported_run(record, each, study, data), folder=folder) for folder, each in planned]
     first = {field: levels[0] for field, levels in record["factors"].items()}
@@ -116,7 +116,8 @@ def reported_plan(record: Mapping[str, Any], study: Study, data: DataDigest) -> 
         matters=record["matters"],
         budget=Budget(tokens=record["budget"]) if record["budget"] else None,
     )
-    return Sweep(spec, tuple(runs), baseline, json.dumps(record, indent=1, ensure_ascii=False), study.path)
+    text = json.dumps(record, indent=1, ensure_ascii=False)
+    return Sweep(spec, tuple(runs), baseline, text, study.path, reported=False)
 
 
 def portions(seeds: Sequence[int], looks: int) -> list[list[int]]:

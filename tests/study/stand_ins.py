@@ -74,6 +74,7 @@ def run(home, path, only=STEPS, again=False, order=0, night="", **training):
     layout, lines = Layout.at(home), []
 
     def conduct(sweep, wanted):
+        assert not sweep.reported, "a report by the flow is a look, even where runs have failed"
         folders = [folder for folder in register(sweep, layout) if folder.name in wanted]
         random.Random(order).shuffle(folders)
         for folder in folders:

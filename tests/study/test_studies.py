@@ -213,6 +213,18 @@ def test_a_variant_none_of_whose_trials_finishes_stops_the_study(tmp_path):
     assert registration(Layout.at(home), "made-up").deviations == []
 
 
+def test_a_reported_run_that_fails_costs_no_look(tmp_path):
+    home, layout = tmp_path / "data", Layout.at(tmp_path / "data")
+    path = study_file(tmp_path, report={"seeds": [0, 1, 2, 3, 4]})
+    run(home, path, fails=lambda manifest: (manifest["variant"], manifest["seed"]) == ("two", 3))
+    record = registration(layout, "made-up")
+    assert layout.read_looks(record.sweep) == []
+    run(home, path)
+    [look] = layout.read_looks(record.sweep)
+    assert len(look["runs"]) == look["planned"] == 10 and look["level"] == pytest.approx(0.05)
+    assert registration(layout, "made-up").deviations == []
+
+
 def test_factors_are_crossed_with_the_seeds(tmp_path):
     warm = {"model": {"warm_start": {"max_steps": 1}}}
     path = study_file(tmp_path, run=warm, factors={"model.warm_start.seed": [7, 8]})
@@ -238,9 +250,9 @@ def test_levels_of_factors_decide_with_the_seeds_when_a_study_stops(tmp_path):
     assert "made-up: decided after 3 of 6 seeds, by the registered rule" in lines and record.deviations == []
     done = [name for name in record.runs if layout.run(record.sweep, name).done_path.exists()]
     assert {record.runs[name]["seed"] for name in done} == {0, 1, 2} and len(done) == 2 * 3 * 3
-    [look] = layout.read_looks(record.sweep)
+    of_report, look = layout.read_looks(record.sweep)  # that of the report does not count
     assert sorted(look["runs"]) == sorted(done) and look["planned"] == 2 * 3 * 6
     [(_, high, verdict)] = look["results"].values()
     assert verdict == "worse" and high < 0
     run(home, path)  # and so it stays
-    assert [look] == layout.read_looks(record.sweep)
+    assert [of_report, look] == layout.read_looks(record.sweep)
