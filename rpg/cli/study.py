@@ -85,11 +85,12 @@ def _status(layout: Layout, name: str) -> None:
     if record is None:
         say("nothing is registered yet")
         return
-    done = sum(layout.run(record.sweep, run).done_path.exists() for run in record.runs)
+    done = {run for run in record.runs if layout.run(record.sweep, run).done_path.exists()}
     badge = "changed since" if record.deviations else "everything follows from the record"
     say(f"registered, digest {record.digest}: {badge}")
     for line in record.deviations:
         say(f"! {line}", "yellow")
-    say(f"{done} of {len(record.runs)} reported runs are done")
-    if done:
+    say(f"{len(done)} of {len(record.runs)} reported runs are done")
+    # A report of other runs would be a look that is not registered.
+    if done == {*record.runs} or any(done == {*look["runs"]} for look in layout.read_looks(record.sweep)):
         say(f"compare the variants with: {command('report', record.sweep, layout=layout)}")

@@ -155,6 +155,8 @@ def changes(layout: Layout, record: Mapping[str, Any]) -> list[str]:
     }
     changed = [(name, value) for name, value in says.items() if value != record[name]]
     lines = [f"{name} is {value}, {record[name]} was registered" for name, value in changed]
+    if study["searches"] != (was := len(next(iter(record["trials"].values())))):
+        lines.append(f"searches is {study['searches']}, {was} was registered")
     tuned = {tuning["variant"]: tuning["digest"] for tuning in study["tuning"]}
     for variant in sorted({*tuned, *record["tuning"]}):
         if tuned.get(variant) != record["tuning"].get(variant):

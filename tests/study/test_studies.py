@@ -147,6 +147,8 @@ def test_a_changed_file_is_registered_again_and_shown(undisturbed, tmp_path):
     home, layout = tmp_path / "data", Layout.at(tmp_path / "data")
     run(home, undisturbed[0])
     first = registration(layout, "made-up")
+    with pytest.raises(ConfigError, match="searches is 3, 1 was registered"):
+        run(home, study_file(tmp_path, tune={"searches": None}))
     changed = study_file(tmp_path, report={"matters": 0.1})
     with pytest.raises(ConfigError, match=r"matters is 0.1, 0.05 was registered.*--register-again"):
         run(home, changed)
@@ -213,13 +215,16 @@ def test_a_variant_none_of_whose_trials_finishes_stops_the_study(tmp_path):
     assert registration(Layout.at(home), "made-up").deviations == []
 
 
-def test_a_reported_run_that_fails_costs_no_look(tmp_path):
+def test_a_reported_run_that_fails_costs_no_look(tmp_path, command_line):
     home, layout = tmp_path / "data", Layout.at(tmp_path / "data")
     path = study_file(tmp_path, report={"seeds": [0, 1, 2, 3, 4]})
     run(home, path, fails=lambda manifest: (manifest["variant"], manifest["seed"]) == ("two", 3))
     record = registration(layout, "made-up")
     assert layout.read_looks(record.sweep) == []
+    step, status = f"rpg report {record.sweep}", ("study", "status", "made-up", "--home", home)
+    assert step not in command_line(*status)[1], "it would look at 9 of 10 runs"
     run(home, path)
+    assert step in command_line(*status)[1]
     [look] = layout.read_looks(record.sweep)
     assert len(look["runs"]) == look["planned"] == 10 and look["level"] == pytest.approx(0.05)
     assert registration(layout, "made-up").deviations == []
