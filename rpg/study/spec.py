@@ -176,6 +176,15 @@ class StudySpec(Section):
             raise ValueError(
                 f"tune.searches: {searches}, and report.seeds has {len(self.report.seeds)}; accepted: at most as many"
             )
+        searched = {*self.tune.space}.union(*self.tune.spaces.values())
+        for field, levels in self.factors.items():
+            if field in searched or field == "seed":
+                where = "report.seeds" if field == "seed" else "tune"
+                raise ValueError(
+                    f"factors.{field}: {where} gives its values; accepted: fields that are neither seed nor searched"
+                )
+            if len({canonical_json(level) for level in levels}) < len(levels):
+                raise ValueError(f"factors.{field}: {[*levels]}; accepted: each level once")
         if shared := sorted({*self.tune.seeds} & {*self.report.seeds}):
             raise ValueError(
                 f"report.seeds: {shared} are seeds of tune.seeds, and what was tuned on cannot be reported"
@@ -232,9 +241,8 @@ class Study:
             yield self.run(first)
             for field, values in space:
                 yield from (self.run(first | {field: value}) for value in values.ends[1:])
-        for dotted, levels in self.spec.factors.items():
-            for level in levels:
-                yield self.run({**self.spec.set, dotted: level})
+            for dotted, levels in self.spec.factors.items():
+                yield from (self.run(first | {dotted: level}) for level in levels)
 
     @property
     def most_runs(self) -> int:
