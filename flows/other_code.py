@@ -123,22 +123,26 @@ def faults() -> list[dict[str, str]]:
 def plant(tree: Path, fault: Mapping[str, str]) -> None:
     """Write a fault into the source in `tree`. Raises NoNight: its text is not there any more."""
     path = tree / fault["file"]
-    text = path.read_text("utf-8")
+    text = path.read_text("utf-8") if path.exists() else ""
     if fault["original"] not in text:
-        raise NoNight(f"{fault['name']}: {fault['file']} has no {fault['original']!r}; list another fault")
+        raise NoNight(f"{fault['file']} has no {fault['original']!r}; list another fault")
     path.write_text(text.replace(fault["original"], fault["replacement"], 1), "utf-8")
 
 
 def planted(tonight: Record, root: Path, night: NightOf) -> dict[str, bool]:
     """Two of the standing mutants, drawn by the night's name -> whether a night of a copy of the source with it differs
-    from tonight, or fails."""
+    from tonight, or fails. One that cannot be planted is not seen, and its name says why."""
     seen = {}
     for fault in random.Random(tonight["night"]).sample(faults(), 2):
         with tempfile.TemporaryDirectory(prefix="rpg-planted-") as folder:
             for part in filter(Path.is_dir, (root / name for name in ("rpg", "flows", "configs"))):
                 ignored = shutil.ignore_patterns("__pycache__")
                 shutil.copytree(part, Path(folder) / part.name, symlinks=True, ignore=ignored)
-            plant(Path(folder), fault)
+            try:
+                plant(Path(folder), fault)
+            except NoNight as error:
+                seen[f"{fault['name']} (not planted: {error})"] = False
+                continue
             try:
                 seen[fault["name"]] = not _same(night(Path(folder), PLANTED_IN), tonight)
             except NoNight:

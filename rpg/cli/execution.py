@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 MOST_AT_ONCE = 60
 """Trainings that one conductor follows (flows.sweep.flow has as many threads, and some for the other stages)."""
+STOPPED = 130
+"""Exit code of a command that was interrupted."""
 _AT_ONCE = "Trainings at the same time. Default: one per core (one on verl; all on a Ray cluster)."
 Workers = Annotated[int | None, typer.Option("--workers", "-w", min=1, help=_AT_ONCE)]
 _NAME = typer.Option("--name", help="Store the results under this name instead of the file's own.")
@@ -82,7 +84,7 @@ def execute(planned: Sweep, home: Path | None, workers: int | None) -> int:
 def stopped() -> int:
     """Say what a command that was interrupted leaves behind; returns its exit code."""
     complain(f"\nstopped; every process has ended. Nothing finished is lost. Continue with: {this_again()}")
-    return 130
+    return STOPPED
 
 
 def conducted(
@@ -256,7 +258,6 @@ def nightly(
     from rpg.config.load import parse_assignments
     from rpg.config.shipped import NIGHTLY
     from rpg.report.nightly_bands import ALREADY
-    from rpg.study.spec import Study
 
     layout = layout_at(home)
     words = list(words or [])
@@ -273,12 +274,7 @@ def nightly(
     overrides = parse_assignments(set_)
     other = partial(night_of, module="rpg", folder=folder, cache=layout.cache, overrides=overrides)
 
-    def run(planned: Sweep | Study) -> None:
-        if not isinstance(planned, Study):
-            execute(planned, home, workers)
-        elif error := conducted_study(planned, layout, workers):
-            complain(f"error: {error}")
-
+    run = partial(_of_night, home=home, workers=workers)
     night = run_night(layout, folder, overrides, run, keep, only, other)
     if night is None:
         say(f"{ALREADY} in {layout.home}; this one is skipped")
@@ -290,3 +286,14 @@ def nightly(
         accept_it = command("nightly", "accept", *folders, "--why", "...", layout=layout)
         complain(f"if this change is intended: {accept_it}")
     return 1 if night.red else 0
+
+
+def _of_night(planned: Sweep | Study, home: Path | None, workers: int | None) -> None:
+    """A sweep or study of a night. Raises KeyboardInterrupt: it was stopped, and so the night, which is not recorded."""
+    from rpg.study.spec import Study
+
+    if not isinstance(planned, Study):
+        if execute(planned, home, workers) == STOPPED:
+            raise KeyboardInterrupt
+    elif error := conducted_study(planned, layout_at(home), workers):
+        complain(f"error: {error}")

@@ -139,7 +139,7 @@ def differs(tree):
     return [f["name"] for f in faults() if (tree / f["file"]).read_text() != (ROOT / f["file"]).read_text()]
 
 
-def test_a_night_says_which_planted_faults_it_has_not_seen():
+def test_a_night_says_which_planted_faults_it_has_not_seen(tmp_path):
     tonight = record("numbers") | {"night": "2026-01-01-0123abcd"}
     tried = []
 
@@ -155,5 +155,10 @@ def test_a_night_says_which_planted_faults_it_has_not_seen():
     seen = planted(tonight, ROOT, lambda tree, labels: record(f"{differs(tree)}"))
     assert list(seen) == [first[0], second[0]] and all(seen.values())
     assert list(planted(tonight | {"night": "another"}, ROOT, night)) != list(seen)
+    gone = planted(tonight, tmp_path, night)  # their files are not there
+    assert all(
+        "not planted: " in name and "list another fault" in name and not seen for name, seen in gone.items()
+    )
+    assert len(gone) == 2
     red = Night("n", [], {}, Path(), "", False, dict([first, second]))
     assert red.failures == [f"a planted fault was not seen: {second[0]}"] and red.red

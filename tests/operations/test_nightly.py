@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import math
+import signal
 import sys
 
 import pytest
@@ -14,7 +15,7 @@ from flows import nightly
 from flows.nightly import forget, run_night
 from flows.sweep.conductor import register
 from flows.sweep.evaluation import mark_done
-from rpg.cli import main
+from rpg.cli import execution, main
 from rpg.config.errors import ConfigError
 from rpg.report.nightly_bands import ENOUGH, NIGHTS, band, compare, markdown
 from rpg.store import Layout, locks
@@ -60,6 +61,21 @@ def test_no_band_before_there_are_enough_nights_and_only_the_newest_count():
     assert not compare({"s / v / reward": 0.0}, old + new)[0].red
     table = markdown("2026-01-01-abc", compare({"s / v / reward": 9.0}, new), {"s / x": "no space"}, len(new))
     assert "1 failed, 1 out of band" in table and "| RED | s / v / reward | 9 |" in table and "space" in table
+
+
+def test_every_file_of_a_set_has_its_own_sweep_and_ctrl_c_ends_the_night(tmp_path, monkeypatch, command_line):
+    sets, begun = tmp_path / "nightly-regression-sweeps", []
+    sets.mkdir()
+    for name in ("a", "weighting-dapo", "weighting-grpo"):
+        (sets / f"{name}.yaml").write_text(SWEEP.format(name=name, steps=2, every=2, seeds=[0]))
+    names = [sweep.spec.name for sweep in nightly.plan(sets, {})[1].values()]
+    assert len({*names}) == 3 and names[0].startswith("nightly-nightly-regression-sweeps-a-20")
+    assert max(map(len, names)) == len("nightly-") + nightly.LONGEST + len("-2026-01-01-0123abcd")
+
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:1/api")  # nobody asks it
+    monkeypatch.setattr(execution, "conducted", lambda *_: begun.append(1) or signal.raise_signal(2))
+    assert command_line("nightly", sets, "--home", tmp_path / "data")[0] == 130 and len(begun) == 1
+    assert not [*(tmp_path / "data" / "nightly").rglob("*.json")]
 
 
 def test_of_old_nights_only_the_numbers_stay(tmp_path):
