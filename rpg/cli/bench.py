@@ -39,20 +39,22 @@ def bench(
         _list([json.loads(file.read_text("utf-8")) for file in files])
         return
     from rpg.bench import bench as measure
-    from rpg.config.load import merge, parse_assignments, resolve
+    from rpg.config.load import assign, parse_assignments, resolve
 
     try:
         prompts, group, tokens = (int(part) for part in shape.split("x"))
     except ValueError:
         refuse(f"--shape {shape!r}: expected prompts x responses x tokens, e.g. 4x16x64")
     longest = 64 if model == "tiny" else 256
-    settings = {
+    settings: dict[str, Any] = {
         "algorithm": {"name": "dapo", "dynamic_sampling": False, "overlong": None},
         "model": {"type": "tiny"} if model == "tiny" else {"type": "pretrained", "path": model},
         "training": {"prompts_per_step": prompts, "mini_batch_prompts": prompts},
         "rollout": {"group_size": group, "max_response_tokens": tokens, "max_prompt_tokens": longest},
     }
-    spec = resolve(merge(settings, parse_assignments(set_)), "rpg bench")
+    for field, value in parse_assignments(set_).items():
+        assign(settings, field, value, "--set")
+    spec = resolve(settings, "rpg bench")
     tell = partial(complain, style="dim")
     _print(measure(spec, layout.home, steps=steps, peer=peer, rows=rows, say=tell))
 

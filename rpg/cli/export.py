@@ -4,7 +4,7 @@ runs that were trained elsewhere.
 
 import shlex
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.markup import escape
@@ -38,23 +38,29 @@ def sql(query: str, out: Path | None = None, rows: Rows = 50, home: Home = None)
     layout = layout_at(home)
     build(layout)
     with connect(layout) as db, ThreadPoolExecutor(1) as thread:
-        asked = thread.submit(db.execute, query)
+
+        def fetch() -> tuple[list[str], Any]:  # DuckDB computes rows while they are fetched
+            result = db.execute(query)
+            names = [column[0] for column in (result and result.description) or ()]
+            return names, names and (result.df() if out else result.fetchall())
+
+        asked = thread.submit(fetch)
         try:
-            result = asked.result()
+            names, lines = asked.result()
         except KeyboardInterrupt:  # of which DuckDB itself hears between the parts of a query only
             db.interrupt()
             raise
         except duckdb.Error as error:
             said, _, _ = str(error).partition("\n\nLINE ")  # the query, with a mark under a part of it
             refuse(f"sql: {' '.join(said.split())}")
+        if not names:
+            refuse(f"sql: {query!r} has no result; expected a query, e.g. 'SELECT * FROM scores'")
         if out is not None:
-            frame = result.df()
             with atomic_path(out.absolute()) as temporary:
                 options = {"orient": "records"} if out.suffix == ".json" else {"index": False}
-                getattr(frame, writers[out.suffix])(temporary, **options)
-            say(f"wrote {len(frame):,} rows to {out}")
+                getattr(lines, writers[out.suffix])(temporary, **options)
+            say(f"wrote {len(lines):,} rows to {out}")
             return
-        names, lines = [column[0] for column in result.description or ()], result.fetchall()
     table = columns(*(escape(str(name)) for name in names))
     for line in lines[:rows]:
         table.add_row(*(Text(_shown(value)) for value in line))

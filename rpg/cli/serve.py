@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from rpg.cli.app import Home, app, console, error_console, layout_at, say
+from rpg.cli.app import Home, app, console, error_console, layout_at, refuse, say
 from rpg.cli.missing_packages import require
 
 _PORT = typer.Option(min=1, max=65535, help="Port of the Prefect UI and API, or of the tunnel to them.")
@@ -37,12 +37,18 @@ def dashboard(port: DashboardPort = 8501, address: str = "127.0.0.1", home: Home
 
     fetch_results(layout := layout_at(home))
     build(layout)
-    with socket.socket() as probe:
-        if probe.connect_ex((address, port)) == 0:
-            free = str(port + 1)
-            another = next_steps.command("dashboard", "--port", free, "--address", address, layout=layout)
-            error_console.print(f"error: port {port} on {address} is in use; choose another: {another}")
-            return 2
+    try:
+        with socket.socket() as probe:
+            is_used = probe.connect_ex((address, port)) == 0
+    except OSError as error:
+        refuse(
+            f"--address {address}: {error.strerror}; expected an IPv4 address or host name, e.g. 127.0.0.1"
+        )
+    if is_used:
+        free = str(port + 1)
+        another = next_steps.command("dashboard", "--port", free, "--address", address, layout=layout)
+        error_console.print(f"error: port {port} on {address} is in use; choose another: {another}")
+        return 2
     say(f"dashboard of {layout.home}: http://{address}:{port}  (Ctrl-C stops it)")
     environment = {**os.environ, "RPG_HOME": str(layout.home), **parent_mark()}
     try:

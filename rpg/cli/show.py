@@ -45,6 +45,7 @@ def show(
 
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before any package of the hub is imported
     import yaml
+    from rich.markup import escape
 
     from rpg.config.load import parse_assignments
     from rpg.config.sweep_spec import load_file
@@ -69,7 +70,7 @@ def show(
         print(json.dumps({"name": sweep.spec.name, "baseline": sweep.baseline, "runs": runs}, indent=1))
         return
     first = sweep.runs[0].spec
-    console.rule(f"first run, resolved ({sweep.runs[0].variant}, seed {first.seed})", align="left")
+    console.rule(f"first run, resolved ({escape(sweep.runs[0].variant)}, seed {first.seed})", align="left")
     print(yaml.safe_dump(first.model_dump(mode="json"), sort_keys=False), end="")
     console.rule(f"{len(sweep.runs)} runs", align="left")
     table = columns("variant", "seed", "rollouts", "updates", "folder", right=("seed", "rollouts", "updates"))

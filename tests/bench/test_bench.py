@@ -57,6 +57,13 @@ def test_a_step_is_measured_by_phase_kept_and_listed(tmp_path, peer):
     assert listed.exit_code == 0 and "2 x 8 x 6" in listed.stdout and "tiny" in listed.stdout
 
 
+def test_a_setting_is_given_as_to_other_commands(tmp_path, monkeypatch, command_line):
+    given = []
+    monkeypatch.setattr("rpg.bench.bench", lambda spec, *_, **__: given.append(spec) or sys.exit(0))
+    assert command_line("bench", "--set", "backend.threads=2", "--home", tmp_path)[0] == 0
+    assert given[0].backend.threads == 2
+
+
 WORK = {"model": "folder", "prompts": ["text"] * 17}
 
 
