@@ -61,6 +61,15 @@ class TaskSection(Section):
         """What replaces its paths in a run's identity, which depends on the content of files and not on their names."""
         return {}
 
+    @model_validator(mode="after")
+    def _named_apart(self) -> Self:
+        names = [*self.benchmark_names(), *self.tuning_names()]
+        for name in names:
+            if name == "mean" or names.count(name) > 1:
+                other = "the average over benchmarks" if name == "mean" else "that of tuning_problems"
+                raise ValueError(f"benchmarks: {name!r}: {other} has this name; accepted: any other name")
+        return self
+
     @classmethod
     def own_paths(cls, raw: dict[str, Any], at: Callable[[Any], Any]) -> dict[str, Any]:  # noqa: ARG003 - for subclasses
         """The section `raw` as written in a file, with `at(path)` for each path relative to that file."""

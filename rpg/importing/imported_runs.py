@@ -14,7 +14,7 @@ from rpg.store.atomic_files import StoreError, atomic_write_json, atomic_write_t
 from rpg.store.current import current_runs, how_it_came, is_imported
 from rpg.store.layout import Layout
 from rpg.store.locks import in_turn
-from rpg.store.run_folder import IMPORTED, RunFolder
+from rpg.store.run_folder import IMPORTED, RunFolder, folder_name
 from rpg.store.run_writer import write_done, write_manifest
 
 
@@ -33,12 +33,12 @@ def take_over(
 ) -> RunFolder:
     """Write (or overwrite) the run of a variant and seed in a new or existing sweep.
 
-    Raises LogError: a run that was trained here has this variant and seed. StoreError: the folder cannot be written, or the
-    sweep's record cannot be read (then nothing is written).
+    Raises LogError: a run that was trained here has this variant and seed, or a benchmark is called `mean`. StoreError: the
+    folder cannot be written, or the sweep's record cannot be read (then nothing is written).
     """
     _record(layout, sweep)  # before anything is written
     folder = run_of(layout, kind, sweep, variant, seed)
-    evaluated = [step for scores in log.scores.values() for step in scores]
+    evaluated = [step for name, scores in log.scores.items() if benchmark_name(name) for step in scores]
     steps = max([row["step"] for row in log.steps] + evaluated, default=0)
     # `rpg evaluate --join` may have added benchmarks to a run that is imported again.
     benchmarks = sorted({*log.scores, *folder.benchmarks()})
@@ -55,6 +55,15 @@ def take_over(
     register(layout, folder, manifest)
     write_done(folder, seconds=sum(row.get("seconds_step", 0.0) for row in log.steps), attempts=1)
     return folder
+
+
+def benchmark_name(name: str) -> str:
+    """The name of a benchmark, checked. Raises LogError: it is that of the average over benchmarks."""
+    if name == "mean":
+        raise LogError(
+            "benchmark 'mean': the average over benchmarks has this name; accepted: any other name"
+        )
+    return folder_name(name, "benchmark")
 
 
 def run_of(layout: Layout, kind: str, sweep: str, variant: str, seed: int) -> RunFolder:

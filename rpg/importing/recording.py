@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from rpg.importing.imported_runs import register, run_of, scores_of, write_scores
+from rpg.importing.imported_runs import benchmark_name, register, run_of, scores_of, write_scores
 from rpg.importing.trainer_logs import COUNTED, TRL, VERL, LogError, columns_of, is_number, rollouts
 from rpg.store import run_provenance, run_writer
 from rpg.store.atomic_files import read_json_object
@@ -137,8 +137,7 @@ class Recording:
         what TRL makes of it. What is no number is left out, with a warning.
         Raises LogError: the step is no whole number. StoreError: the file cannot be written.
         """
-        if not is_step(step):
-            raise LogError(f"run.log: step {step!r}; expected a whole number from 0")
+        _check("log", step)
         if self._idle:
             return
         if not self._attempt or self._over.is_set():
@@ -156,9 +155,10 @@ class Recording:
         other columns of `evals` (docs/database.md). Without `problem_id`, a problem has the id of the same text in the
         sweep's other runs, with which it is paired. Returns the file.
 
-        Raises LogError: a row lacks one of the three, or has a column that is none of these.
+        Raises LogError: a row lacks one of the three, or has a column that is none of these; or as `log` and `score`.
         """
-        ids, counts, rows = self._ids(benchmark), Counter[str](), []
+        _check("evaluate", step)
+        ids, counts, rows = self._ids(benchmark_name(benchmark)), Counter[str](), []
         for number, sample in enumerate(samples):
             missing = sorted({"problem", "response", "correct"} - sample.keys())
             if missing or (unknown := sorted(sample.keys() - EVAL_COLUMNS.keys())):
@@ -181,9 +181,14 @@ class Recording:
         return self.folder.eval_path(benchmark, step)
 
     def score(self, benchmark: str, step: int, accuracy: float) -> None:
-        """Store an accuracy (0 to 1) on a benchmark whose samples are not at hand."""
+        """Store an accuracy (0 to 1) on a benchmark whose samples are not at hand.
+
+        Raises LogError: it is none, the step is no whole number, or the benchmark is called `mean`, as the average is.
+        """
         if not is_number(accuracy) or not 0 <= accuracy <= 1:
             raise LogError(f"run.score: {benchmark}: {accuracy!r}; expected an accuracy from 0 to 1")
+        _check("score", step)
+        benchmark_name(benchmark)
         if self._idle:
             return
         scores = scores_of(self.folder)
@@ -257,6 +262,11 @@ class Recording:
 
 
 record = Recording
+
+
+def _check(call: str, step: object) -> None:
+    if not is_step(step):
+        raise LogError(f"run.{call}: step {step!r}; expected a whole number from 0")
 
 
 def _plain(spec: Mapping[str, Any]) -> dict[str, Any]:
