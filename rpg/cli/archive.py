@@ -60,8 +60,15 @@ def fetch_results(layout: Layout) -> None:
     if url := os.environ.get(VARIABLE):
         try:
             with _opened(url) as archive:
-                new = [archive.fetch(layout, *run) for run in archive.runs()]
-            say(f"{url}: runs fetched, without checkpoints: {sum(new)} of {len(new)}; the others are here")
+                runs, new, damaged = archive.runs(), 0, 0
+                for run in runs:
+                    try:
+                        new += archive.fetch(layout, *run)
+                    except StoreError as error:  # those after it are whole
+                        complain(f"! {error}", "yellow")
+                        damaged += 1
+            left = f"; {damaged} cannot be" if damaged else ""
+            say(f"{url}: runs fetched, without checkpoints: {new} of {len(runs)}{left}; the others are here")
         except StoreError as error:  # what is here can be looked at all the same
             complain(f"! {error}", "yellow")
 

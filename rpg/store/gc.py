@@ -108,7 +108,7 @@ def remove(layout: Layout, name: str) -> Path:
     conductor = layout.sweep_folder(sweep) / ".conductor"
     members = [layout.run(sweep, run)] if run else [layout.run(sweep, member) for member in folders(path)]
     busy = [member.name for member in members if member.state() == "running"]
-    if busy or (conductor.exists() and locks.held(conductor)):
+    if busy or locks.alive(conductor):
         raise StoreError(f"{name} is in use ({', '.join(busy) or 'its sweep is running'}): stop it first")
     target = _free(layout.home / TRASH / f"{time.strftime('%Y-%m-%d')}-{name.replace('/', '-')}")
     with readable("move", path):

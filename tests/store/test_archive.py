@@ -159,6 +159,11 @@ def test_commands_push_what_is_finished_and_fetch_what_is_asked_for(tmp_path, st
     assert archive.fetched(there, "Qwen/Qwen3-4B") == "Qwen/Qwen3-4B"
     rm(["sweep/one"], home=there.home)
     assert f"what {MEMORY} has of it comes back with the next rpg aggregate" in capsys.readouterr().err
+    store.pipe_file("/bucket/lab/sweep/a.json", b"torn")
+    aggregate(home=there.home)
+    out = capsys.readouterr()
+    assert "sweep/a.json: cannot be used" in out.err and there.run("sweep", "one").done_path.exists()
+    assert "runs fetched, without checkpoints: 1 of 2" in out.out
 
 
 def test_an_archive_that_cannot_be_reached_is_a_sentence(monkeypatch):
