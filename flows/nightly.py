@@ -33,8 +33,6 @@ from rpg.tasks.preparation import data_digest
 
 _SWEEP = re.compile(r"(nightly-.+-(\d{4}-\d\d-\d\d-[0-9a-f]{8}))(\.tuning|\.[0-9a-f]{8})?")
 _ASIDE = ".forgotten-"
-LONGEST = 27
-"""Characters of set and file in the name of a night's sweep."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +85,10 @@ def plan(folder: Path, overrides: dict[str, Any]) -> tuple[str, dict[str, Sweep 
     night = f"{time.strftime('%Y-%m-%d')}-{code_version()}"
     sweeps: dict[str, Sweep | Study] = {}
     for file in files:
-        name = f"nightly-{_short(f'{_set(folder)}-{file.stem}'.strip('-'))}-{night}"
+        text = f"{_set(folder)}-{file.stem}".strip("-")
+        if len(text) > 27:  # the beginnings of two may be one
+            text = f"{text[:18].rstrip('-')}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+        name = f"nightly-{text}-{night}"
         if "tune" in read_mapping(file):
             study = load_study(file)
             spec = study.spec.model_copy(update={"name": name, "set": {**study.spec.set, **overrides}})
@@ -97,13 +98,6 @@ def plan(folder: Path, overrides: dict[str, Any]) -> tuple[str, dict[str, Sweep 
                 file, overrides, lambda spec: f"{data_digest(spec)} {night}", name=name
             )
     return night, sweeps
-
-
-def _short(text: str) -> str:
-    """A text as it fits into the name of a sweep, another for every text."""
-    if len(text) <= LONGEST:
-        return text
-    return f"{text[: LONGEST - 9].rstrip('-')}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def code_version() -> str:

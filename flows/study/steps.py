@@ -12,7 +12,7 @@ from rpg.config.errors import ConfigError
 from rpg.config.run_spec import RunSpec
 from rpg.config.sweep_spec import PlannedRun, Sweep
 from rpg.errors import UserError
-from rpg.store import Layout, RunFolder, StoreError, atomic_write_json
+from rpg.store import Layout, StoreError, atomic_write_json
 from rpg.store.run_folder import FORMAT
 from rpg.study import registration
 from rpg.study.plans import decided, portions, registration_plan, reported_plan, trial_runs, tuning_plan
@@ -231,16 +231,14 @@ def report(running: Running) -> str | None:
 def _look(running: Running, sweep: Sweep, runs: Collection[str]) -> str | None:
     """Train what is missing of these runs, and look at the differences. Returns what failed in a line, or None."""
     layout, name = running.layout, sweep.spec.name
-
-    def missing() -> list[RunFolder]:
-        return [folder for folder in (layout.run(name, run) for run in runs) if not folder.done_path.exists()]
-
-    if missing():
-        if error := running.conduct(sweep, runs):
-            return error
-        if left := missing():  # a look before all are there would spend what the next one needs
-            why = (left[0].read_failed() or {}).get("error", "not finished")
-            return f"{len(left)} of {len(runs)} runs are not done; {left[0].name}: {why}"
+    folders = [layout.run(name, run) for run in runs]
+    is_done = all(folder.done_path.exists() for folder in folders)
+    if not is_done and (error := running.conduct(sweep, runs)):
+        return error
+    # A look before all are there would spend what the next one needs.
+    if left := [folder for folder in folders if not folder.done_path.exists()]:
+        why = (left[0].read_failed() or {}).get("error", "not finished")
+        return f"{len(left)} of {len(runs)} runs are not done; {left[0].name}: {why}"
     if not any(set(look["runs"]) == set(runs) for look in layout.read_looks(name)):
         from rpg.report.sweep_report import write_report  # noqa: PLC0415 - as above
         from rpg.store.database import build  # noqa: PLC0415 - as above

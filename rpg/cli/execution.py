@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 MOST_AT_ONCE = 60
 """Trainings that one conductor follows (flows.sweep.flow has as many threads, and some for the other stages)."""
-STOPPED = 130
-"""Exit code of a command that was interrupted."""
 _AT_ONCE = "Trainings at the same time. Default: one per core (one on verl; all on a Ray cluster)."
 Workers = Annotated[int | None, typer.Option("--workers", "-w", min=1, help=_AT_ONCE)]
 _NAME = typer.Option("--name", help="Store the results under this name instead of the file's own.")
@@ -84,7 +82,7 @@ def execute(planned: Sweep, home: Path | None, workers: int | None) -> int:
 def stopped() -> int:
     """Say what a command that was interrupted leaves behind; returns its exit code."""
     complain(f"\nstopped; every process has ended. Nothing finished is lost. Continue with: {this_again()}")
-    return STOPPED
+    return 130
 
 
 def conducted(
@@ -292,8 +290,8 @@ def _of_night(planned: Sweep | Study, home: Path | None, workers: int | None) ->
     """A sweep or study of a night. Raises KeyboardInterrupt: it was stopped, and so the night, which is not recorded."""
     from rpg.study.spec import Study
 
-    if not isinstance(planned, Study):
-        if execute(planned, home, workers) == STOPPED:
-            raise KeyboardInterrupt
-    elif error := conducted_study(planned, layout_at(home), workers):
-        complain(f"error: {error}")
+    if isinstance(planned, Study):
+        if error := conducted_study(planned, layout_at(home), workers):
+            complain(f"error: {error}")
+    elif execute(planned, home, workers) == 130:  # as `stopped`
+        raise KeyboardInterrupt

@@ -41,9 +41,7 @@ def dashboard(port: DashboardPort = 8501, address: str = "127.0.0.1", home: Home
         with socket.socket() as probe:
             is_used = probe.connect_ex((address, port)) == 0
     except OSError as error:
-        refuse(
-            f"--address {address}: {error.strerror}; expected an IPv4 address or host name, e.g. 127.0.0.1"
-        )
+        refuse(f"--address {address}: {error.strerror}; expected an IPv4 address or a host name")
     if is_used:
         free = str(port + 1)
         another = next_steps.command("dashboard", "--port", free, "--address", address, layout=layout)

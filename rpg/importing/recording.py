@@ -155,7 +155,7 @@ class Recording:
         other columns of `evals` (docs/database.md). Without `problem_id`, a problem has the id of the same text in the
         sweep's other runs, with which it is paired. Returns the file.
 
-        Raises LogError: a row lacks one of the three, or has a column that is none of these; or as `log` and `score`.
+        Raises LogError: a row lacks one of the three, or has a column that is none of these; or as `log`.
         """
         _check("evaluate", step)
         ids, counts, rows = self._ids(benchmark_name(benchmark)), Counter[str](), []
@@ -181,10 +181,7 @@ class Recording:
         return self.folder.eval_path(benchmark, step)
 
     def score(self, benchmark: str, step: int, accuracy: float) -> None:
-        """Store an accuracy (0 to 1) on a benchmark whose samples are not at hand.
-
-        Raises LogError: it is none, the step is no whole number, or the benchmark is called `mean`, as the average is.
-        """
+        """Store an accuracy (0 to 1) on a benchmark whose samples are not at hand. Raises LogError: as `evaluate`."""
         if not is_number(accuracy) or not 0 <= accuracy <= 1:
             raise LogError(f"run.score: {benchmark}: {accuracy!r}; expected an accuracy from 0 to 1")
         _check("score", step)

@@ -179,9 +179,8 @@ class StudySpec(Section):
         searched = {*self.tune.space}.union(*self.tune.spaces.values())
         for field, levels in self.factors.items():
             if field in searched or field == "seed":
-                where = "report.seeds" if field == "seed" else "tune"
                 raise ValueError(
-                    f"factors.{field}: {where} gives its values; accepted: fields that are neither seed nor searched"
+                    f"factors.{field}: accepted: fields that are neither seed nor searched in tune"
                 )
             if len({canonical_json(level) for level in levels}) < len(levels):
                 raise ValueError(f"factors.{field}: {[*levels]}; accepted: each level once")

@@ -156,9 +156,6 @@ def test_a_night_says_which_planted_faults_it_has_not_seen(tmp_path):
     assert list(seen) == [first[0], second[0]] and all(seen.values())
     assert list(planted(tonight | {"night": "another"}, ROOT, night)) != list(seen)
     gone = planted(tonight, tmp_path, night)  # their files are not there
-    assert all(
-        "not planted: " in name and "list another fault" in name and not seen for name, seen in gone.items()
-    )
-    assert len(gone) == 2
+    assert len(gone) == 2 and not any(gone.values()) and all("not planted: " in name for name in gone)
     red = Night("n", [], {}, Path(), "", False, dict([first, second]))
     assert red.failures == [f"a planted fault was not seen: {second[0]}"] and red.red

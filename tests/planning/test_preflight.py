@@ -165,16 +165,6 @@ def test_show_and_render_need_neither_network_nor_data(command_line, tmp_path, m
     assert "not-known-yet" in rendered and "identity is not known yet" in errors
 
 
-def test_a_variant_in_brackets_is_shown_and_an_address_that_is_none_refused(command_line, tmp_path):
-    run, paths = json.loads(file_task(tmp_path, [("1", "1")]).read_text()), [f"{tmp_path}/train.jsonl"]
-    sweep = {"name": "t", "run": run, "axes": {"task.train": [paths, [*paths, f"{tmp_path}/test.jsonl"]]}}
-    (tmp_path / "sweep.yaml").write_text(json.dumps(sweep))
-    code, out, errors = command_line("show", tmp_path / "sweep.yaml")
-    assert code == 0 and "first run, resolved (grpo task.train=[/" in out, errors
-    code, _, errors = command_line("dashboard", "--address", "::1", "--home", tmp_path)
-    assert code == 2 and "--address ::1: " in errors and "e.g. 127.0.0.1" in errors
-
-
 def test_doctor_of_a_file_lists_all_that_is_wrong(command_line, tmp_path):
     lost = {"model": {"type": "pretrained", "path": "/nowhere/model"}}
     file = file_task(tmp_path, [("train", "because #### 2")], **lost)

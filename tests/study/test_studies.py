@@ -218,16 +218,13 @@ def test_a_variant_none_of_whose_trials_finishes_stops_the_study(tmp_path):
 def test_a_reported_run_that_fails_costs_no_look(tmp_path, command_line):
     home, layout = tmp_path / "data", Layout.at(tmp_path / "data")
     path = study_file(tmp_path, report={"seeds": [0, 1, 2, 3, 4]})
-    run(home, path, fails=lambda manifest: (manifest["variant"], manifest["seed"]) == ("two", 3))
-    record = registration(layout, "made-up")
-    assert layout.read_looks(record.sweep) == []
-    step, status = f"rpg report {record.sweep}", ("study", "status", "made-up", "--home", home)
-    assert step not in command_line(*status)[1], "it would look at 9 of 10 runs"
+    run(home, path, fails=lambda manifest: manifest["variant"] == "two" and manifest["seed"] == 3)
+    sweep, status = registration(layout, "made-up").sweep, ("study", "status", "made-up", "--home", home)
+    assert not layout.read_looks(sweep) and f"report {sweep}" not in command_line(*status)[1]
     run(home, path)
-    assert step in command_line(*status)[1]
-    [look] = layout.read_looks(record.sweep)
+    [look] = layout.read_looks(sweep)
     assert len(look["runs"]) == look["planned"] == 10 and look["level"] == pytest.approx(0.05)
-    assert registration(layout, "made-up").deviations == []
+    assert not registration(layout, "made-up").deviations and f"report {sweep}" in command_line(*status)[1]
 
 
 def test_factors_are_crossed_with_the_seeds(tmp_path):
