@@ -43,8 +43,7 @@ def next_look(
 
     The same runs again are no new look: they get the level they had.
     """
-    earlier: list[Look] = []
-    alike = [look for look in looks if look.compared == compared]
+    earlier, alike = list[Look](), [look for look in looks if look.compared == compared]
     for look in alike:
         if set(runs) == set(look.runs):
             return earlier, look.planned, look.level
