@@ -55,7 +55,8 @@ def _paths(view: View, sweep: str, names: dict[str, str], along: frontier.Along 
             widgets.show_chart(chart, f"frontier {direction}")
     seeds = int(data["seeds"].max())
     bars = "bars from the lowest to the highest seed."
-    means = f"Means over {seeds} seeds, {bars}" if seeds > 1 else "One seed."
+    up_to = "" if data["seeds"].min() == seeds else "up to "  # runs behind their variant's are left out
+    means = f"Means over {up_to}{seeds} seeds, {bars}" if seeds > 1 else "One seed."
     st.text(
         f"Vertical: mean accuracy. Numbers, where there is room: {name}. {means} Higher is more accurate; further left is "
         "closer to the initial model."

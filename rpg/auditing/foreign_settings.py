@@ -195,8 +195,8 @@ def _substituted(text: str, variables: Variables) -> str | None:
     """None where the text has a command, arithmetic or a variable without one known value."""
 
     def value(match: re.Match[str]) -> str:
-        known, default = variables.get(match[1] or match[3]), match[2]
-        return known if known is not None else "$" if default is None else default
+        known = variables.get(match[1] or match[3], match[2])  # a default is for what the script never sets
+        return "$" if known is None else known
 
     result = _VARIABLE.sub(value, text)
     return None if "$" in result or "`" in result else result

@@ -97,12 +97,16 @@ def export(
             Repeatable.
         online: wandb: upload directly instead of writing offline files.
     """
+    if online and to != "wandb":
+        refuse(f"--online: {to} has no such choice; it is for --to wandb")
     layout = layout_at(home)
     for name in sweep:
         require_named("sweep", name, layout.sweeps(), layout)
     if to in ("parquet", "csv", "inspect"):
         if where is None:
             refuse(f"WHERE: name a folder for the files, e.g. rpg export results --to {to}")
+        if sweep and to != "inspect":
+            refuse(f"--sweep: {to} files hold all sweeps; rpg sql QUERY --out FILE writes what you select")
         if to == "inspect":
             _logs(layout, Path(where), sweep)
         else:

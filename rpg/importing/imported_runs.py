@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rpg.importing.trainer_logs import Log, LogError
-from rpg.store.atomic_files import StoreError, atomic_write_json, atomic_write_text, read_json_object
+from rpg.store.atomic_files import StoreError, atomic_write_json, atomic_write_text
 from rpg.store.current import current_runs, how_it_came, is_imported
 from rpg.store.layout import Layout
 from rpg.store.locks import in_turn
@@ -109,12 +109,6 @@ def register(
             record["benchmarks"] = list(dict.fromkeys(evaluated))
         record["runs"] = [*(name for name in record["runs"] if name != folder.name), folder.name]
         layout.write_sweep(record)
-
-
-def scores_of(folder: RunFolder) -> dict[str, dict[str, float]]:
-    """{benchmark: {step: accuracy}} of a run whose samples are not at hand."""
-    path = folder.path / IMPORTED
-    return dict(read_json_object(path)["scores"]) if path.exists() else {}
 
 
 def write_scores(folder: RunFolder, scores: Mapping[str, Mapping[Any, float]]) -> None:

@@ -20,11 +20,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from rpg.importing.imported_runs import benchmark_name, register, run_of, scores_of, write_scores
+from rpg.importing.imported_runs import benchmark_name, register, run_of, write_scores
 from rpg.importing.trainer_logs import COUNTED, TRL, VERL, LogError, columns_of, is_number, rollouts
 from rpg.store import run_provenance, run_writer
 from rpg.store.atomic_files import read_json_object
-from rpg.store.current import RECORDED, current_runs
+from rpg.store.current import RECORDED, current_runs, scores_of
 from rpg.store.layout import Layout
 from rpg.store.locks import BEAT_SECONDS
 from rpg.store.run_folder import RunFolder, is_step

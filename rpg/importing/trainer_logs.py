@@ -224,7 +224,11 @@ def _table(text: str, path: Path) -> Iterable[Row]:
         if not is_step(step):
             raise LogError(f"{path}: row {number}: {name} is {row[name]!r}; expected a whole number from 0")
         # The web page of wandb puts the run's name before each column: `my-run - train/reward`.
-        yield {**{key.rpartition(" - ")[2]: value for key, value in row.items() if key != name}, "step": step}
+        short = {key: key.rpartition(" - ")[2] for key in row if key != name}
+        if len(set(short.values())) < len(short):
+            runs = ", ".join(dict.fromkeys(key.rpartition(" - ")[0] or key for key in short))
+            raise LogError(f"{path}: columns of several runs, {runs}; export each run to a file of its own")
+        yield {**{short[key]: value for key, value in row.items() if key != name}, "step": step}
 
 
 _STEP = ("step", "_step", "Step", "global_step", "train/global_step", "training/global_step", "iteration")

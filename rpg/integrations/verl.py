@@ -76,7 +76,8 @@ for _name, _algorithm in registered().items():
 
 
 class Tracker:
-    """verl's contract of a logger. The seed is `data.seed`, `val-core/<set>/<what>/mean@k` are accuracies on <set>."""
+    """verl's contract of a logger. The seed is `data.seed`, `val-core/<set>/<what>/mean@k` are accuracies on <set>, until
+    one is no share: verl logs rewards there if a set's reward function returns no `acc`."""
 
     def __init__(self, project: str, experiment: str, config: Any):
         settings = flat(config or {})
@@ -87,13 +88,18 @@ class Tracker:
         self._run = Recording(project, variant=experiment, seed=seed, spec=config, steps=self._steps)
         self._run.__enter__()
         self._step = 0
+        self._rewards: set[str] = set()
 
     def log(self, data: dict[str, Any], step: int) -> None:
         self._step = step
         self._run.log(step, {name: value for name, value in data.items() if name != "training/global_step"})
         for name, value in data.items():
-            if match := re.fullmatch(r"val-core/(.+)/[^/]+/mean@\d+", name):
+            match = re.fullmatch(r"val-core/(.+)/[^/]+/mean@\d+", name)
+            if match and name not in self._rewards and 0 <= float(value) <= 1:
                 self._run.score(match[1].replace("/", "-"), step, float(value))
+            elif match and name not in self._rewards:
+                self._rewards.add(name)
+                self._run._say(f"{name} is {value:g} at step {step}, no accuracy: from here on a metric only")
 
     def finish(self, exit_code: int = 0) -> None:
         """verl calls it at whatever end, so the run counts as done if its last step was logged."""

@@ -129,10 +129,14 @@ def panel(
     base = alt.Chart().encode(x=across, color=colour)
     layers = []
     crowded = not points and data["label"].nunique() > BANDED
-    if log and band == "interval" and bool((data["low"] <= 0).any()):
-        band = "range"  # a logarithmic axis has no room for an interval that reaches zero
+    low, high = BANDS[band or "range"]
+    if band == "interval" and not points and (two := data["seeds"].eq(2)).any():
+        data["bottom"] = data[low].mask(two, data["lowest"])
+        data["top"] = data[high].mask(two, data["highest"])
+        low, high = "bottom", "top"  # as where all have two seeds
+    if log and band == "interval" and bool((data[low] <= 0).any()):
+        low, high = BANDS["range"]  # a logarithmic axis has no room for an interval that reaches zero
     if band and not crowded and each is None:
-        low, high = BANDS[band]
         faint = min(0.1, 0.5 / max(1, data["label"].nunique()))  # many overlapping bands stay grey, not black
         bounds = {"y": alt.Y(f"{low}:Q", **y), "y2": f"{high}:Q"}
         area = alt.Chart().mark_area(opacity=faint, clip=True, strokeWidth=0)
@@ -244,6 +248,7 @@ def explanation(data: pandas.DataFrame, each: bool = False) -> list[str]:
     if data["label"].nunique() > BANDED and not each:
         training = ""
     elif seeds > 2:
+        training += ", where two seeds are left from one to the other" * bool(data["seeds"].eq(2).any())
         training += ", on logarithmic axes from lowest to highest seed where it reaches zero"
     parts.append(f"Bands: accuracy: 95 % interval over {over}{training}.")
     width = data["width"].max() if "width" in data else 1

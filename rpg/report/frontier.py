@@ -58,13 +58,13 @@ def paths(rows: pandas.DataFrame, labels: Mapping[str, str], along: Along | None
     seeds.
 
     `rows`: the result of `queries.frontier`; `labels`: variant -> label of its path. `place` is the value of `along` at the
-    last evaluated step of each run, or the training step if paths follow no axis.
+    last evaluated step of each variant, without runs that lack it, or the training step if paths follow no axis.
     """
     points = rows[rows["variant"].isin(list(labels))]
     if along is None:
         points = points.assign(place=points["step"].astype(float))
     else:
-        last = points.groupby("run")["step"].transform("max")
+        last = points.groupby("variant")["step"].transform("max")
         points = points[points["step"] == last].assign(place=points["variant"].map(dict(along.values)))
     points = points[points["place"].notna()].assign(x=points["per_response"])
     points["label"] = points["variant"].map(dict(labels))
@@ -101,6 +101,7 @@ def diversity(
     answer the same problems equally often, since they cannot be compared.
     """
     rows = queries.answers(db, sweep, checkpoints(db, sweep, variant, step))
+    fewest = rows.groupby(["run", "benchmark", "problem_id"]).size().min()  # so all k have all benchmarks
     values: dict[str, dict[int, list[np.ndarray]]] = {measure: {} for measure in measures}
     for _, part in rows.groupby("benchmark", sort=False):
         runs, problems = part["run"].nunique(), part["problem_id"].nunique()
@@ -109,7 +110,7 @@ def diversity(
             return {measure: {} for measure in measures}
         shape = (runs, problems, samples)
         right = part["correct"].to_numpy(bool).reshape(shape)
-        for k in tries(samples):
+        for k in tries(int(fewest)):
             if "pass" in values:
                 counts = right.sum(axis=2)
                 value = np.array([stats.pass_at_k(np.full(problems, samples), row, k) for row in counts])

@@ -68,12 +68,14 @@ def at_equal_spending(
     spent: pandas.DataFrame,
     benchmarks: Sequence[str],
     labels: Mapping[str, str],
-    planned: float | None = None,
+    planned: float | None,
+    notes: list[str],
 ) -> Iterator[Equal]:
     """At equal tokens and at equal seconds, if variants differ in them: at the least that a compared run has spent; at
     `planned` tokens, where a budget was named and all have spent it.
 
-    `complete` are the evaluated (run, step); accuracies are means over the `benchmarks`.
+    `complete` are the evaluated (run, step); accuracies are means over the `benchmarks`. A variant of which a run was first
+    evaluated when it had spent more is left out, and named in a line that is added to `notes`.
     """
     if baseline not in chosen:
         return
@@ -94,7 +96,12 @@ def at_equal_spending(
             budget = min(budget, planned)
         elif means and max(means) < UNEQUAL * min(means):
             continue
-        if baseline not in totals or budget <= 0:
+        late = [v for v in totals if any(min(curves[run].values()) > budget for run in chosen[v][1].values())]
+        if late and budget > 0:
+            named = ", ".join(labels[variant] for variant in late)
+            notes.append(f"not compared at equal {axis}: {named} (first evaluated when more had been spent)")
+            totals = {variant: values for variant, values in totals.items() if variant not in late}
+        if baseline not in totals or budget <= 0 or (late and len(totals) == 1):
             continue
         places: dict[str, verdicts.Runs] = {}
         for variant in totals:

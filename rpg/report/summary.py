@@ -7,7 +7,8 @@ running, not started) are not part of its numbers; the notes name them.
 import contextlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import pandas
@@ -162,9 +163,10 @@ def summarise(
     for variant in (name for name in chosen if name in elsewhere):
         if missing := [name for name in judged if name not in measured[variant]]:
             notes.append(f"{names_of[variant]}: no score on {', '.join(missing)}, so it has no mean")
-    notes += _late(chosen, runs, names_of)
+    samples = {variant: _sampled(scores, benchmarks, of_seeds) for variant, (_, of_seeds) in chosen.items()}
+    pairs = verdicts.at_last(chosen, samples, baseline)
+    notes += _late(chosen, pairs, runs, names_of)
     notes += queries.differences(db, sweep)
-    pairs = verdicts.at_last(chosen, baseline)
     evaluated = {(run, step) for step, seeds in chosen.values() for run in seeds.values()}
     problems = ProblemScores(db, sweep, evaluated | verdicts.checkpoints(pairs))
     table = pandas.DataFrame(_rows(runs, scores, chosen, benchmarks, judged, problems), columns=list(COLUMNS))
@@ -176,17 +178,23 @@ def summarise(
     look = _judge(table, problems, pairs, parts_of, runs, past.looks, baseline)
     if look and planned:
         look = look._replace(spreads=planned[1])
-    table["leads"] = _leads(table, problems, chosen, parts_of)
+    pairs_of, level = partial(verdicts.at_last, chosen, samples), look.level if look else stats.ERROR
+    tested = partial(verdicts.compare, problems, level=level)
+    table["leads"] = _leads(table, baseline, lambda of, part: tested(pairs_of(of), {part: parts_of[part]}))
+    told = set(table.loc[table["verdict"] != "", "variant"])
+    if baseline in chosen and (apart := [names_of[v] for v in chosen if v in sampled - told - {baseline}]):
+        notes.append(f"not compared with {names_of[baseline]}, for want of samples alike: {', '.join(apart)}")
     ill = _health(db, sweep, runs, names_of)
     advice = stats.sentence(*planned, past.matters) if planned else ""
     notes += [advice] if advice else []
     measured_at = scores.loc[scores["benchmark"].isin(judged), ["run", "step"]]
     complete = set(measured_at.itertuples(index=False, name=None))
-    equal = at_equal_spending(db, sweep, complete, chosen, baseline, spent, judged, names_of, past.budget)
+    compared = (complete, chosen, baseline, spent, judged, names_of, past.budget, notes)
+    equal = tuple(at_equal_spending(db, sweep, *compared))
     notes += short_of(past.budget, spent, chosen, names_of)
     return Summary(
         sweep, baseline, benchmarks, variants, names_of, table, notes + ill, queries.rules(db, sweep), tuple(ill), look,
-        tuple(equal), unequal(table, names_of), advice=advice, question=str(sweeps.loc[sweep, "description"] or ""),
+        equal, unequal(table, names_of), advice=advice, question=str(sweeps.loc[sweep, "description"] or ""),
     )  # fmt: skip
 
 
@@ -238,12 +246,23 @@ def _checkpoint(scores: pandas.DataFrame, variant: str, benchmarks: list[str]) -
     return step, dict(zip(at["seed"].astype(int), at["run"], strict=True))
 
 
-def _late(chosen: Checkpoints, runs: pandas.DataFrame, names: dict[str, str]) -> list[str]:
+def _sampled(scores: pandas.DataFrame, names: list[str], runs: dict[int, str]) -> dict[int, dict[int, str]]:
+    """Step -> seed -> run, of these runs of a variant, where as many of its benchmarks have samples as anywhere."""
+    rows = scores[scores["run"].isin(runs.values()) & scores["benchmark"].isin(names)]
+    counts = rows[rows["pass_at_k"].notna()].groupby(["step", "seed", "run"])["benchmark"].nunique()
+    most = counts[counts == counts.max()].reset_index()
+    return {step: dict(zip(at["seed"], at["run"], strict=True)) for step, at in most.groupby("step")}
+
+
+def _late(chosen: Checkpoints, pairs: Pairs, runs: pandas.DataFrame, names: dict[str, str]) -> list[str]:
     notes = []
+    compared = {name: place[0][0] for name, (ours, _) in pairs.items() for _, place in ours.values()}
     for variant, (step, seeds) in chosen.items():
         variant_runs = runs[runs["variant"] == variant]
-        if step < (steps := variant_runs["steps"].max()):
-            notes.append(f"{names[variant]}: last evaluated, and compared, at step {step} of {steps:.0f}")
+        at, steps = compared.get(variant, step), variant_runs["steps"].max()
+        if min(at, step) < steps:
+            what = f"last evaluated{f' at step {step}' * (at != step)}, and compared, at step {at} of {steps:.0f}"
+            notes.append(f"{names[variant]}: {what}")
         if left_out := sorted(set(variant_runs["run"]) - set(seeds.values())):
             notes.append(f"{names[variant]}: numbers without {', '.join(left_out)}")
     return notes
@@ -364,15 +383,20 @@ def _judge(
 
 
 def _leads(
-    table: pandas.DataFrame, problems: ProblemScores, chosen: Checkpoints, parts: Mapping[str, Sequence[str]]
+    table: pandas.DataFrame, baseline: str | None, against: Callable[[str, str], Mapping[Any, Any]]
 ) -> list[bool]:
-    """Whether a row is the best of its benchmark and better than every other by the paired test."""
+    """Whether a row is the best of its benchmark and better than every other by the paired test: `against` its variant, on
+    its benchmark. What the table says of the baseline is said here, too."""
     leads = pandas.Series(False, index=table.index)
     for benchmark, part in table.groupby("benchmark"):
         place = part["last"].idxmax()
-        pairs = verdicts.at_last(chosen, part.loc[place, "variant"])
-        others = verdicts.compare(problems, pairs, {benchmark: parts[benchmark]}).values()
-        leads[place] = len(others) == len(part) - 1 > 0 and all(other.verdict == "worse" for other in others)
+        leader, told = part.loc[place, "variant"], part.set_index("variant")["verdict"]
+        others = {variant: result.verdict for (variant, _), result in against(leader, benchmark).items()}
+        if leader == baseline:
+            others = told.drop(leader).to_dict()
+        elif baseline in told:
+            others[baseline] = "worse" if told[leader] == "better" else ""
+        leads[place] = len(others) == len(part) - 1 > 0 and all(other == "worse" for other in others.values())
     return [bool(lead) for lead in leads]
 
 

@@ -22,6 +22,8 @@ Runs = dict[int, tuple[str, Place]]
 
 Checkpoints = dict[str, tuple[int, dict[int, str]]]
 """Variant -> the step at which it is judged, and its runs there by seed."""
+Sampled = dict[str, dict[int, dict[int, str]]]
+"""Variant -> step -> those of its runs that have samples there, by seed."""
 Pairs = dict[str, tuple[Runs, Runs]]
 """Variant -> its runs, and the baseline's at the same place."""
 
@@ -44,16 +46,19 @@ def at_step(runs: Mapping[int, str], step: int) -> Runs:
     return {seed: (run, ((step, 1.0),)) for seed, run in runs.items()}
 
 
-def at_last(chosen: Checkpoints, baseline: str | None) -> Pairs:
-    """Variants that share seeds with the baseline, at the last step that both have."""
+def at_last(chosen: Checkpoints, sampled: Sampled, baseline: str | None) -> Pairs:
+    """Variants that share seeds with the baseline, at the last step at which both have samples of these."""
     if baseline is None or baseline not in chosen:
         return {}
-    last, base = chosen[baseline]
-    return {
-        variant: (at_step(runs, min(step, last)), at_step(base, min(step, last)))
-        for variant, (step, runs) in chosen.items()
-        if variant != baseline and set(runs) & set(base)
-    }
+    pairs: Pairs = {}
+    theirs, (last, base) = sampled[baseline], chosen[baseline]
+    for variant, (end, runs) in chosen.items():
+        ours = sampled[variant]
+        common = [step for step in ours if set(ours[step]) & set(theirs.get(step, ()))]
+        step = max(common, default=min(end, last))  # without any there is no test, but it is in the table
+        if variant != baseline and set(runs) & set(base):
+            pairs[variant] = at_step(ours.get(step, runs), step), at_step(theirs.get(step, base), step)
+    return pairs
 
 
 def at_budget(curve: Mapping[int, float], budget: float) -> Place:

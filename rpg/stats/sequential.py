@@ -43,12 +43,13 @@ def next_look(
 
     The same runs again are no new look: they get the level they had.
     """
-    earlier: list[Look] = []
-    for look in looks:
-        if look.compared == compared:
-            if set(runs) <= set(look.runs):
-                break
-            earlier.append(look)
-    planned = earlier[0].planned if earlier else max(planned, len(runs))
+    earlier, alike = list[Look](), [look for look in looks if look.compared == compared]
+    for look in alike:
+        if set(runs) == set(look.runs):
+            return earlier, look.planned, look.level
+        if set(runs) < set(look.runs):
+            break
+        earlier.append(look)
+    planned = alike[0].planned if alike else max(planned, len(runs))
     spent = sum(look.level for look in earlier)
     return earlier, planned, max(allowance(len(runs), planned) - spent, 1e-6)

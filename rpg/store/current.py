@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rpg.store.atomic_files import StoreError
+from rpg.store.atomic_files import StoreError, read_json_object
 from rpg.store.layout import Layout
 from rpg.store.run_folder import IMPORTED, RunFolder, folder_name, folders
 
@@ -54,6 +54,12 @@ def imported_runs(layout: Layout, sweep: str) -> list[str]:
 def is_imported(folder: RunFolder) -> bool:
     """Whether a run was trained elsewhere (`rpg import`)."""
     return (folder.path / IMPORTED).is_file()
+
+
+def scores_of(folder: RunFolder) -> dict[str, dict[str, float]]:
+    """{benchmark: {step: accuracy}} of a run whose samples are not at hand."""
+    path = folder.path / IMPORTED
+    return dict(read_json_object(path)["scores"]) if path.exists() else {}
 
 
 def how_it_came(source: str) -> str:

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from rpg.config.section import registered
 from rpg.config.tracking import TRACKERS, MlflowTracker, TrackerSection, TrackioTracker, WandbTracker
 from rpg.errors import UserError, install_command
-from rpg.store.current import flat
+from rpg.store.current import flat, scores_of
 from rpg.store.run_folder import RunFolder
 from rpg.store.samples import read_eval
 
@@ -52,6 +52,10 @@ def records(folder: RunFolder, sent: set[str]) -> Iterator[Record]:
             if key not in sent:
                 changed = folder.eval_path(benchmark, step).stat().st_mtime
                 yield Record(key, step, changed, evaluated(folder, benchmark, step))
+    for benchmark, scores in scores_of(folder).items():
+        for step in sorted(set(map(int, scores)) - set(folder.eval_steps(benchmark))):
+            if (key := f"{benchmark} {step}") not in sent:
+                yield Record(key, step, last, {f"eval/{benchmark}/accuracy": scores[str(step)]})
 
 
 def evaluated(folder: RunFolder, benchmark: str, step: int) -> dict[str, float]:

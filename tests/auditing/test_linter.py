@@ -46,12 +46,13 @@ def test_a_variable_may_hold_several_overrides(tmp_path):
 
 
 def test_what_a_script_does_not_say(tmp_path):
-    more = "$MORE $(cat more.txt) actor_rollout_ref.actor.ppo_epochs=2"
-    (tmp_path / "run.sh").write_text(GRPO.replace("$@", more))
+    more = "$MORE $(cat more.txt) actor_rollout_ref.actor.ppo_epochs=2 a.b=${KL:-3}"
+    (tmp_path / "run.sh").write_text("KL=1\nKL=2\n" + GRPO.replace("$@", more))
     settings = read_settings(tmp_path / "run.sh")
     assert hit(settings.remarks, r"the arguments in \$MORE are not known")
     assert hit(settings.remarks, r"the arguments in \$\(cat are not known")
     assert "set to both" in settings.unresolved["actor_rollout_ref.actor.ppo_epochs"]
+    assert "a.b" in settings.unresolved and "a.b" not in settings.values
 
 
 def test_grpo_of_verl(tmp_path):

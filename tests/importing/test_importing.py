@@ -132,6 +132,7 @@ def test_wandb_by_its_page_and_by_its_history(tmp_path):
         ("trl", "{}", {}, "field log_history is missing"),
         ("trl", "[", {}, "not JSON"),
         ("verl", "nothing", {}, "contains no step; expected lines of verl's file logger"),
+        ("wandb", "Step,a - reward,b - reward\n1,0,1\n", {}, "columns of several runs, a, b; export each"),
         ("csv", "a,b\n1,2\n", {}, "row 1: no step: it has none of the columns step, _step"),
         ("csv", "step,b\n1.5,2\n", {}, "row 1: step is 1.5; expected a whole number"),
         ("csv", "step,reword\n1,2\n", {}, "say which column holds what: --map reward=COLUMN. There are: reword"),

@@ -262,7 +262,8 @@ def test_verls_own_tracking_records_with_one_word(tmp_path, monkeypatch):
     for last, state in ((1, "interrupted"), (2, "done")):
         tracking = Tracking("s", "verl GRPO", ["rpg"], config)
         for step in range(1, last + 1):
-            tracking.log({"actor/entropy": 0.5, "perf/mfu": 0.1, "val-core/gsm/8k/acc/mean@4": 0.75}, step)
+            found = {"val-core/gsm/8k/acc/mean@4": 0.75, "val-core/r/reward/mean@4": step - 1.5}
+            tracking.log({"actor/entropy": 0.5, "perf/mfu": 0.1, **found}, step)
         tracking.finish()
         [folder] = Layout.at(tmp_path).run_folders("s")
         assert folder.state() == state
@@ -271,3 +272,4 @@ def test_verls_own_tracking_records_with_one_word(tmp_path, monkeypatch):
     assert kept == ("verl GRPO", 3, 2, config)
     row = folder.read_metrics()[0]
     assert (row["entropy"], row["perf/mfu"]) == (0.5, 0.1) and manifest["benchmarks"] == ["gsm-8k"]
+    assert row["val-core/r/reward/mean@4"] == -0.5 and folder.log_path.read_text().count("no accuracy") == 2

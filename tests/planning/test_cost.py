@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from rpg.config.run_spec import RunSpec
-from rpg.planning.cost import measured, seconds_per_step
+from rpg.planning.cost import known_spreads, measured, seconds_per_step
 
 
 def finished(spec, seconds):
@@ -19,3 +19,9 @@ def test_runs_that_are_older_than_a_field_tell_their_time():
     runs = [finished(older, 20.0), finished(spec, 40.0), finished(other, 90.0), finished(broken, 1.0)]
     layout = SimpleNamespace(sweeps=lambda: ["demo"], run_folders=lambda sweep: runs)
     assert older != spec and seconds_per_step(measured(layout), RunSpec()) == (3.0, 2)
+
+
+def test_spreads_are_those_of_the_last_look_that_has_any():
+    looks = [{"benchmarks": ["b"], "spreads": spreads} for spreads in ([1, 2, 3], [0, 0, 0], None)]
+    layout = SimpleNamespace(sweeps=lambda: ["s"], read_looks=lambda name: looks)
+    assert known_spreads(layout, ("b",)) == (1, 2, 3) and known_spreads(layout, ("c",)) is None

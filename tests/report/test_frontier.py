@@ -11,7 +11,7 @@ from rpg import stats
 from rpg.evaluation.benchmark_summary import summarise
 from rpg.report import frontier
 from rpg.store.database import build, connect
-from rpg.store.samples import read_eval
+from rpg.store.samples import read_eval, read_samples, write_samples
 
 SHAPE = Shape(steps=4, eval_every=4, problems=5, samples=6, benchmarks=("easy", "hard"))
 
@@ -34,6 +34,12 @@ def test_over_k_is_what_the_evaluation_says(tmp_path):
     assert whole == pytest.approx(np.mean([one.majority_at_k.mean for one in of.values()]))
     [single] = found.loc[(found["measure"] == "maj") & (found["k"] == 1), "mean"]
     assert single == pytest.approx(np.mean([one.mean_at_k.mean for one in of.values()]), abs=0.1)
+    for seed in (0, 1):
+        path = layout.run("demo", f"grpo-seed{seed}").eval_path("hard", 4)
+        write_samples(path, [one for one in read_samples(path).to_pylist() if one["sample"] < 3])
+    build(layout)
+    with connect(layout) as db:
+        assert set(frontier.over_k(db, "demo", {"grpo": "GRPO"})["k"]) == {1, 2, 3}, "those of both"
 
 
 def test_the_majority_of_a_subset_is_the_mean_over_subsets():
@@ -75,3 +81,5 @@ def test_a_path_goes_along_an_axis_of_numbers_or_the_training():
     assert (found["lowest"] == 0.5).all() and (found["seeds"] == 2).all()
     training = frontier.paths(pandas.DataFrame(rows), of, None)
     assert sorted(set(training["place"])) == [0, 5] and len(training) == 4
+    behind = frontier.paths(pandas.DataFrame(rows[:1] + rows[2:]), of, along)
+    assert (behind["x"] == 5).all() and sorted(behind["seeds"]) == [1, 2, 2, 2]

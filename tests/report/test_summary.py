@@ -1,5 +1,6 @@
 """The table of a sweep by hand, whatever ran, and the notes around it, whole."""
 
+import itertools
 import json
 import math
 import shutil
@@ -11,9 +12,10 @@ import scipy.stats
 
 from rpg import stats
 from rpg.importing import take_over
+from rpg.importing.imported_runs import write_scores
 from rpg.importing.trainer_logs import Log
 from rpg.report import tables
-from rpg.report.summary import history, summarise
+from rpg.report.summary import History, history, summarise
 from rpg.store import StoreError
 from rpg.store.database import build, connect
 from rpg.store.run_writer import write_failed
@@ -52,7 +54,7 @@ def test_best_is_the_mean_over_seeds_of_each_seeds_best_checkpoint(layout):
     assert row(found, "rpg-urkl", "easy")["last"] == pytest.approx(1 / 3)
 
 
-def test_mean_accuracy_and_its_difference_by_hand(layout):
+def test_mean_accuracy_its_difference_and_pass_at_k_by_hand(layout):
     found = row(summary(layout), "rpg-urkl", "mean")
     mine = [array(layout, "rpg-urkl", name, 8) for name in ("easy", "hard")]
     base = [array(layout, "grpo", name, 8) for name in ("easy", "hard")]
@@ -64,9 +66,6 @@ def test_mean_accuracy_and_its_difference_by_hand(layout):
     assert found["p"] == found["p_corrected"] == pytest.approx(expected.p_values().item())
     assert math.isnan(row(summary(layout), "grpo", "mean")["difference"])
     assert row(summary(layout), "grpo", "mean")["verdict"] == ""
-
-
-def test_pass_at_k_is_a_mean_over_problems_seeds_and_benchmarks(layout):
     shares = {name: (array(layout, "grpo", name, 8) > 0).mean() for name in ("easy", "hard")}
     for benchmark, share in {**shares, "mean": np.mean([*shares.values()])}.items():
         assert 0 < row(summary(layout), "grpo", benchmark)["pass_at_k"] == pytest.approx(share)
@@ -81,17 +80,13 @@ def test_p_values_are_corrected_per_family(tmp_path):
     assert (table["benchmark"] != "mean").sum() == 8
 
 
-def test_another_baseline_and_fewer_benchmarks(layout):
+def test_another_baseline_fewer_benchmarks_and_an_unknown_sweep(layout):
     found = summary(layout, baseline="rpg-urkl", names=["hard"])
     assert found.variants[0] == "rpg-urkl"
     assert set(found.table["benchmark"]) == {"hard"}
     assert row(found, "grpo", "hard")["difference"] == pytest.approx(
         array(layout, "grpo", "hard", 8).mean() - array(layout, "rpg-urkl", "hard", 8).mean()
     )
-
-
-def test_an_unknown_sweep_is_named(layout):
-    build(layout)
     with connect(layout) as db, pytest.raises(StoreError, match=r"no sweep 'dome'.* it holds demo"):
         summarise(db, "dome")
 
@@ -111,6 +106,9 @@ def test_only_a_best_that_is_really_better_is_bold(layout, tmp_path):
     }
     assert max(against_all(clear, "rpg-urkl", "mean")) < 0.05
     assert "**RPG" not in tables.markdown(found) and tables.markdown(found).count("**") >= 2
+    before = found.look._replace(runs=found.look.runs[1:], results={})
+    late = summary(clear, past=History((before,))).table
+    assert (late["verdict"] != "better").all() and not late["leads"].any(), "little error is left"
 
 
 def against_all(layout, best, benchmark):
@@ -147,6 +145,10 @@ def test_a_report_of_the_same_runs_is_the_same_look_and_more_seeds_are_the_next(
     shown(layout)
     [first] = layout.read_looks("demo")
     assert first["level"] == pytest.approx(0.05) and first["planned"] == 6
+    record = layout.read_sweep("demo")
+    layout.write_sweep(record | {"runs": [*record["runs"], "grpo-seed3", "rpg-urkl-seed3"]})
+    again = summary(layout, past=history(layout, "demo")).look
+    assert (again.level, again.planned) == (first["level"], 6), "as if no seeds had been added"
     demo(tmp_path, ("grpo", "rpg-urkl"), (0, 1, 2, 3))
     assert "This is look 2 at these differences, with 8 runs of 6 planned at first" in shown(layout)
     assert shown(layout).count("This is look 2") == 1
@@ -177,6 +179,11 @@ def test_unequal_spending_is_said_and_compared_at_equal_tokens(layout):
     text = tables.markdown(found)
     parts = ("## Mean accuracy", "Unequal spending", "## At 800 tokens each")
     assert sorted(parts, key=text.index) == [*parts] and "RPG-URKL | 8 |" in text
+    for seed, name, step in itertools.product(range(3), SHAPE.benchmarks, (0, 4)):
+        layout.run("demo", f"rpg-urkl-seed{seed}").eval_path(name, step).unlink()
+    found = summary(layout)
+    assert not [part for part in found.equal if part.axis == "tokens"]
+    assert "not compared at equal tokens: RPG-URKL (first evaluated when more had been spent)" in found.notes
 
 
 @pytest.mark.parametrize(("budget", "compared"), [(400, 400), (1000, 800)])
@@ -207,11 +214,8 @@ def design(layout, samples):
     return stats.sentence(planned, stats.spreads(blocks, samples), stats.MATTERS)
 
 
-def test_a_finished_sweep_says_what_it_could_find_and_nothing_else(layout):
+def test_a_finished_sweep_says_what_it_could_find_with_the_fewest_samples_and_nothing_else(layout):
     assert summary(layout).notes == [design(layout, SHAPE.samples)]
-
-
-def test_what_it_could_find_counts_the_fewest_samples(layout):
     path = layout.run("demo", "grpo-seed1").eval_path("hard", 8)
     rows = [one for one in read_samples(path).to_pylist() if one["sample"] < 3]
     write_samples(path, rows)
@@ -237,16 +241,28 @@ def test_runs_that_did_not_finish_are_left_out_and_named(layout):
     assert "loss is nan" in shown(layout)
 
 
-def test_a_sweep_in_progress_is_compared_where_both_are(layout):
+@pytest.mark.parametrize(
+    ("last", "said"),
+    [
+        (4, "last evaluated, and compared, at step 4 of 8"),
+        (6, "last evaluated at step 6, and compared, at step 4 of 8"),
+        (8, "last evaluated at step 8, and compared, at step 4 of 8"),  # by a score without samples
+    ],
+)
+def test_a_sweep_is_compared_at_the_last_step_at_which_both_have_samples(layout, last, said):
     for seed in range(3):
+        run = layout.run("demo", f"rpg-urkl-seed{seed}")
         for name in SHAPE.benchmarks:
-            layout.run("demo", f"rpg-urkl-seed{seed}").eval_path(name, 8).unlink()
+            samples = run.eval_path(name, 8)
+            samples.rename(run.eval_path(name, 6)) if last == 6 else samples.unlink()
+        if last == 8:
+            write_scores(run, {name: {8: 0.5} for name in SHAPE.benchmarks})
     found = summary(layout)
     numbers = row(found, "rpg-urkl", "hard")
-    assert (numbers["step"], numbers["steps"]) == (4, 8)
+    assert (numbers["step"], numbers["steps"]) == (last, 8)
     expected = array(layout, "rpg-urkl", "hard", 4) - array(layout, "grpo", "hard", 4)
     assert numbers["difference"] == pytest.approx(expected.mean())
-    assert "RPG-URKL: last evaluated, and compared, at step 4 of 8" in found.notes
+    assert f"RPG-URKL: {said}" in found.notes and numbers["verdict"]
 
 
 def test_only_variants_that_agree_in_training_and_evaluation_are_called_identical(layout):
@@ -327,15 +343,12 @@ def test_scores_without_samples_have_an_interval_over_seeds(layout, tmp_path):
     ]
 
 
-def test_one_who_was_evaluated_on_less_has_no_mean_and_is_not_compared_by_it(layout, tmp_path):
+def test_one_who_was_evaluated_on_less_has_no_mean_and_an_imported_sweep_what_it_has(layout, tmp_path):
     imported(layout, tmp_path, {"easy": EASY})
     found = summary(layout)
     assert set(found.table.loc[found.table["variant"] == "theirs", "benchmark"]) == {"easy"}
     assert "theirs: no score on hard, so it has no mean" in found.notes
     assert set(found.table.loc[found.table["variant"] == "grpo", "benchmark"]) == {"easy", "hard", "mean"}
-
-
-def test_a_sweep_that_was_imported_as_a_whole_is_shown_on_what_it_has(layout, tmp_path):
     imported(layout, tmp_path, {"easy": EASY, "hard": EASY}, sweep="elsewhere")
     build(layout)
     with connect(layout) as db:

@@ -74,8 +74,9 @@ def test_looks_never_spend_more_than_six_percent():
         levels.append(level)
     assert levels[0] == pytest.approx(0.05 * (2 / 3) ** 3) and sum(levels[:2]) == pytest.approx(0.05)
     assert all(level > 0 for level in levels) and sum(levels) < 0.06
-    again = stats.next_look(looks, "a", looks[2].runs, 9)
-    assert len(again[0]) == 2 and again[2] == pytest.approx(levels[2]), "the same runs are no new look"
+    again = stats.next_look(looks, "a", looks[2].runs, 12)
+    assert len(again[0]) == 2 and again[1:] == (9, levels[2]), "the same runs are no new look"
+    assert stats.next_look(looks, "a", looks[0].runs[:5], 12)[1] == 9, "what was planned at first stays"
     assert stats.next_look(looks, "b", looks[1].runs, 9)[2] == pytest.approx(0.05)
 
 

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from benchmarks.synthetic import Shape, write_sweep
 from rpg.cli.app import app
+from rpg.errors import UserError
 from rpg.store import Layout
 from rpg.store.database import connect
 from rpg.store.schema import TABLES, VIEWS
@@ -30,7 +31,7 @@ def call(*arguments):
 
 
 @pytest.mark.parametrize(("kind", "read"), [("parquet", pandas.read_parquet), ("csv", pandas.read_csv)])
-def test_every_table_and_view_is_a_file(home, tmp_path, kind, read):
+def test_every_table_and_view_is_a_file_and_so_is_a_query(home, tmp_path, kind, read):
     assert call("export", tmp_path / "out", "--format", kind, "--home", home).exit_code == 0
     written = {path.name for path in (tmp_path / "out").iterdir()}
     assert written == {f"{name}.{kind}" for name in (*TABLES, *VIEWS)}
@@ -41,9 +42,9 @@ def test_every_table_and_view_is_a_file(home, tmp_path, kind, read):
         reward = db.execute("SELECT sum(reward) FROM metrics").fetchone()[0]
     assert read(tmp_path / "out" / f"metrics.{kind}")["reward"].sum() == pytest.approx(reward, rel=1e-12)
     assert HOSTILE in set(read(tmp_path / "out" / f"runs.{kind}")["variant"])
-
-
-def test_a_query_is_a_file(home, tmp_path):
+    for more in (["--sweep", "demo"], ["--online"]):
+        with pytest.raises(UserError, match=more[0]):
+            call("export", tmp_path / "out", "--format", kind, "--home", home, *more)
     out = tmp_path / "scores.csv"
     assert call("sql", "SELECT variant, accuracy FROM scores", "--out", out, "--home", home).exit_code == 0
     assert list(pandas.read_csv(out)) == ["variant", "accuracy"]

@@ -13,6 +13,7 @@ import pytest
 from benchmarks.synthetic import write_sweep
 from rpg.config.errors import ConfigError
 from rpg.config.tracking import MlflowTracker, TensorBoardTracker, TrackioTracker, WandbTracker
+from rpg.importing.imported_runs import write_scores
 from rpg.store import Layout, RunFolder
 from rpg.tracking import follower as following
 from rpg.tracking.follower import Follower, tracking_folder
@@ -201,14 +202,17 @@ def test_what_a_tracker_missed_is_sent_after_and_it_is_warned_once(layout, monke
     monkeypatch.setattr(following, "open_sink", Flaky)
     monkeypatch.setattr(Flaky, "working", False)
     monkeypatch.setattr(Flaky, "logged", [])
+    write_scores(run := layout.run_folders("quickstart")[0], {"aime": {3: 0.5}})  # without samples
     said = []
-    follower = Follower(layout, "quickstart", said.append, (TensorBoardTracker(type="tensorboard"),))
+    trackers = (TensorBoardTracker(type="tensorboard"),)
+    follower = Follower(layout, "quickstart", said.append, trackers, imported=True)
     assert follower.pass_over() == 0 == follower.pass_over()
     assert len(said) == 1 and "nobody there; will retry" in said[0]
     Flaky.working = True
     follower._failed.clear()
     count = follower.pass_over()
     assert count == len(Flaky.logged) == len(set(Flaky.logged)) > 0 and follower.failures == {}
+    assert (run.name, "aime 3") in Flaky.logged
     follower.close()
 
 
