@@ -277,7 +277,10 @@ class VerlBackend(BackendSection):
     fills_machine: ClassVar[bool] = True
 
     def workers_here(self) -> int | None:
-        return self.gpus_per_node if isinstance(self.ray, LocalRay) else None
+        if isinstance(self.ray, RayAddress):
+            host = self.ray.address.rpartition(":")[0] or self.ray.address
+            return self.gpus_per_node if host in ("auto", "127.0.0.1", "localhost") else None
+        return self.gpus_per_node
 
     def check_longest(self, tokens: int) -> None:
         room = self.max_tokens_per_gpu * self.sequence_parallel

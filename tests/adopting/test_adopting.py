@@ -116,8 +116,8 @@ def main():
     rate = 1e-3
     config = GRPOConfig(
         output_dir="out", learning_rate=rate, per_device_train_batch_size=16, gradient_accumulation_steps=2,
-        num_generations=8, max_completion_length=64, max_steps=6, beta=0.04, epsilon=0.3, loss_type="grpo", reward_weights=[1.0, 2.0],
-        seed=int(NAME or 0),
+        num_generations=8, max_completion_length=64, max_steps=6, beta=0.04, loss_type="grpo", reward_weights=[1.0, 2.0],
+        seed=int(NAME or 0), epsilon=0.3,
     )
     judged = [right, form, "org/judge"]
     GRPOTrainer(model=MODEL, reward_funcs=judged, args=config, train_dataset=data, peft_config=None).train()

@@ -68,8 +68,17 @@ def test_what_a_back_end_needs(two):
     server = {"type": "vllm"}
     assert need_of(verl(type="verl", device="cuda", gpus_per_node=3, rollout=server), two) == Need("gpu", 3)
     assert need_of(verl(type="verl", gpus_per_node=3), two) == Need("cpu", 2)
-    on_cluster = verl(type="verl", gpus_per_node=3, ray={"type": "address", "address": "auto"})
-    assert need_of(on_cluster, two) is None
+    gpus = {"type": "verl", "device": "cuda", "gpus_per_node": 8, "rollout": server}
+    for address, need in {
+        "auto": Need("gpu", 3),
+        "127.0.0.1:6379": Need("gpu", 3),
+        "head:6379": None,
+    }.items():
+        on_cluster = verl(**gpus, ray={"type": "address", "address": address})
+        assert need_of(on_cluster, two) == need, (
+            "no evaluator takes a GPU of a cluster that this machine belongs to"
+        )
+        assert need_of(on_cluster, Machine(two.folder, 2, ())) is None, "all its workers are elsewhere"
 
 
 def test_the_environment_says_how_many_and_where(tmp_path):
