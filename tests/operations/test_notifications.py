@@ -1,10 +1,13 @@
 """The automations that docs/operations.md shows, created as it says, call a real webhook."""
 
+import asyncio
 import http.server
+import json
 import logging
 import subprocess
 import sys
 import threading
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -12,7 +15,6 @@ import yaml
 from tests.operations.serving import ROOT
 from tests.waiting import HANG, until
 
-pytestmark = pytest.mark.slow
 BLOCK = """
 import sys
 from prefect.blocks.webhook import Webhook
@@ -40,6 +42,17 @@ def hook():
     server.shutdown()
 
 
+@pytest.mark.parametrize("name", ["night-is-red", "no-night"])
+def test_a_webhook_is_sent_json_whatever_the_reason_says(name):
+    from prefect.server.utilities.user_templates import render_user_template
+
+    [action] = yaml.safe_load((ROOT / "docs" / "automations" / f"{name}.yaml").read_text())["actions"]
+    run = SimpleNamespace(name="a", state=SimpleNamespace(message='"x" \\ and\n{{ y }}'))
+    sent = asyncio.run(render_user_template(action["payload"], {"flow": run, "flow_run": run}))
+    assert json.loads(sent)["text"] == f"a a: {run.state.message}" or name == "no-night"
+
+
+@pytest.mark.slow
 def test_the_automations_of_the_documentation_call_when_a_flow_run_fails_and_when_there_was_no_night(
     served, hook, tmp_path
 ):
@@ -74,5 +87,5 @@ def test_the_automations_of_the_documentation_call_when_a_flow_run_fails_and_whe
     said = until(lambda: [line for line in served.log_of(run) if line["level"] >= logging.ERROR], "its log")
     assert [line["message"] for line in said] == [message]
     told = until(lambda: [text for text in heard if "rollout.group_size" in text], "the call for the failure")
-    assert "sweep" in told[0]
+    assert "sweep" in json.loads(told[0])["text"]
     until(lambda: any("no nightly run has ended" in text for text in heard), "the call for the night")
