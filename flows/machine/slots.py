@@ -160,12 +160,10 @@ def need_of(backend: BackendSection, here: Machine) -> Need | None:
     """What a run with this `backend` section needs here; None for a run whose workers are elsewhere. On a Ray cluster that
     this machine belongs to, they may be on as many of its GPUs as they need and it has."""
     workers = backend.workers_here()
+    if workers and backend.device == "cuda" and isinstance(getattr(backend, "ray", None), RayAddress):
+        workers = min(workers, len(here.gpus)) or None
     if workers is None:
         return None
-    if isinstance(getattr(backend, "ray", None), RayAddress) and backend.device == "cuda":
-        workers = min(workers, len(here.gpus))
-        if not workers:
-            return None
     if backend.device == "cuda" and here.gpus:
         return Need("gpu", workers)
     # Without any GPU the trainer says so itself, better than a queue could.

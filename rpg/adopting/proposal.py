@@ -203,8 +203,8 @@ def _run(
     for dotted, value in source.settings.items():
         assign(run, dotted, value, source.name)
     if not path:
-        lengths = ("max_prompt_tokens", "max_response_tokens")
-        run["model"]["max_positions"] = sum(run["rollout"][name] for name in lengths) + 16
+        lengths = (run["rollout"][name] for name in ("max_prompt_tokens", "max_response_tokens"))
+        run["model"]["max_positions"] = sum(lengths) + 16
     run["evaluation"]["every"] = min(4, run["training"]["steps"])
     return run
 

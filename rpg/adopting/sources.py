@@ -132,10 +132,8 @@ class _Script:
             self.given.values[name] = unread[name]
             del self.given.unresolved[name]
         values = self.given.values
-        others = (
-            "loss_type scale_rewards per_device_train_batch_size gradient_accumulation_steps reward_weights"
-        )
-        source = _taken(self.given, self.path.stem, others)
+        own = "loss_type scale_rewards per_device_train_batch_size gradient_accumulation_steps reward_weights"
+        source = _taken(self.given, self.path.stem, own)
         loss = str(values.get("loss_type", "dapo"))  # TRL 1.16's default
         if loss not in _KNOWN["losses"]:
             remark = f"loss_type {loss!r} is not taken over: GRPO with averages over all tokens is taken"
@@ -150,8 +148,7 @@ class _Script:
         }  # fmt: skip
         scale = values.get("scale_rewards", "group")
         source.settings["algorithm.advantage.std"] = scale not in (False, "none")
-        if scale == "batch":
-            source.remarks.append("scale_rewards 'batch' is not taken over: rewards are scaled by group")
+        source.remarks += ["scale_rewards 'batch' is not taken over: a group is scaled"] * (scale == "batch")
         if low := source.settings.get("algorithm.clip.low"):
             source.settings["algorithm.clip.high"] = source.settings.get("algorithm.clip.high") or low
         if source.settings["algorithm.beta"] > 0:

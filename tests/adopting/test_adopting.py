@@ -116,8 +116,8 @@ def main():
     rate = 1e-3
     config = GRPOConfig(
         output_dir="out", learning_rate=rate, per_device_train_batch_size=16, gradient_accumulation_steps=2,
-        num_generations=8, max_completion_length=64, max_steps=6, beta=0.04, loss_type="grpo", reward_weights=[1.0, 2.0],
-        seed=int(NAME or 0), epsilon=0.3,
+        num_generations=8, max_steps=6, beta=0.04, epsilon=0.3, loss_type="grpo", reward_weights=[1.0, 2.0],
+        seed=int(NAME or 0),
     )
     judged = [right, form, "org/judge"]
     GRPOTrainer(model=MODEL, reward_funcs=judged, args=config, train_dataset=data, peft_config=None).train()
@@ -136,9 +136,8 @@ def test_a_trl_script_becomes_a_sweep_without_being_executed(home):
     algorithm, training = spec.algorithm, spec.training
     assert (spec.model.path, algorithm.beta, algorithm.reference.type) == ("org/some-model", 0.04, "fixed")
     assert (training.steps, training.prompts_per_step, training.optimizer.learning_rate) == (6, 4, 1e-3)
-    assert (training.optimizer.schedule, training.optimizer.weight_decay) == ("linear", 0.0)
-    assert (algorithm.clip.low, algorithm.clip.high, algorithm.advantage.std) == (0.3, 0.3, True)
-    assert (spec.rollout.group_size, spec.rollout.max_response_tokens) == (8, 64)
+    assert (spec.rollout.group_size, spec.rollout.max_response_tokens, algorithm.clip.high) == (8, 512, 0.3)
+    assert (training.optimizer.schedule, training.optimizer.weight_decay) == ("linear", 0.0), "as in TRL"
     problem = load_problems(spec.task).train[0]
     assert [m["role"] for m in problem.messages] == ["system", "user"]
     assert problem.prompt.startswith("Q: Ann has")
@@ -155,34 +154,7 @@ def test_a_trl_script_becomes_a_sweep_without_being_executed(home):
         assert words in said
 
 
-def test_what_a_trl_script_does_not_say_is_trls_default(home):
-    gsm8k(home / "sums.jsonl")
-    text = SCRIPT.replace("GRPOTrainer(model=MODEL, ", "GRPOTrainer(")
-    settings = text[text.index("learning_rate") : text.index("seed=")]
-    (home / "grpo.py").write_text(text.replace(settings, 'loss_type="dr_grpo", beta=0.1,\n'), "utf-8")
-    said = adopt("grpo.py", "--no-samples").output
-    spec = adopted(home / "grpo")
-    optimizer, algorithm = spec.training.optimizer, spec.algorithm
-    assert (optimizer.learning_rate, optimizer.schedule, optimizer.weight_decay) == (1e-6, "linear", 0.0)
-    assert (algorithm.loss_agg_mode, algorithm.beta) == (
-        "seq-mean-token-sum-norm",
-        0.1,
-    ) and algorithm.advantage.std
-    assert spec.model.max_positions > spec.rollout.max_response_tokens == 512
-    assert "proposed, not read from trl: training.steps" in said
-
-
-VERL_LOSS = "".join(
-    f" actor_rollout_ref.actor.{setting}"
-    for setting in (
-        "optim.lr=1e-5", "optim.weight_decay=0.1", "ppo_epochs=2", "entropy_coeff=0.01", "use_kl_loss=True",
-        "loss_agg_mode=seq-mean-token-sum", "clip_ratio_high=0.28",
-    )
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("said_by_it", [False, True])
-def test_a_verl_command_becomes_a_sweep(home, said_by_it):
+def test_a_verl_command_becomes_a_sweep(home):
     for name in ("train", "test"):
         message = {"role": "user", "content": f"{name} 1+1? Answer after ####"}
         row = {"prompt": [message], "reward_model": {"ground_truth": "2"}}
@@ -190,24 +162,17 @@ def test_a_verl_command_becomes_a_sweep(home, said_by_it):
     (home / "run.sh").write_text(
         "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=rloo data.train_files=train.jsonl \\\n"
         " data.val_files=test.jsonl data.train_batch_size=16 actor_rollout_ref.rollout.n=4 trainer.nnodes=2 \\\n"
-        " actor_rollout_ref.actor.ppo_mini_batch_size=8 actor_rollout_ref.model.path=org/m data.shuffle=$SHUFFLE"
-        f"{VERL_LOSS if said_by_it else ''}\n"
+        " actor_rollout_ref.actor.ppo_mini_batch_size=8 actor_rollout_ref.model.path=org/m data.shuffle=$SHUFFLE \\\n"
+        " actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-sum actor_rollout_ref.actor.ppo_epochs=2\n"
     )
     said = adopt("run.sh", "--no-samples", "--model", "org/other").output
     spec = adopted(home / "run")
     algorithm, training = spec.algorithm, spec.training
-    assert (algorithm.name, algorithm.beta, spec.rollout.group_size) == ("rloo", 0.001 * said_by_it, 4)
-    assert (training.prompts_per_step, training.mini_batch_prompts, spec.model.path) == (16, 8, "org/other")
-    found = (
-        training.optimizer.learning_rate, training.optimizer.weight_decay, training.epochs, training.entropy_coeff,
-        algorithm.loss_agg_mode, algorithm.clip.high, algorithm.clip.c, algorithm.surrogate, algorithm.kl.type,
-    )  # fmt: skip
-    if said_by_it:
-        assert found == (1e-5, 0.1, 2, 0.01, "seq-mean-token-sum", 0.28, 3.0, "ppo_clip", "loss")
-    else:
-        assert found == (1e-6, 0.01, 1, 0.0, "token-mean", 0.2, 3.0, "ppo_clip", "reward")
-    assert "actor_rollout_ref" not in said
-    assert spec.task.verifier.marker == "####"
+    assert (algorithm.name, algorithm.beta, algorithm.loss_agg_mode) == ("rloo", 0.0, "seq-mean-token-sum")
+    assert (training.prompts_per_step, training.mini_batch_prompts, training.epochs) == (16, 8, 2)
+    assert (training.optimizer.learning_rate, training.optimizer.weight_decay) == (1e-6, 0.01), "as in verl"
+    assert "proposed, not read from verl: training.steps" in said
+    assert (spec.task.verifier.marker, spec.model.path, spec.rollout.group_size) == ("####", "org/other", 4)
     assert "trainer.nnodes" in said and "data.shuffle is not taken over" in said
 
 
