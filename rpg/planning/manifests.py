@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rpg.config.backend import BackendSection, OnSlurm, VerlBackend
-from rpg.errors import UserError
+from rpg.config.errors import ConfigError
 
 HERE_DOCUMENT = "END_OF_THE_SWEEP"
 CONFIG = "/config/sweep.yaml"  # where a pod of Kubernetes or a machine of SkyPilot finds the file
@@ -63,7 +63,7 @@ def on_its_cluster(job: Job, address: str = "auto") -> list[str]:
         if (
             job.backend.device == "cpu"
         ):  # its workers are counted as Ray's GPUs, which only a Ray of its own pretends
-            raise UserError("backend.device: 'cpu'; on a cluster, runs on verl need 'cuda'")
+            raise ConfigError("backend.device: 'cpu'; on a cluster, runs on verl need 'cuda'")
         return [f"backend.ray={{type: address, address: {address}}}"]
     place = f"{{type: ray, address: {address}, gpus: {job.gpus}}}"
     return [f"backend.place={place}", f"evaluation.place={place}"]

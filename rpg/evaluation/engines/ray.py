@@ -25,7 +25,7 @@ _RESTARTS = 3
 _SAY_SECONDS = 30.0
 """The interval of messages while workers wait for resources of the cluster."""
 _RESOURCES = (("CPU", "cpus", 1), ("GPU", "gpus", 1), ("memory", "memory_gib", 2**30))
-"""Ray's name of each, our field, and Ray's units in one of ours."""
+"""Ray's name of each, our field, and its units in ours."""
 
 StartEngine = Callable[[str], Engine]
 """Of a device."""
