@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.machine.children import Stopped
-from rpg.config.backend import BackendSection
+from rpg.config.backend import BackendSection, RayAddress
 from rpg.errors import UserError
 from rpg.store import StoreError, locks
 
@@ -157,8 +157,11 @@ def machine(environment: Mapping[str, str] = os.environ) -> Machine:
 
 
 def need_of(backend: BackendSection, here: Machine) -> Need | None:
-    """What a run with this `backend` section needs here; None for a run whose workers are on another cluster."""
+    """What a run with this `backend` section needs here; None for a run whose workers are elsewhere. On a Ray cluster that
+    this machine belongs to, they may be on as many of its GPUs as they need and it has."""
     workers = backend.workers_here()
+    if workers and backend.device == "cuda" and isinstance(getattr(backend, "ray", None), RayAddress):
+        workers = min(workers, len(here.gpus)) or None
     if workers is None:
         return None
     if backend.device == "cuda" and here.gpus:

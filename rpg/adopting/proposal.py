@@ -44,7 +44,8 @@ def propose(source: Source, folder: Path, model: str | None) -> tuple[str, list[
     if not train or not held_out:
         counts = f"{len(train)} rows to train on, {len(held_out)} to hold out"
         raise UserError(f"{source.name}: {counts}; at least one each is needed{_listed(bad)}")
-    model = model or source.settings.pop("model.path", None)
+    named = source.settings.pop("model.path", None)
+    model = model or named
     verifier, template, measured = _verifier(source, train[:LOOKED_AT], columns, model)
     run = _run(source, train, columns, model, template)
     settings = verifier.model_dump(mode="json", exclude_defaults=True)
@@ -195,12 +196,15 @@ def _run(
         response = longest.get("demonstration", 16) + 16
         run["rollout"] |= {"max_prompt_tokens": prompt, "max_response_tokens": response}
         warm = _WARM if "demonstration" in columns else None
-        run["model"] = {"type": "tiny", "max_positions": prompt + response + 16, "warm_start": warm}
+        run["model"] = {"type": "tiny", "warm_start": warm}
         source.remarks.append(
             "no model is named: a tiny one made from scratch shows that all works; name yours with --model"
         )
     for dotted, value in source.settings.items():
         assign(run, dotted, value, source.name)
+    if not path:
+        lengths = (run["rollout"][name] for name in ("max_prompt_tokens", "max_response_tokens"))
+        run["model"]["max_positions"] = sum(lengths) + 16
     run["evaluation"]["every"] = min(4, run["training"]["steps"])
     return run
 

@@ -15,8 +15,8 @@ HUB = re.compile(r"([\w.-]+/[\w.-]+)(?::([\w.-]*))?(?::(.+))?")
 """An id on the hub, with a configuration and a split where they are given: `openai/gsm8k:main:test`."""
 _HELD_OUT = re.compile(r"test|valid|dev|eval|held", re.IGNORECASE)
 _TABLES = Path(__file__).with_name("settings.toml")
-_KNOWN: dict[str, dict[str, str]] = tomllib.loads(_TABLES.read_text("utf-8"))
-"""What is taken over, by trainer, and the advantages and losses that have a counterpart."""
+_KNOWN: dict[str, dict[str, Any]] = tomllib.loads(_TABLES.read_text("utf-8"))
+"""What is taken over, by trainer, its defaults, and the advantages and losses that have a counterpart."""
 
 
 @dataclass
@@ -60,9 +60,14 @@ def read_source(given: str) -> Source:
     return source
 
 
-def _taken(foreign: ForeignSettings, name: str, table: dict[str, str], read: str) -> Source:
-    """The settings of `table`; a remark about all others that are not `read` elsewhere."""
-    source = Source(name, [], settings={table[k]: v for k, v in foreign.values.items() if k in table})
+def _taken(foreign: ForeignSettings, name: str, read: str) -> Source:
+    """The trainer's settings that have a counterpart, its defaults where nothing is said; a remark about all others that
+    are not `read` elsewhere, and about what only the proposal says."""
+    table, defaults = _KNOWN[foreign.trainer], _KNOWN[f"{foreign.trainer}-defaults"]
+    given = {table[key]: value for key, value in foreign.values.items() if key in table}
+    source = Source(name, [], settings=defaults | given)
+    if proposed := sorted({"training.steps", "rollout.group_size"} - source.settings.keys()):
+        source.remarks.append(f"proposed, not read from {foreign.trainer}: {', '.join(proposed)}")
     if others := sorted(foreign.values.keys() - table.keys() - set(read.split())):
         source.remarks.append(f"settings that are not taken over: {', '.join(others)}")
     source.remarks += [f"{key} is not taken over: {why}" for key, why in foreign.unresolved.items()]
@@ -75,7 +80,7 @@ def _verl(path: Path) -> Source:
         why = f"{path}: starts {foreign.trainer}; accepted are commands of verl (overrides a.b=value)"
         raise UserError(why)
     kl, estimator = "actor_rollout_ref.actor.use_kl_loss", "algorithm.adv_estimator"
-    source = _taken(foreign, path.stem, _KNOWN["verl"], f"data.train_files data.val_files {estimator} {kl}")
+    source = _taken(foreign, path.stem, f"data.train_files data.val_files {estimator} {kl}")
     for key, files in (("train", source.train), ("val", source.held_out)):
         value = foreign.values.get(f"data.{key}_files", [])
         files += [value] if isinstance(value, str) else map(str, value)
@@ -83,9 +88,14 @@ def _verl(path: Path) -> Source:
     advantages = _KNOWN["advantages"]
     if name not in advantages:
         source.remarks.append(f"{estimator}={name} has no counterpart that is taken over: GRPO is taken")
-    if not foreign.values.get(kl):
-        source.settings["algorithm.beta"] = 0.0
-    source.settings["algorithm.name"] = advantages.get(name, "grpo")
+    settings = source.settings
+    if foreign.values.get(kl):
+        settings |= {"algorithm.kl": {"type": "loss", "estimator": "k3"}, "algorithm.reference": "fixed"}
+    else:
+        settings["algorithm.beta"] = 0.0
+    sizes = ("training.mini_batch_prompts", "training.prompts_per_step")
+    settings[sizes[0]] = min(settings[name] for name in sizes)
+    settings["algorithm.name"] = advantages.get(name, "grpo")
     return source
 
 
@@ -122,9 +132,9 @@ class _Script:
             self.given.values[name] = unread[name]
             del self.given.unresolved[name]
         values = self.given.values
-        others = "loss_type per_device_train_batch_size gradient_accumulation_steps reward_weights"
-        source = _taken(self.given, self.path.stem, _KNOWN["trl"], others)
-        loss = str(values.get("loss_type", "dapo"))  # TRL 1.16's default, as that of beta
+        own = "loss_type scale_rewards per_device_train_batch_size gradient_accumulation_steps reward_weights"
+        source = _taken(self.given, self.path.stem, own)
+        loss = str(values.get("loss_type", "dapo"))  # TRL 1.16's default
         if loss not in _KNOWN["losses"]:
             remark = f"loss_type {loss!r} is not taken over: GRPO with averages over all tokens is taken"
             source.remarks.append(remark)
@@ -132,10 +142,15 @@ class _Script:
         group, rows = (int(values.get(name, 8)) for name in sizes)
         prompts = max(1, rows * int(values.get("gradient_accumulation_steps", 1)) // group)
         source.settings = {
-            "algorithm.name": "dr-grpo" if loss == "dr_grpo" else "grpo", "algorithm.beta": 0.0,
+            "algorithm.name": "grpo",
             "algorithm.loss_agg_mode": _KNOWN["losses"].get(loss, "token-mean"), **source.settings,
             "rollout.group_size": group, "training.prompts_per_step": prompts, "training.mini_batch_prompts": prompts,
         }  # fmt: skip
+        scale = values.get("scale_rewards", "group")
+        source.settings["algorithm.advantage.std"] = scale not in (False, "none")
+        source.remarks += ["scale_rewards 'batch' is not taken over: a group is scaled"] * (scale == "batch")
+        if low := source.settings.get("algorithm.clip.low"):
+            source.settings["algorithm.clip.high"] = source.settings.get("algorithm.clip.high") or low
         if source.settings["algorithm.beta"] > 0:
             source.settings["algorithm.reference"] = "fixed"
         if source.settings.get("training.steps", 1) < 1:

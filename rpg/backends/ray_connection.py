@@ -4,6 +4,8 @@ import json
 import os
 import re
 import socket
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,9 @@ from rpg.errors import UserError, install_command
 
 SAID_SECONDS = 60.0
 """How often what no node is large enough for says that it waits."""
+
+REPORT_SECONDS = 10.0
+"""Ray's nodes report their free resources with a delay."""
 
 
 class ClusterError(UserError):
@@ -84,6 +89,33 @@ def promised(ray: Any) -> int:
         report = json.loads(_internal_kv_get(b"__autoscaling_status"))["autoscaler_report"]
         return int(sum(report["pending_launches"].values())) + len(report["pending_nodes"])
     return 0
+
+
+def await_nodes(
+    ray: Any, lacking: Callable[[], str | None], bundles: list[dict[str, float]], say: Callable[[str], None]
+) -> None:
+    """Before Ray is asked for something that it would wait for without end. An autoscaler is asked to add what is lacking,
+    and waited for as long as it promises nodes. Raises ClusterError: Ray does not have it, and no node is promised.
+    """
+    if not lacking():
+        return
+    from ray.autoscaler.sdk import request_resources  # noqa: PLC0415 (as above)
+
+    request_resources(bundles=bundles)
+    deadline, said = time.monotonic() + REPORT_SECONDS, -SAID_SECONDS
+    try:
+        while lacks := lacking():
+            now, coming = time.monotonic(), promised(ray)
+            if coming:
+                deadline = now + REPORT_SECONDS
+            if coming and now - said >= SAID_SECONDS:
+                said = now
+                say(f"waits: {lacks}; the autoscaler promises {coming} nodes")
+            if now > deadline:
+                raise ClusterError(lacks)
+            time.sleep(0.5)
+    finally:
+        request_resources(bundles=[])  # from here on, workers hold the nodes
 
 
 def last_line(error: BaseException) -> str:

@@ -60,13 +60,18 @@ def render(
     if wrong := unknown_settings([run.spec for run in sweep.runs]):
         refuse("\n".join(f"{file}: {line}" for line in wrong))
     if slurm or kuberay or skypilot:
-        from rpg.planning.manifests import Job
+        from rpg.planning.manifests import Job, on_its_cluster
 
         command = "sweep" if "name" in read_mapping(file) else "train"
+        specs = [planned.spec for planned in sweep.runs]
         job = Job(
-            sweep.spec.name, command, str(file.resolve()), _complete(file), tuple(set_),
-            sweep.runs[0].spec.backend, str(layout_at(home).home), image, volume, nodes, gpu, memory,
+            sweep.spec.name, command, str(file.resolve()), _complete(file), tuple(set_), specs[0].backend,
+            str(layout_at(home).home), image, volume, nodes, gpu, memory, max(spec.evaluator_gpus() for spec in specs),
         )  # fmt: skip
+        if kuberay or job.workers > 1:  # the file itself may refuse that place
+            load_file(file, parse_assignments([*set_, *on_its_cluster(job)]), digest)
+        for path in () if slurm else sorted({path for spec in specs for path in _only_here(spec)}):
+            complain(f"{path} is not in the job: the image or the volume has to have it", "yellow")
         print(_manifest(job, slurm, kuberay), end="")
         return
     chosen = _choose(sweep.runs, run, file)
@@ -123,6 +128,13 @@ def _manifest(job: "Job", slurm: bool, kuberay: bool) -> str:
     version = metadata.version("ray") if find_spec("ray") else None
     documents = manifests.kuberay(job, version) if kuberay else [manifests.skypilot(job)]
     return str(yaml.dump_all(documents, Dumper=Readable, sort_keys=False))
+
+
+def _only_here(spec: "RunSpec") -> list[str]:
+    """Paths of this machine that a run reads: problems, code, models."""
+    parts = (spec.task, spec.model, spec.algorithm.reference, *spec.reward)
+    named = [getattr(part, name, None) for part in parts for name in ("beside", "path")]
+    return [str(path) for path in (*spec.task.files(), *named) if path and Path(path).is_absolute()]
 
 
 def _complete(file: Path) -> str:

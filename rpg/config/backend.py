@@ -277,7 +277,9 @@ class VerlBackend(BackendSection):
     fills_machine: ClassVar[bool] = True
 
     def workers_here(self) -> int | None:
-        return self.gpus_per_node if isinstance(self.ray, LocalRay) else None
+        address = self.ray.address if isinstance(self.ray, RayAddress) else "auto"
+        host = address.rpartition(":")[0] or address
+        return self.gpus_per_node if host in ("auto", "127.0.0.1", "localhost") else None
 
     def check_longest(self, tokens: int) -> None:
         room = self.max_tokens_per_gpu * self.sequence_parallel

@@ -15,6 +15,7 @@ from rpg.errors import UserError
 from rpg.evaluation.drawing import Drawing
 from rpg.evaluation.engines.local import LocalEngine
 from rpg.evaluation.engines.protocol import Engine, EngineError
+from rpg.evaluation.engines.ray import RayEngine
 from rpg.evaluation.graded_samples import Progress, evaluate_problems, requests
 from rpg.evaluation.kl_to_initial import DriftMeter
 from rpg.evaluation.resource_limits import explained, strictest
@@ -90,11 +91,7 @@ class Evaluator:
                 return False  # it was removed, to be made again
             self._given_up.add((folder.name, benchmark, step))
             if isinstance(error, EngineError):  # the next evaluation starts a new one
-                for engine in self._engines.values():
-                    with contextlib.suppress(Exception):  # the engine may be what failed
-                        engine.close()
-                self._engines.clear()
-                self._loaded.clear()
+                self._close(object)
             line = f"{folder.checkpoint(step)} cannot be evaluated on {benchmark}: {explained(error, self.limits)}"
             self.say(f"warning: {line}")
             record = {"error": line, "kind": type(error).__name__, "time": time.time()}
@@ -152,6 +149,13 @@ class Evaluator:
             self._loaded[key] = loaded
         return self._engines[key]
 
+    def _close(self, kind: type) -> None:
+        """Close the engines of this kind; one that is needed again starts anew."""
+        for key in [key for key, engine in self._engines.items() if isinstance(engine, kind)]:
+            self._loaded.pop(key, None)
+            with contextlib.suppress(Exception):  # the engine may be what failed
+                self._engines.pop(key).close()
+
     def _scorer(self, folder: RunFolder, spec: RunSpec) -> Scorer:
         """The scorer of a run; runs with the same verifier and reward share one."""
         limit = spec.rollout.max_response_tokens
@@ -200,6 +204,7 @@ class Evaluator:
         """Evaluate checkpoints as they appear until `over()`, and then all that are left."""
         while not over():
             if not self.pass_over():
+                self._close(RayEngine)  # a training may be waiting for its workers' place
                 time.sleep(POLL_SECONDS)
         while self.pass_over():
             pass

@@ -3,12 +3,14 @@
 Each of them runs `rpg sweep` in one job. When the job is started again, the sweep continues from its run folders.
 """
 
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rpg.config.backend import BackendSection, OnSlurm, VerlBackend
+from rpg.config.errors import ConfigError
 
 HERE_DOCUMENT = "END_OF_THE_SWEEP"
 CONFIG = "/config/sweep.yaml"  # where a pod of Kubernetes or a machine of SkyPilot finds the file
@@ -30,6 +32,7 @@ class Job:
     nodes: int  # machines for the runs of the embedded trainer
     gpu: str  # kind of GPU, by SkyPilot's name
     memory_gib: int  # of each node
+    evaluator_gpus: int = 1  # where the runs are verl's, beside theirs
 
     @property
     def gpus(self) -> int:
@@ -49,12 +52,18 @@ class Job:
     def words(self, file: str, home: str, more: Sequence[str] = ()) -> list[str]:
         """The command to run, as arguments."""
         sets = [word for text in (*self.assignments, *more) for word in ("--set", text)]
-        return ["rpg", self.command, file, "--home", home, *sets]
+        # A copy of a run file has another file name than the results are stored under.
+        name = ["--name", self.name] if self.command == "train" else []
+        return ["rpg", self.command, file, "--home", home, *sets, *name]
 
 
 def on_its_cluster(job: Job, address: str = "auto") -> list[str]:
     """Assignments that send the runs to the Ray cluster to which the command's own machine belongs."""
     if isinstance(job.backend, VerlBackend):
+        if (
+            job.backend.device == "cpu"
+        ):  # its workers are counted as Ray's GPUs, which only a Ray of its own pretends
+            raise ConfigError("backend.device: 'cpu'; on a cluster, runs on verl need 'cuda'")
         return [f"backend.ray={{type: address, address: {address}}}"]
     place = f"{{type: ray, address: {address}, gpus: {job.gpus}}}"
     return [f"backend.place={place}", f"evaluation.place={place}"]
@@ -86,19 +95,22 @@ def slurm_script(job: Job) -> str:
 def kuberay(job: Job, ray_version: str | None) -> list[dict[str, Any]]:
     """A ConfigMap with the file, and a RayJob whose head conducts the sweep and whose workers train.
 
-    Workers of the embedded trainer come and go with what there is to do; verl's are there from the beginning.
+    Workers of the embedded trainer come and go with what there is to do; verl's are there from the beginning, and the head
+    has GPUs of its own for evaluations, which Ray knows nothing of.
     """
-    name = f"rpg-{job.name}"[:47].rstrip("-")  # as long as KubeRay accepts
+    # Letters and length as KubeRay accepts them.
+    name = re.sub(r"[^a-z0-9-]", "-", f"rpg-{job.name}".lower())[:47].rstrip("-")
     elastic = not isinstance(job.backend, VerlBackend)
     gpus = {"nvidia.com/gpu": job.gpus} if job.gpus else {}
-    head = _pod(job, name, "head", {"cpu": 4, "memory": "16Gi"})
+    own = {"nvidia.com/gpu": job.evaluator_gpus} if job.gpus and not elastic else {}
+    head = _pod(job, name, "head", {"cpu": 4, "memory": "16Gi", **own})
     worker = _pod(job, name, "worker", {"cpu": job.cpus, "memory": f"{job.memory_gib}Gi", **gpus})
-    fewest = 0 if elastic else job.workers
+    starts, fewest = {"num-cpus": "0" if elastic else "4", "num-gpus": "0"}, 0 if elastic else job.workers
     counts = {"replicas": fewest, "minReplicas": fewest, "maxReplicas": job.workers}
     workers = {"groupName": "workers", **counts, "rayStartParams": {}, "template": worker}
     cluster = {
         "enableInTreeAutoscaling": elastic,
-        "headGroupSpec": {"rayStartParams": {"num-cpus": "0" if elastic else "4"}, "template": head},
+        "headGroupSpec": {"rayStartParams": starts, "template": head},
         "workerGroupSpecs": [workers],
         **({"rayVersion": ray_version} if ray_version else {}),
     }

@@ -116,7 +116,7 @@ def main():
     rate = 1e-3
     config = GRPOConfig(
         output_dir="out", learning_rate=rate, per_device_train_batch_size=16, gradient_accumulation_steps=2,
-        num_generations=8, max_completion_length=64, max_steps=6, beta=0.04, loss_type="grpo", reward_weights=[1.0, 2.0],
+        num_generations=8, max_steps=6, beta=0.04, epsilon=0.3, loss_type="grpo", reward_weights=[1.0, 2.0],
         seed=int(NAME or 0),
     )
     judged = [right, form, "org/judge"]
@@ -136,7 +136,8 @@ def test_a_trl_script_becomes_a_sweep_without_being_executed(home):
     algorithm, training = spec.algorithm, spec.training
     assert (spec.model.path, algorithm.beta, algorithm.reference.type) == ("org/some-model", 0.04, "fixed")
     assert (training.steps, training.prompts_per_step, training.optimizer.learning_rate) == (6, 4, 1e-3)
-    assert (spec.rollout.group_size, spec.rollout.max_response_tokens) == (8, 64)
+    assert (spec.rollout.group_size, spec.rollout.max_response_tokens, algorithm.clip.high) == (8, 512, 0.3)
+    assert (training.optimizer.schedule, training.optimizer.weight_decay) == ("linear", 0.0), "as in TRL"
     problem = load_problems(spec.task).train[0]
     assert [m["role"] for m in problem.messages] == ["system", "user"]
     assert problem.prompt.startswith("Q: Ann has")
@@ -161,14 +162,17 @@ def test_a_verl_command_becomes_a_sweep(home):
     (home / "run.sh").write_text(
         "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=rloo data.train_files=train.jsonl \\\n"
         " data.val_files=test.jsonl data.train_batch_size=16 actor_rollout_ref.rollout.n=4 trainer.nnodes=2 \\\n"
-        " actor_rollout_ref.actor.ppo_mini_batch_size=8 actor_rollout_ref.model.path=org/m data.shuffle=$SHUFFLE\n"
+        " actor_rollout_ref.actor.ppo_mini_batch_size=8 actor_rollout_ref.model.path=org/m data.shuffle=$SHUFFLE \\\n"
+        " actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-sum actor_rollout_ref.actor.ppo_epochs=2\n"
     )
-    said = adopt("run.sh", "--no-samples").output
+    said = adopt("run.sh", "--no-samples", "--model", "org/other").output
     spec = adopted(home / "run")
-    assert (spec.algorithm.name, spec.algorithm.beta, spec.rollout.group_size) == ("rloo", 0.0, 4)
-    training = spec.training
-    assert (training.prompts_per_step, training.mini_batch_prompts, spec.model.path) == (16, 8, "org/m")
-    assert spec.task.verifier.marker == "####"
+    algorithm, training = spec.algorithm, spec.training
+    assert (algorithm.name, algorithm.beta, algorithm.loss_agg_mode) == ("rloo", 0.0, "seq-mean-token-sum")
+    assert (training.prompts_per_step, training.mini_batch_prompts, training.epochs) == (16, 8, 2)
+    assert (training.optimizer.learning_rate, training.optimizer.weight_decay) == (1e-6, 0.01), "as in verl"
+    assert "proposed, not read from verl: training.steps" in said
+    assert (spec.task.verifier.marker, spec.model.path, spec.rollout.group_size) == ("####", "org/other", 4)
     assert "trainer.nnodes" in said and "data.shuffle is not taken over" in said
 
 

@@ -1,9 +1,14 @@
 """The evaluator of a sweep: one engine for all checkpoints, nothing lost."""
 
+import sys
+from unittest.mock import MagicMock
+
 import pytest
 
 import rpg.evaluation.graded_samples as samples
+from rpg.config.evaluation import OnRay
 from rpg.evaluation import evaluate
+from rpg.evaluation.engines import ray
 from rpg.evaluation.engines.local import LocalEngine
 from rpg.evaluation.engines.protocol import EngineError
 from rpg.evaluation.evaluator import Evaluator
@@ -86,3 +91,16 @@ def test_by_hand_a_checkpoint_gives_the_samples_of_its_sweep(layout, checkpoints
     how = {"samples_per_problem": 2, "max_prompt_tokens": 64, "max_response_tokens": 42}
     [result] = evaluate(folder.checkpoint(1), [own], home=layout.home, say=str, **how)
     assert read_samples(result.samples).to_pylist() == rows(folder, 1)
+
+
+def test_a_cluster_without_nodes_is_waited_for_and_nothing_is_kept_of_it_in_between(layout, monkeypatch):
+    cluster, sdk = MagicMock(), MagicMock()
+    cluster.cluster_resources.side_effect = [{}, {}, {"CPU": 1}]
+    monkeypatch.setitem(sys.modules, "ray.autoscaler.sdk", sdk)
+    monkeypatch.setattr(ray, "connect", lambda *_: cluster)
+    monkeypatch.setattr("rpg.backends.ray_connection.promised", lambda _: 1)
+    there = ray.RayEngine(None, None, OnRay(type="ray"), print)
+    assert [call.kwargs["bundles"] for call in sdk.request_resources.mock_calls] == [[{"CPU": 1}], []]
+    evaluator = Evaluator(layout, "sweep", _engines={"here": None, "there": there})
+    evaluator.until(iter([False, True]).__next__)
+    assert list(evaluator._engines) == ["here"] and cluster.kill.called

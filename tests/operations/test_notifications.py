@@ -1,13 +1,16 @@
 """The automations that docs/operations.md shows, created as it says, call a real webhook."""
 
 import http.server
+import json
 import logging
 import subprocess
 import sys
 import threading
+from types import SimpleNamespace
 
 import pytest
 import yaml
+from prefect.server.utilities.user_templates import render_user_template_sync as render
 
 from tests.operations.serving import ROOT
 from tests.waiting import HANG, until
@@ -60,6 +63,9 @@ def test_the_automations_of_the_documentation_call_when_a_flow_run_fails_and_whe
         text = (ROOT / "docs" / "automations" / f"{name}.yaml").read_text()
         assert there in text
         text = text.replace("00000000-0000-0000-0000-000000000000", block.stdout.split()[-1])
+        run = SimpleNamespace(name="a", state=SimpleNamespace(message='"x" \\ and\n{{ y }}'))
+        sent = render(yaml.safe_load(text)["actions"][0]["payload"], {"flow": run, "flow_run": run})
+        assert json.loads(sent)["text"] == f"a a: {run.state.message}" or name == "no-night"
         automations.append(yaml.safe_load(text.replace(there, instead)))
     file = tmp_path / "automations.yaml"
     file.write_text(yaml.safe_dump({"automations": automations}))

@@ -64,12 +64,13 @@ def test_gpus_are_taken_all_at_once_and_shown_to_the_process_alone(two):
 def test_what_a_back_end_needs(two):
     assert need_of(LocalBackend(), two) == CPU
     assert need_of(LocalBackend(device="cuda"), two) == Need("gpu", 1)
-    verl = BACKENDS["verl"]
-    server = {"type": "vllm"}
+    verl, server = BACKENDS["verl"], {"type": "vllm"}
     assert need_of(verl(type="verl", device="cuda", gpus_per_node=3, rollout=server), two) == Need("gpu", 3)
     assert need_of(verl(type="verl", gpus_per_node=3), two) == Need("cpu", 2)
-    on_cluster = verl(type="verl", gpus_per_node=3, ray={"type": "address", "address": "auto"})
-    assert need_of(on_cluster, two) is None
+    for address, need in {"auto": Need("gpu", 3), "127.0.0.1:9": Need("gpu", 3), "head:9": None}.items():
+        ray = {"type": "address", "address": address}
+        on_cluster = verl(type="verl", device="cuda", gpus_per_node=8, rollout=server, ray=ray)
+        assert (need_of(on_cluster, two), need_of(on_cluster, Machine(two.folder, 2, ()))) == (need, None)
 
 
 def test_the_environment_says_how_many_and_where(tmp_path):

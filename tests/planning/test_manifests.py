@@ -3,6 +3,7 @@
 import json
 import shlex
 import subprocess
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -33,10 +34,10 @@ def jobs():
 @pytest.mark.parametrize("kind", BACKENDS)
 def test_a_rayjob_is_what_kuberay_publishes_that_it_takes(kind):
     jsonschema = pytest.importorskip("jsonschema")
-    config, manifest = kuberay(job(BACKENDS[kind], name="x" * 60), "2.50.0")
+    config, manifest = kuberay(job(BACKENDS[kind], name="my_sweep.A" + "x" * 60), "2.50.0")
     schema = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text()))
     schema.validate(manifest)
-    assert config["metadata"] == manifest["metadata"] and len(config["metadata"]["name"]) <= 47
+    assert config["metadata"] == manifest["metadata"] == {"name": "rpg-my-sweep-a" + 33 * "x"}
     manifest["spec"]["rayClusterSpec"]["headGroupSpec"]["rayStartParam"] = {}
     assert not schema.is_valid(manifest), "a misspelt field is seen"
 
@@ -46,12 +47,14 @@ def test_a_head_conducts_and_workers_have_the_gpus():
     [group] = spec["rayClusterSpec"]["workerGroupSpecs"]
     [worker] = group["template"]["spec"]["containers"]
     assert worker["resources"]["limits"]["nvidia.com/gpu"] == 8
+    head = str(spec["rayClusterSpec"]["headGroupSpec"])
+    assert "nvidia.com/gpu': 1" in head and "num-gpus': '0'" in head, "a GPU for evaluations alone"
     assert (group["replicas"], group["minReplicas"], spec["backoffLimit"]) == (2, 2, 3)
     words = shlex.split(spec["entrypoint"])
     assert words[:5] == ["rpg", "sweep", "/config/sweep.yaml", "--home", "/data"]
     assignments = parse_assignments(words[6::2])
-    assert assignments["backend.ray"] == {"type": "address", "address": "auto"}
-    assert assignments["seed"] == [0, 1]
+    assert assignments == {"seed": [0, 1], "backend.ray": {"type": "address", "address": "auto"}}
+    assert replace(job(VERL), command="train").words("f", "h")[-2:] == ["--name", "a-sweep"]
     elastic = kuberay(job(LocalBackend()), None)[1]["spec"]["rayClusterSpec"]
     assert elastic["workerGroupSpecs"][0]["minReplicas"] == 0 and elastic["enableInTreeAutoscaling"]
 
@@ -81,7 +84,20 @@ def test_the_file_in_a_manifest_needs_no_other_file_and_gives_the_same_runs(comm
     assert other.runs[0].spec.backend.place.type == "ray"
 
 
-def test_for_runs_that_are_jobs_themselves_the_script_of_a_job_is_printed(command_line, tmp_path):
+def test_what_is_printed_can_run_there_or_what_it_lacks_is_said(command_line, tmp_path):
+    on_cpus = "backend={type: verl, nodes: 2, ray: {type: address, address: auto}}"
+    for words, why in (("verl-ci --kuberay", "backend.place: unknown field"),
+                       ("environments/guessing --kuberay", "evaluation.place this machine"),
+                       ("chain --skypilot --set", "runs on verl need 'cuda'")):  # fmt: skip
+        code, out, said = command_line(
+            "render", "--home", tmp_path, *words.split(), *[on_cpus] * ("--set" in words)
+        )
+        assert code != 0 and not out and why in said
+    code, out, said = command_line("render", "environments/guessing", "--skypilot", "--home", tmp_path)
+    assert code == 0 and all(
+        f"environments{name} is not in the job" in said for name in ("", "/guessing.jsonl")
+    )
+    # Runs that are jobs themselves: the script of a job.
     place = ("--set", "backend.place.type=slurm")
     code, out, _ = command_line("render", "quickstart", "--slurm", "--home", tmp_path, *place)
     assert code == 0 and out == JOB_SCRIPT.read_text()

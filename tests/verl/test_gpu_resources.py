@@ -98,7 +98,7 @@ class Worker:
 
 queue = {"backend": {"SimpleStorage": {"num_data_storage_units": 1}}}
 config = OmegaConf.create({"trainer": {"nnodes": 1, "n_gpus_per_node": 1}, "transfer_queue": queue})
-task_runner.REPORT_SECONDS = 1.0
+sys.modules["rpg.backends.ray_connection"].REPORT_SECONDS = 1.0
 ray.init(address="local", num_cpus=2, num_gpus=1, include_dashboard=False)
 put("__autoscaling_status", '{"autoscaler_report": {"pending_launches": {"worker": 2}, "pending_nodes": []}}')
 threading.Timer(3.0, put, ("__autoscaling_status", "{}")).start()  # longer than REPORT_SECONDS

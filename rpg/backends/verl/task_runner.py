@@ -2,23 +2,19 @@
 
 import os
 import socket
-import time
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Self
 
 import ray
-from ray.autoscaler.sdk import request_resources
 from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import validate_config
 
-from rpg.backends.ray_connection import SAID_SECONDS, RayNotUp, may_come_up, promised
+from rpg.backends.ray_connection import RayNotUp, await_nodes, may_come_up
 from rpg.backends.verl import cpu
 from rpg.backends.verl.resources import PER_GPU, lacking
 from rpg.errors import UserError, first_line
-
-REPORT_SECONDS = 10.0
-"""Ray's nodes report their free resources with a delay, and this very actor has just started."""
 
 
 def run(config: Any) -> None:
@@ -80,26 +76,10 @@ def require_files(config: Any) -> None:
 
 
 def require_resources(config: Any) -> None:
-    """Before Ray is asked for something that it would wait for without end. An autoscaler is asked to add what is lacking,
-    and waited for as long as it promises nodes. Raises UserError: Ray does not have it, and no node is promised.
-    """
-    if _lacking(config):
-        nodes, gpus = config.trainer.nnodes, config.trainer.n_gpus_per_node
-        request_resources(bundles=[{"CPU": PER_GPU * gpus, "GPU": gpus}] * nodes)
-        deadline, said = time.monotonic() + REPORT_SECONDS, -SAID_SECONDS
-        try:
-            while lacks := _lacking(config):
-                now, coming = time.monotonic(), promised(ray)
-                if coming:
-                    deadline = now + REPORT_SECONDS
-                if coming and now - said >= SAID_SECONDS:
-                    said = now
-                    print(f"waits: {lacks}; the autoscaler promises {coming} nodes", flush=True)
-                if now > deadline:
-                    raise UserError(lacks)
-                time.sleep(0.5)
-        finally:
-            request_resources(bundles=[])  # from here on, workers hold the nodes
+    """Raises UserError: Ray does not have what a job needs, and no node is promised."""
+    nodes, gpus = config.trainer.nnodes, config.trainer.n_gpus_per_node
+    needs = [{"CPU": PER_GPU * gpus, "GPU": gpus}] * nodes
+    await_nodes(ray, partial(_lacking, config), needs, partial(print, flush=True))
 
 
 def _lacking(config: Any) -> str | None:

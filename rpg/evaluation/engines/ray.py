@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from rpg.backends.ray_connection import ClusterError, connect, last_line
+from rpg.backends.ray_connection import ClusterError, await_nodes, connect, last_line
 from rpg.config.evaluation import OnRay
 from rpg.errors import UserError
 from rpg.evaluation.engines.protocol import Completion, Engine, EngineError, Request
@@ -24,6 +24,8 @@ _RESTARTS = 3
 """Workers that may end during one evaluation before that is an error."""
 _SAY_SECONDS = 30.0
 """The interval of messages while workers wait for resources of the cluster."""
+_RESOURCES = (("CPU", "cpus", 1), ("GPU", "gpus", 1), ("memory", "memory_gib", 2**30))
+"""Ray's name of each, our field, and its units in ours."""
 
 StartEngine = Callable[[str], Engine]
 """Of a device."""
@@ -65,20 +67,24 @@ class RayEngine:
         self._model: tuple[str, str | None] | None = None
         try:
             self._ray = connect(place.address, "evaluation.place")
+            bundle = {
+                kind: each * unit for kind, field, unit in _RESOURCES if (each := getattr(place, field))
+            }
+            await_nodes(self._ray, self._lacking, [bundle] * place.workers, say)
         except ClusterError as error:
             raise EngineError(str(error)) from error
-        self._check_room()
         self._workers = [self._start() for _ in range(place.workers)]
 
-    def _check_room(self) -> None:
+    def _lacking(self) -> str | None:
         place, total = self.place, self._ray.cluster_resources()
-        for kind, field, unit in (("CPU", "cpus", 1), ("GPU", "gpus", 1), ("memory", "memory_gib", 2**30)):
+        for kind, field, unit in _RESOURCES:
             each, available = getattr(place, field) or 0, total.get(kind, 0) / unit
             if each * place.workers > available:
-                raise EngineError(
+                return (
                     f"evaluation.place: {place.workers} workers with {field} {each:g} each, but the cluster at "
                     f"{place.address} has {available:g} in all"
                 )
+        return None
 
     def _start(self) -> Any:
         place = self.place
