@@ -98,8 +98,7 @@ def kuberay(job: Job, ray_version: str | None) -> list[dict[str, Any]]:
     Workers of the embedded trainer come and go with what there is to do; verl's are there from the beginning, and the head
     has GPUs of its own for evaluations, which Ray knows nothing of.
     """
-    # Letters and length as KubeRay accepts them.
-    name = re.sub(r"[^a-z0-9-]", "-", f"rpg-{job.name}".lower())[:47].rstrip("-")
+    name = re.sub(r"[^a-z0-9-]", "-", f"rpg-{job.name}".lower())[:47].rstrip("-")  # as KubeRay accepts it
     elastic = not isinstance(job.backend, VerlBackend)
     gpus = {"nvidia.com/gpu": job.gpus} if job.gpus else {}
     own = {"nvidia.com/gpu": job.evaluator_gpus} if job.gpus and not elastic else {}
