@@ -24,8 +24,8 @@ import vl_convert
 from benchmarks.documented import P_VALUE, below
 from benchmarks.findings.distillation import distillation
 from benchmarks.findings.diversity import diversity
-from benchmarks.findings.frontier import frontier
-from benchmarks.findings.samples import clip, staleness
+from benchmarks.findings.kl_frontier import frontier
+from benchmarks.findings.old_samples import clip, staleness
 from benchmarks.findings.shared import PAGE, PICTURES, ROOT, Found, forest_of, spending
 from rpg.report import tables, theme
 from rpg.report.summary import history, summarise
