@@ -232,13 +232,11 @@ def _look(running: Running, sweep: Sweep, runs: Collection[str]) -> str | None:
     """Train what is missing of these runs, and look at the differences. Returns what failed in a line, or None."""
     layout, name = running.layout, sweep.spec.name
     folders = [layout.run(name, run) for run in runs]
-    is_done = all(folder.done_path.exists() for folder in folders)
-    if not is_done and (error := running.conduct(sweep, runs)):
+    if not all(each.done_path.exists() for each in folders) and (error := running.conduct(sweep, runs)):
         return error
     # A look before all are there would spend what the next one needs.
     if left := [folder for folder in folders if not folder.done_path.exists()]:
-        why = (left[0].read_failed() or {}).get("error", "not finished")
-        return f"{len(left)} of {len(runs)} runs are not done; {left[0].name}: {why}"
+        return f"{len(left)} runs are not done; {left[0].name}: {(left[0].read_failed() or {}).get('error')}"
     if not any(set(look["runs"]) == set(runs) for look in layout.read_looks(name)):
         from rpg.report.sweep_report import write_report  # noqa: PLC0415 - as above
         from rpg.store.database import build  # noqa: PLC0415 - as above
