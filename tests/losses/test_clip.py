@@ -30,6 +30,19 @@ def rpg_clip(divergence, style, gradient="exact"):
     return rpg.algorithm(oracle.name(divergence, style), beta=BETA, clip=clip)
 
 
+def test_urkl_reinforce_by_hand():
+    """Value and slope of each branch of Algorithm 2: A = R - 0.5 log w where ref is old, log pi = -1 + log w."""
+    for (w, reward), numbers in {
+        (1.2, 1.0): (0.8917659, -1.0906071),  # A = 1 - 0.5 ln 1.2 = 0.908839
+        (1.5, 1.0): (0.5802073, 0.0),  # upper: (1.28 - 0.75 ln 1.5) (1 - ln 1.5)
+        (0.5, 1.0): (1.1399737, -0.6732868),  # small, and A >= 0: PPO leaves it alone
+        (0.7, -1.0): (-0.9159778, 0.0),  # lower
+        (2.0, -1.0): (-0.8263998, 2.6931472),  # A = -1 - 0.5 ln 2
+        (3.5, -1.0): (1.3124301, 0.0),  # dual
+    }.items():
+        assert one(rpg_clip("urkl", "reinforce"), w, reward)[:2] == pytest.approx(numbers, abs=1e-6)
+
+
 GRID = [*product((0.3, 0.7, 0.79, 0.81, 1.0, 1.27, 1.29, 2.0, 2.9, 3.1, 6.0), (-2.0, -0.3, 0.2, 2.0))]
 
 
