@@ -12,7 +12,6 @@ from rpg.config.backend import LocalBackend
 from rpg.config.errors import ConfigError
 from rpg.config.identity import identity
 from rpg.config.load import merge, parse_assignments, parse_yaml, resolve
-from rpg.config.section import registered
 from rpg.config.sweep_spec import load_sweep, single_run
 from tests.config.pin_identities import shipped_sweeps
 from tests.specs import load_run
@@ -46,14 +45,6 @@ def test_resolved_form_resolves_to_itself():
     for run in load_sweep(CONFIGS / "sweeps/stress.yaml", {}, digest).runs:
         dumped = run.spec.model_dump(mode="json")
         assert resolve(yaml.safe_load(yaml.safe_dump(dumped)), "again") == run.spec
-
-
-def test_quickstart_is_what_the_readme_says():
-    sweep = load_sweep(CONFIGS / "sweeps/quickstart.yaml", {}, digest)
-    assert len(sweep.runs) == 21
-    assert {r.spec.algorithm.name for r in sweep.runs} == {
-        "grpo", "dapo", "reinforce-pp", "rpg-ufkl", "rpg-urkl", "rpg-reinforce-ufkl", "rpg-reinforce-urkl",
-    }  # fmt: skip
 
 
 def test_identity_ignores_how_a_value_was_written():
@@ -184,12 +175,6 @@ def test_every_kind_has_its_own_fields_in_a_message():
         with pytest.raises(ConfigError) as error:
             resolve(section, "x")
         assert words in str(error.value).lower() or words in str(error.value)
-
-
-def test_a_section_without_a_registration_is_an_error():
-    registered("task type", ["a", "b"], ["b", "a"], "there")
-    with pytest.raises(RuntimeError, match="task type 'b' is in only one of rpg/config and there"):
-        registered("task type", ["a", "b"], ["a"], "there")
 
 
 LINES = """\

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, get_args
 
 import pytest
 import yaml
-from pydantic import BaseModel
+from pydantic import BaseModel, create_model
 
 from rpg.catalogue import Algorithm
 from rpg.catalogue.entry import PROSE
@@ -32,7 +32,6 @@ from rpg.config.run_spec import RunSpec
 from rpg.config.section import ADDS, BY_CONTENT, EVALUATES, OPERATES, TRAINS, Kind
 from rpg.config.sweep_spec import load_file
 from rpg.config.task import ChainTask
-from rpg.config.training import Training
 from tests.config.pin_identities import shipped_sweeps
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -160,46 +159,27 @@ def test_runs_of_before_the_initial_model_was_a_factor_keep_their_identities():
     assert [run.spec.model.warm_start.seed for run in crossed[:3]] == [0, 1, 2]
 
 
-class PlantedTraining(Training):
-    planted: float = 0.5
+def _planted(section: BaseModel, **fields):
+    """The section with a field that it did not have."""
+    model = create_model("Planted", __base__=type(section), planted=(Annotated[float, "a mark of somebody else"], 0.5))
+    return model.model_construct(**dict(section) | fields)
 
 
-class PlantedTask(ChainTask):
-    planted: Annotated[int, "a mark of somebody else"] = 3
-
-
-class PlantedAlgorithm(Algorithm):
-    planted: bool = True
-
-
-class PlantedRun(RunSpec):
-    training: PlantedTraining = PlantedTraining()
-    task: PlantedTask = PlantedTask()
-    planted: str = "new"
-
-
-def _planted(spec: RunSpec, training=0.5, run="new") -> PlantedRun:
-    return PlantedRun.model_construct(
-        **{
-            **dict(spec),
-            "training": PlantedTraining.model_construct(**dict(spec.training), planted=training),
-            "task": PlantedTask.model_construct(**dict(spec.task)),
-            "algorithm": PlantedAlgorithm.model_construct(**dict(spec.algorithm)),
-            "planted": run,
-        }
-    )
+def _planted_run(spec: RunSpec, training=0.5, run=0.5) -> RunSpec:
+    sections = {name: _planted(getattr(spec, name)) for name in ("task", "algorithm")}
+    return _planted(spec, **sections, training=_planted(spec.training, planted=training), planted=run)
 
 
 def test_a_planted_field_with_a_default_keeps_every_identity_of_the_quickstart():
     sweep = load_file(CONFIGS / "sweeps/quickstart.yaml", {}, lambda spec: "d")
-    kept = [identity(_planted(run.spec), "d") == run.run_id for run in sweep.runs]
+    kept = [identity(_planted_run(run.spec), "d") == run.run_id for run in sweep.runs]
     assert kept == [True] * 21
     run = sweep.runs[0]
-    assert former_identity(_planted(run.spec), "d") == former_identity(run.spec, "d")
-    dumped = frozen_dump(_planted(run.spec).task, "task.chain")
+    assert former_identity(_planted_run(run.spec), "d") == former_identity(run.spec, "d")
+    dumped = frozen_dump(_planted(run.spec.task), "task.chain")
     assert dumped == frozen_dump(run.spec.task, "task.chain") and "planted" not in dumped
-    assert identity(_planted(run.spec, training=0.6), "d") != run.run_id
-    assert identity(_planted(run.spec, run="other"), "d") != run.run_id
+    assert identity(_planted_run(run.spec, training=0.6), "d") != run.run_id
+    assert identity(_planted_run(run.spec, run=0.6), "d") != run.run_id
 
 
 def test_the_number_of_steps_is_no_part_of_the_root():
