@@ -138,14 +138,11 @@ def test_clear_errors():
 def test_a_reference_of_its_own_cannot_be_forgotten(name):
     """It would leave the KL out of the reward without a word."""
     algo, one = rpg.algorithm(name), torch.ones(2, 3)
+    given = {"rewards": one[:, 0], "group": torch.zeros(2, dtype=torch.long), "response_mask": one}
     assert algo.kl.type == "reward" and algo.needs_reference
-    words = f"ref_log_prob: {name} has its KL to another reference policy than old"
-    with pytest.raises(ValueError, match=words):
-        rpg.advantages(algo, rewards=one[:, 0], group=torch.zeros(2, dtype=torch.long), response_mask=one)
-    rpg.advantages(
-        rpg.algorithm(name, reference="old"), rewards=one[:, 0], group=torch.zeros(2, dtype=torch.long),
-        response_mask=one,
-    )  # fmt: skip
+    with pytest.raises(ValueError, match=f"ref_log_prob: {name} has its KL to another reference policy than old"):
+        rpg.advantages(algo, **given)
+    rpg.advantages(rpg.algorithm(name, reference="old"), **given)
 
 
 def test_on_policy_the_likelihood_of_right_responses_follows_the_probability_of_one():
