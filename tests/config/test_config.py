@@ -10,7 +10,6 @@ import yaml
 
 from rpg.config.backend import LocalBackend
 from rpg.config.errors import ConfigError
-from rpg.config.identity import identity
 from rpg.config.load import merge, parse_assignments, parse_yaml, resolve
 from rpg.config.sweep_spec import load_sweep, single_run
 from tests.config.pin_identities import shipped_sweeps
@@ -45,12 +44,6 @@ def test_resolved_form_resolves_to_itself():
     for run in load_sweep(CONFIGS / "sweeps/stress.yaml", {}, digest).runs:
         dumped = run.spec.model_dump(mode="json")
         assert resolve(yaml.safe_load(yaml.safe_dump(dumped)), "again") == run.spec
-
-
-def test_identity_ignores_how_a_value_was_written():
-    assert identity(resolve({"algorithm": "grpo"}, "x"), "d") == identity(
-        resolve({"algorithm": {"name": "grpo"}}, "x"), "d"
-    )
 
 
 def test_axes_multiply_zip_pairs_and_exclude_drops(tmp_path):

@@ -88,13 +88,6 @@ def test_kl_in_the_reward_is_a_return_to_go():
     torch.testing.assert_close(a, raw - raw.mean())
 
 
-def test_kl_in_the_reward_of_group_methods_is_summed():
-    algo = rpg.algorithm("rloo", beta=0.1)
-    old, ref = torch.zeros(2, 3), torch.tensor([[-1.0, -2.0, -3.0], [0.0, 0.0, 0.0]])
-    a = advantages(algo, [1.0, 1.0], [0, 0], old_log_prob=old, ref_log_prob=ref)
-    assert a[:, 0].tolist() == pytest.approx([-0.6, 0.6])
-
-
 def test_gae_with_a_critic():
     algo = rpg.algorithm("ppo", advantage={"type": "gae", "gamma": 0.9, "lam": 0.5}, kl="none")
     values = torch.tensor([[0.5, 0.2, 7.0]])
