@@ -81,11 +81,6 @@ def test_set_on_an_axis_replaces_it_and_whole_sections_come_before_their_fields(
     ]  # fmt: skip
 
 
-def test_single_run_is_named_after_its_file():
-    sweep = single_run(CONFIGS / "runs/chain.yaml", {"seed": 3}, digest)
-    assert sweep.spec.name == "chain" and sweep.runs[0].spec.seed == 3
-
-
 def test_base_files_merge_and_cycles_are_found(tmp_path):
     (tmp_path / "a.yaml").write_text("base: b.yaml\ntraining: {steps: 7}\n")
     (tmp_path / "b.yaml").write_text("training: {steps: 5, epochs: 2}\n")
@@ -139,7 +134,9 @@ def test_bad_assignments_are_explained(pair):
         single_run(CONFIGS / "runs/chain.yaml", parse_assignments([pair]), digest)
 
 
-def test_a_sweep_file_where_a_run_is_expected(tmp_path):
+def test_a_single_run_is_named_after_its_file_and_no_sweep(tmp_path):
+    sweep = single_run(CONFIGS / "runs/chain.yaml", {"seed": 3}, digest)
+    assert sweep.spec.name == "chain" and sweep.runs[0].spec.seed == 3
     with pytest.raises(ConfigError, match="rpg sweep"):
         single_run(sweep_file(tmp_path, "name: t\naxes: {seed: [0]}"), {}, digest)
 

@@ -160,7 +160,8 @@ def test_runs_of_before_the_initial_model_was_a_factor_keep_their_identities():
 
 def _planted(section: BaseModel, **fields):
     """The section with a field that it did not have."""
-    model = create_model("Planted", __base__=type(section), planted=(Annotated[float, "a mark of somebody else"], 0.5))
+    marked = Annotated[float, "a mark of somebody else"]
+    model = create_model("Planted", __base__=type(section), planted=(marked, 0.5))
     return model.model_construct(**dict(section) | fields)
 
 
