@@ -23,6 +23,7 @@ pytest.importorskip("math_verify", reason="math-verify is not installed (pip ins
 
 # At most this share of a group's answers may be graded wrongly: right ones refused, wrong ones accepted.
 BOUNDS = {"right": 0.05, "hedge": 0.003, "wrong": 0.002}
+PUBLISHED_BOUNDS = {"right": 0.015, "hedge": 0.001, "wrong": 0.002}
 
 # Right answers that the algebra system does not recognise. A right answer graded wrong is a loss, so each has its reason.
 NOT_RECOGNISED = {
@@ -88,18 +89,6 @@ def test_the_card_is_signed_with_what_these_rules_decide(graded):
     assert [text for text in listed if text not in " ".join(card.split())] == []
 
 
-@pytest.mark.parametrize("benchmark", ["math500", pytest.param("gsm8k", marks=pytest.mark.slow)])
-def test_every_class_over_published_gold_answers(grader, benchmark):
-    """The distinct gold answers of MATH-500 and GSM8K (both MIT licence)."""
-    lines = Path(__file__).with_name("golds.jsonl").read_text(encoding="utf-8").splitlines()
-    golds = [Gold(**row) for row in map(json.loads, lines) if row["benchmark"] == benchmark]
-    found = cases(golds)
-    counts = Counter(case.group for case in found)
-    for group, bound in {"right": 0.015, "hedge": 0.001, "wrong": 0.002}.items():
-        mine = mistakes(grader, [case for case in found if case.group == group])
-        assert len(mine) <= bound * counts[group], mine[:20]
-
-
 def mistakes(grader, found):
     grades = grader.grade([(case.response, case.gold) for case in found])
     return [(case, grade) for case, grade in zip(found, grades, strict=True) if grade.correct != case.right]
@@ -112,14 +101,22 @@ def test_every_class_over_answers_of_our_own(grader):
     assert wrong == []
 
 
-@needs_data
-@pytest.mark.slow
-def test_every_class_over_the_gold_answers_of_the_benchmarks(grader):
-    found = cases(real_golds())
-    assert len(found) > 10_000
-    counts = Counter(case.group for case in found)
-    wrong = mistakes(grader, found)
-    for group, bound in BOUNDS.items():
+@pytest.mark.parametrize(
+    ("name", "bounds"),
+    [
+        ("math500", PUBLISHED_BOUNDS),
+        pytest.param("gsm8k", PUBLISHED_BOUNDS, marks=pytest.mark.slow),
+        pytest.param("benchmarks", BOUNDS, marks=[pytest.mark.slow, needs_data]),
+    ],
+)
+def test_every_class_over_published_gold_answers(grader, name, bounds):
+    """The distinct gold answers of MATH-500 and GSM8K (both MIT licence), and those of the benchmarks."""
+    lines = Path(__file__).with_name("golds.jsonl").read_text(encoding="utf-8").splitlines()
+    golds = [Gold(**row) for row in map(json.loads, lines) if row["benchmark"] == name]
+    found = cases(real_golds() if name == "benchmarks" else golds)
+    assert len(found) > 10_000 or name != "benchmarks"
+    counts, wrong = Counter(case.group for case in found), mistakes(grader, found)
+    for group, bound in bounds.items():
         mine = [pair for pair in wrong if pair[0].group == group]
         assert len(mine) <= bound * counts[group], mine[:20]
 

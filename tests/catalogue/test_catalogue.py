@@ -42,12 +42,9 @@ def test_overrides_merge_into_nested_settings():
     assert rpg.algorithm("grpo", kl={"type": "reward", "estimator": "k2"}).kl.type == "reward"
     assert rpg.algorithm("reinforce", surrogate="ppo_clip", clip={"low": 0.1}).clip == Clip(low=0.1)
     assert rpg.algorithm("rpg-ufkl", clip=None).clip is None
+    assert rpg.algorithm("grpo", clip=Clip(low=0.1, high=0.3, c=None)).clip == Clip(low=0.1, high=0.3, c=None)
     assert rpg.algorithm("grpo", kl="none").beta == 0
     assert rpg.algorithm("grpo").beta == 1e-3  # overrides never touch the catalogue
-
-
-def test_overrides_accept_models():
-    assert rpg.algorithm("grpo", clip=Clip(low=0.1, high=0.3, c=None)).clip == Clip(low=0.1, high=0.3, c=None)
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,7 @@ import yaml
 
 from rpg.config.backend import LocalBackend
 from rpg.config.errors import ConfigError
-from rpg.config.identity import identity
 from rpg.config.load import merge, parse_assignments, parse_yaml, resolve
-from rpg.config.section import registered
 from rpg.config.sweep_spec import load_sweep, single_run
 from tests.config.pin_identities import shipped_sweeps
 from tests.specs import load_run
@@ -48,20 +46,6 @@ def test_resolved_form_resolves_to_itself():
         assert resolve(yaml.safe_load(yaml.safe_dump(dumped)), "again") == run.spec
 
 
-def test_quickstart_is_what_the_readme_says():
-    sweep = load_sweep(CONFIGS / "sweeps/quickstart.yaml", {}, digest)
-    assert len(sweep.runs) == 21
-    assert {r.spec.algorithm.name for r in sweep.runs} == {
-        "grpo", "dapo", "reinforce-pp", "rpg-ufkl", "rpg-urkl", "rpg-reinforce-ufkl", "rpg-reinforce-urkl",
-    }  # fmt: skip
-
-
-def test_identity_ignores_how_a_value_was_written():
-    assert identity(resolve({"algorithm": "grpo"}, "x"), "d") == identity(
-        resolve({"algorithm": {"name": "grpo"}}, "x"), "d"
-    )
-
-
 def test_axes_multiply_zip_pairs_and_exclude_drops(tmp_path):
     path = sweep_file(
         tmp_path,
@@ -95,11 +79,6 @@ def test_set_on_an_axis_replaces_it_and_whole_sections_come_before_their_fields(
     assert [(r.spec.algorithm.name, r.spec.algorithm.beta, r.spec.seed) for r in runs] == [
         ("grpo", 0.5, 7), ("grpo-corrected", 0.5, 7),
     ]  # fmt: skip
-
-
-def test_single_run_is_named_after_its_file():
-    sweep = single_run(CONFIGS / "runs/chain.yaml", {"seed": 3}, digest)
-    assert sweep.spec.name == "chain" and sweep.runs[0].spec.seed == 3
 
 
 def test_base_files_merge_and_cycles_are_found(tmp_path):
@@ -155,7 +134,9 @@ def test_bad_assignments_are_explained(pair):
         single_run(CONFIGS / "runs/chain.yaml", parse_assignments([pair]), digest)
 
 
-def test_a_sweep_file_where_a_run_is_expected(tmp_path):
+def test_a_single_run_is_named_after_its_file_and_no_sweep(tmp_path):
+    sweep = single_run(CONFIGS / "runs/chain.yaml", {"seed": 3}, digest)
+    assert sweep.spec.name == "chain" and sweep.runs[0].spec.seed == 3
     with pytest.raises(ConfigError, match="rpg sweep"):
         single_run(sweep_file(tmp_path, "name: t\naxes: {seed: [0]}"), {}, digest)
 
@@ -184,12 +165,6 @@ def test_every_kind_has_its_own_fields_in_a_message():
         with pytest.raises(ConfigError) as error:
             resolve(section, "x")
         assert words in str(error.value).lower() or words in str(error.value)
-
-
-def test_a_section_without_a_registration_is_an_error():
-    registered("task type", ["a", "b"], ["b", "a"], "there")
-    with pytest.raises(RuntimeError, match="task type 'b' is in only one of rpg/config and there"):
-        registered("task type", ["a", "b"], ["a"], "there")
 
 
 LINES = """\

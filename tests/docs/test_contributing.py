@@ -46,11 +46,6 @@ def test_the_three_walks_take_five_steps_each():
 def test_the_words_of_the_glossary_are_the_words_of_the_code():
     rows = re.findall(r"^\| `([\w@.]+)` \|", PAGE.partition("## Words")[2].partition("\n## ")[0], re.M)
     assert len(rows) >= 20
-    used = _git("grep", "-h", "-w", "-o", "-E", "|".join(map(re.escape, rows)), "--", "rpg/*.py", "docs/*.md")
+    search = ["git", "grep", "-hwoE", "|".join(map(re.escape, rows)), "--", "rpg/*.py", "docs/*.md"]
+    used = subprocess.run(search, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     assert set(rows) <= set(used), set(rows) - set(used)
-
-
-def _git(*words):
-    return subprocess.run(
-        ["git", *words], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.split()

@@ -66,13 +66,9 @@ def test_the_chart_is_drawn_on_narrow_and_dark_pages_and_asks_for_nothing(kept, 
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda path: path.name)
-def test_no_page_gives_digits_of_p_which_another_processor_would_not_repeat(page):
+def test_no_page_gives_digits_of_p_that_differ_by_processor_nor_an_interval_beyond_0_to_1(page):
     rows = re.findall(r"\| (\d\.\d+) \| (?:better|worse|within noise) \|", page.read_text("utf-8"))
     assert not rows, f"{rows}: say the level that p is below"
-
-
-@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda path: path.name)
-def test_no_page_gives_a_share_with_an_interval_that_would_leave_0_to_1(page):
-    """`0.830 ± 0.239` says up to 1.069: such numbers are those of an older method."""
+    # `0.830 ± 0.239` says up to 1.069: such numbers are those of an older method.
     for value, half in re.findall(r"(?<![-−+\d.])(0\.\d+) ± (0\.\d+)", page.read_text("utf-8")):
         assert float(value) - float(half) >= 0 and float(value) + float(half) <= 1, f"{value} ± {half}"

@@ -51,7 +51,7 @@ def gradient(scalar, parameter):
 
 
 def plain_rpg(divergence, style, lp, olp, rlp, reward, beta):
-    """Per-sample loss, paper.md sections 2 and 3, no clipping."""
+    """Per-sample loss, paper.md sections 2 and 3, no clipping; differentiable UFKL less a constant, to be zero at w = 1."""
     w, v, d = (lp - olp).exp(), (rlp - olp).exp(), lp - rlp
     if style == "reinforce":
         weight = {
@@ -64,7 +64,7 @@ def plain_rpg(divergence, style, lp, olp, rlp, reward, beta):
     return {
         "fkl": -w * reward - beta * v * lp,
         "rkl": w * (-reward + beta * d),
-        "ufkl": -w * reward + beta * (w - v * lp),
+        "ufkl": -w * reward + beta * (w - v - v * d),
         "urkl": w * (-reward + beta * (d - 1)),
     }[divergence]
 

@@ -18,34 +18,33 @@ def advantages(name, rewards, group, mask=None, **kwargs):
     return rpg.advantages(algo, rewards=rewards, group=torch.tensor(group), response_mask=mask, **kwargs)
 
 
-def test_grpo_by_hand():
-    """Rewards 1, 0, 0, 1 of one prompt: mean 0.5, unbiased std 0.577350."""
-    a = advantages("grpo", [1.0, 0.0, 0.0, 1.0], [7, 7, 7, 7])
-    assert a.shape == (4, 3)
-    assert a[:, 0].tolist() == pytest.approx([0.8660239, -0.8660239, -0.8660239, 0.8660239], abs=1e-6)
-
-
-def test_groups_need_not_be_contiguous_or_equal_in_size():
-    a = advantages("grpo", [1.0, 5.0, 0.0, 5.0, 9.0, 0.5], [3, 1, 3, 1, 8, 3])
-    alone = advantages("grpo", [1.0, 0.0, 0.5], [0, 0, 0])
-    torch.testing.assert_close(a[[0, 2, 5]], alone)
-    assert a[[1, 3, 4]].abs().max() == 0  # equal rewards; a group of one
+@pytest.mark.parametrize(
+    ("name", "rewards", "group", "lengths", "expected"),
+    [
+        # mean 0.5, unbiased std 0.577350; to standard deviations 1e-6 is added
+        ("grpo", [1, 0, 0, 1], [7, 7, 7, 7], [3] * 4, [0.8660239, -0.8660239, -0.8660239, 0.8660239]),
+        # groups need not be contiguous nor of equal size; equal rewards and a group of one have none
+        ("grpo", [1, 5, 0, 5, 9, 0.5], [3, 1, 3, 1, 8, 3], [3] * 6, [0.999998, 0, -0.999998, 0, 0, 0]),
+        # others' means: 4, 3.5, 1.5
+        ("rloo", [1, 2, 6], [0, 0, 0], [3] * 3, [-3, -1.5, 4.5]),
+        # rescaled by the share of groups with a signal: 0.5 * 4 / 2
+        ("gpg", [1, 0, 1, 1], [0, 0, 1, 1], [3] * 4, [1, -1, 0, 0]),
+        # whitened over tokens: mean 0.75, unbiased std 0.5
+        ("reinforce-pp", [1, 0], [0, 1], [3, 1], [0.499999, -1.499997]),
+        # centred by group 0.5 -0.5 1 -1, three tokens each: unbiased std sqrt(7.5 / 11)
+        ("reinforce-pp-baseline", [1, 0, 3, 1], [0, 0, 1, 1], [3] * 4, [0.6055294, -0.6055294, 1.2110587, -1.2110587]),
+    ],
+)  # fmt: skip
+def test_advantages_by_hand(name, rewards, group, lengths, expected):
+    mask = torch.arange(3) < torch.tensor(lengths)[:, None]
+    meant = torch.tensor(expected, dtype=torch.float64)[:, None] * mask
+    torch.testing.assert_close(advantages(name, rewards, group, mask.tolist()), meant, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["grpo", "dr-grpo", "rloo", "gpg", "rpg-urkl", "reinforce-pp", "reinforce"])
 def test_equal_rewards_give_exactly_zero(name):
     a = advantages(name, [0.1] * 3, [0, 0, 0])  # the mean of three 0.1 is not 0.1 in binary
     assert (a == 0).all()
-
-
-def test_leave_one_out_by_hand():
-    """Others' means of 1, 2, 6 are 4, 3.5, 1.5."""
-    assert advantages("rloo", [1.0, 2.0, 6.0], [0, 0, 0])[:, 0].tolist() == pytest.approx([-3.0, -1.5, 4.5])
-
-
-def test_gpg_rescales_by_the_share_of_groups_with_a_signal():
-    a = advantages("gpg", [1.0, 0.0, 1.0, 1.0], [0, 0, 1, 1])
-    assert a[:, 0].tolist() == pytest.approx([1.0, -1.0, 0, 0])  # 0.5 * 4 / 2
 
 
 def test_opos_baseline_is_weighted_by_length():
@@ -80,19 +79,6 @@ def test_the_best_of_a_group_is_exact_for_the_best_reward():
     assert meant.norm() > 0.01 and (found - meant).norm() < 1e-10 * meant.norm()
 
 
-def test_reinforce_pp_whitens_over_tokens():
-    """Rewards 1 and 0 with three and one tokens: mean 0.75, unbiased std 0.5."""
-    a = advantages("reinforce-pp", [1.0, 0.0], [0, 1], [[1, 1, 1], [1, 0, 0]])
-    assert a[0].tolist() == pytest.approx([0.5] * 3, abs=1e-5)
-    assert a[1].tolist() == pytest.approx([-1.5, 0, 0], abs=1e-5)
-
-
-def test_reinforce_pp_baseline_by_hand():
-    a = advantages("reinforce-pp-baseline", [1.0, 0.0, 3.0, 1.0], [0, 0, 1, 1])
-    # centred by group: .5 -.5 1 -1, three tokens each: unbiased std sqrt(7.5 / 11)
-    assert a[:, 0].tolist() == pytest.approx([x / (7.5 / 11) ** 0.5 for x in (0.5, -0.5, 1, -1)], abs=1e-5)
-
-
 def test_kl_in_the_reward_is_a_return_to_go():
     """Penalties 0.1 k1 with k1 = (1, 2, 3) leave to come 0.6, 0.5, 0.3."""
     algo = rpg.algorithm("reinforce-pp", beta=0.1, advantage={"std": False})
@@ -100,13 +86,6 @@ def test_kl_in_the_reward_is_a_return_to_go():
     a = advantages(algo, [1.0, 1.0], [0, 0], old_log_prob=old, ref_log_prob=ref)
     raw = torch.tensor([[0.4, 0.5, 0.7], [1.0, 1.0, 1.0]], dtype=torch.float64)
     torch.testing.assert_close(a, raw - raw.mean())
-
-
-def test_kl_in_the_reward_of_group_methods_is_summed():
-    algo = rpg.algorithm("rloo", beta=0.1)
-    old, ref = torch.zeros(2, 3), torch.tensor([[-1.0, -2.0, -3.0], [0.0, 0.0, 0.0]])
-    a = advantages(algo, [1.0, 1.0], [0, 0], old_log_prob=old, ref_log_prob=ref)
-    assert a[:, 0].tolist() == pytest.approx([-0.6, 0.6])
 
 
 def test_gae_with_a_critic():
@@ -152,14 +131,11 @@ def test_clear_errors():
 def test_a_reference_of_its_own_cannot_be_forgotten(name):
     """It would leave the KL out of the reward without a word."""
     algo, one = rpg.algorithm(name), torch.ones(2, 3)
+    given = {"rewards": one[:, 0], "group": torch.zeros(2, dtype=torch.long), "response_mask": one}
     assert algo.kl.type == "reward" and algo.needs_reference
-    words = f"ref_log_prob: {name} has its KL to another reference policy than old"
-    with pytest.raises(ValueError, match=words):
-        rpg.advantages(algo, rewards=one[:, 0], group=torch.zeros(2, dtype=torch.long), response_mask=one)
-    rpg.advantages(
-        rpg.algorithm(name, reference="old"), rewards=one[:, 0], group=torch.zeros(2, dtype=torch.long),
-        response_mask=one,
-    )  # fmt: skip
+    with pytest.raises(ValueError, match=f"ref_log_prob: {name} has its KL to another reference policy"):
+        rpg.advantages(algo, **given)
+    rpg.advantages(rpg.algorithm(name, reference="old"), **given)
 
 
 def test_on_policy_the_likelihood_of_right_responses_follows_the_probability_of_one():

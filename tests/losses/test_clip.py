@@ -31,32 +31,16 @@ def rpg_clip(divergence, style, gradient="exact"):
 
 
 def test_urkl_reinforce_by_hand():
-    """A = R - beta log w with ref == old; log pi = log old + log w. Each branch of Algorithm 2."""
-    algo = rpg_clip("urkl", "reinforce")
-    # A >= 0, w < 1.28: w = 1.2, R = 1: A = 1 - 0.5 ln 1.2 = 0.908839, W = 1.090607, log pi = -0.817678
-    value, grad, metrics = one(algo, 1.2, 1.0)
-    assert grad == pytest.approx(-1.0906070664, abs=1e-9)
-    assert value == pytest.approx(0.8917659, abs=1e-6)
-    assert metrics["clip_fraction"] == 0
-    # A >= 0, w >= 1.28: no gradient; the value is bound R + C_KL = 1.28 - 1.5 * 0.5 ln 1.5 times -log pi
-    value, grad, metrics = one(algo, 1.5, 1.0)
-    assert grad == 0 and metrics["clip_fraction_upper"] == 1
-    assert value == pytest.approx((1.28 - 0.75 * math.log(1.5)) * (1 - math.log(1.5)), abs=1e-12)
-    value, _, _ = one(algo, 1.5, 2.0)
-    assert value == pytest.approx((1.28 * 2 - 0.75 * math.log(1.5)) * (1 - math.log(1.5)), abs=1e-12)
-    # A >= 0 and w small: PPO leaves it alone. w = 0.5, R = 1: W = 0.5 (1 + 0.5 ln 2) = 0.673287
-    _, grad, _ = one(algo, 0.5, 1.0)
-    assert grad == pytest.approx(-0.6732867951, abs=1e-9)
-    # A < 0, w <= 0.8: silent
-    _, grad, metrics = one(algo, 0.7, -1.0)
-    assert grad == 0 and metrics["clip_fraction_lower"] == 1
-    # A < 0, 0.8 < w < 3: w = 2, R = -1: W = 2 (-1 - 0.5 ln 2) = -2.693147
-    _, grad, metrics = one(algo, 2.0, -1.0)
-    assert grad == pytest.approx(2.6931471806, abs=1e-9)
-    assert metrics["clip_fraction"] == 0
-    # A < 0, w >= c: silent, dual
-    _, grad, metrics = one(algo, 3.5, -1.0)
-    assert grad == 0 and metrics["clip_fraction_dual"] == 1
+    """Value and slope of each branch of Algorithm 2: A = R - 0.5 log w where ref is old, log pi = -1 + log w."""
+    for (w, reward), numbers in {
+        (1.2, 1.0): (0.8917659, -1.0906071),  # A = 1 - 0.5 ln 1.2 = 0.908839
+        (1.5, 1.0): (0.5802073, 0.0),  # upper: (1.28 - 0.75 ln 1.5) (1 - ln 1.5)
+        (0.5, 1.0): (1.1399737, -0.6732868),  # small, and A >= 0: PPO leaves it alone
+        (0.7, -1.0): (-0.9159778, 0.0),  # lower
+        (2.0, -1.0): (-0.8263998, 2.6931472),  # A = -1 - 0.5 ln 2
+        (3.5, -1.0): (1.3124301, 0.0),  # dual
+    }.items():
+        assert one(rpg_clip("urkl", "reinforce"), w, reward)[:2] == pytest.approx(numbers, abs=1e-6)
 
 
 GRID = [*product((0.3, 0.7, 0.79, 0.81, 1.0, 1.27, 1.29, 2.0, 2.9, 3.1, 6.0), (-2.0, -0.3, 0.2, 2.0))]
@@ -65,15 +49,20 @@ GRID = [*product((0.3, 0.7, 0.79, 0.81, 1.0, 1.27, 1.29, 2.0, 2.9, 3.1, 6.0), (-
 @pytest.mark.parametrize("log_ref", [None, -1.4])
 @pytest.mark.parametrize("divergence", oracle.DIVERGENCES)
 def test_algorithm_2_on_a_grid(divergence, log_ref):
+    """What is silent reports its bound times R and C_KL = w (A - R), which has no bound."""
     seen = set()
     for w, r in GRID:
         lp = torch.tensor(-1.0 + math.log(w), dtype=torch.float64)
         ref = torch.tensor(-1.0 if log_ref is None else log_ref, dtype=torch.float64)
         A = oracle.regularised_advantage(divergence, lp, torch.tensor(-1.0), ref, r, BETA).item()
         alive = w < 1 + HIGH if A >= 0 else 1 - LOW < w < C
-        _, grad, metrics = one(rpg_clip(divergence, "reinforce"), w, r, log_ref=log_ref)
+        value, grad, metrics = one(rpg_clip(divergence, "reinforce"), w, r, log_ref=log_ref)
         assert grad == pytest.approx(-w * A if alive else 0.0, abs=1e-12)
+        cut = None if alive else "upper" if A >= 0 else "dual" if w >= C else "lower"
+        bound = {None: w, "upper": 1 + HIGH, "lower": 1 - LOW, "dual": C}[cut]
+        assert value == pytest.approx(-(bound * r + w * (A - r)) * lp.item(), abs=1e-12)
         assert metrics["clip_fraction"] == (not alive)
+        assert all(metrics[f"clip_fraction_{name}"] == (name == cut) for name in ("upper", "lower", "dual"))
         seen.add((A >= 0, w >= 1 + HIGH, w <= 1 - LOW, w >= C))
     assert len(seen) >= 7  # every branch was visited
 
@@ -93,21 +82,9 @@ def test_algorithm_1_on_a_grid(divergence, mode, log_ref):
         alive = w < 1 + HIGH if A >= 0 else 1 - LOW < w < C
         if mode == "exact" and alive:
             loss = oracle.plain_rpg(divergence, "differentiable", lp, old, ref, r, BETA)
-            if divergence == "ufkl":
-                loss = loss + BETA * (ref - old).exp() * (ref - 1)  # a constant: zero at w = 1
         value, grad, _ = one(rpg_clip(divergence, "differentiable", mode), w, r, log_ref=log_ref)
         assert grad == pytest.approx(oracle.gradient(loss, lp).item(), abs=1e-12)
         assert value == pytest.approx(loss.item(), abs=1e-12)
-
-
-def test_ppo_dual_clip_by_hand():
-    algo = rpg.algorithm("dapo", "released", clip={"c": 3.0})
-    assert one(algo, 1.2, 2.0)[:2] == pytest.approx((-2.4, -2.4))
-    assert one(algo, 1.5, 2.0)[:2] == pytest.approx((-2.56, 0))
-    assert one(algo, 0.5, -2.0)[:2] == pytest.approx((1.6, 0))
-    assert one(algo, 2.0, -2.0)[:2] == pytest.approx((4.0, 4.0))
-    assert one(algo, 5.0, -2.0)[:2] == pytest.approx((6.0, 0))
-    assert one(rpg.algorithm("dapo"), 5.0, -2.0)[:2] == pytest.approx((10.0, 10.0))  # no dual clip
 
 
 @pytest.mark.parametrize("ratio", ["prefix", "sequence"])

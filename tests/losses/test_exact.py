@@ -57,20 +57,6 @@ def test_the_four_kl_metrics_are_the_divergences_they_name(third):
 
 
 @pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize("outer", [lambda x: -2.5 * x, lambda x: x.square() + x, torch.exp])
-def test_a_function_of_the_loss_has_its_gradient_by_the_chain_rule(style, outer):
-    """Gradient accumulation, loss scaling and auxiliary losses: what autograd makes of the plain formula."""
-    logits, log_old, log_ref, reward = oracle.policies()
-    log_pi = torch.log_softmax(logits, 0)
-    algo = rpg.algorithm(name("urkl", style), beta=0.7, clip=None)
-    loss = enumerate_loss(algo, log_pi, log_old, log_ref, reward)
-    plain = oracle.plain_rpg("urkl", style, log_pi, log_old, log_ref, reward, 0.7)
-    plain = (log_old.exp() * plain).sum()
-    ours, exact = (oracle.gradient(outer(value), logits) for value in (loss, plain))
-    assert ours.allclose(exact, rtol=1e-10, atol=0) and not ours.allclose(oracle.gradient(plain, logits))
-
-
-@pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("divergence", ["ufkl", "urkl"])
 def test_mass_Z_of_unnormalised_measures(divergence, style):
     """pi and old are measures: old has mass Z, samples come from old / Z, and the mass terms matter."""
@@ -106,17 +92,17 @@ def batch(rows=40, tokens=9, seed=0, third=True, scale=0.5):
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("divergence", oracle.DIVERGENCES)
 def test_every_sample_is_the_plain_formula_under_autograd(divergence, style, third):
+    """Of functions of the loss, too: gradient accumulation, loss scaling and auxiliary losses."""
     data = batch(third=third)
-    algo = rpg.algorithm(name(divergence, style), beta=0.3, clip=None)
-    out = rpg.policy_loss(algo, **data)
+    out = rpg.policy_loss(rpg.algorithm(name(divergence, style), beta=0.3, clip=None), **data)
     lp, olp, mask = data["log_prob"], data["old_log_prob"], data["response_mask"]
     rlp = olp if data["ref_log_prob"] is None else data["ref_log_prob"]
     plain = oracle.plain_rpg(divergence, style, lp, olp, rlp, data["advantages"], 0.3)
     plain = (plain * mask).sum() / mask.sum()
-    ours, meant = oracle.gradient(out.loss, lp), oracle.gradient(plain, lp)
-    torch.testing.assert_close(ours, meant, rtol=1e-12, atol=1e-15)
-    if (divergence, style) != ("ufkl", "differentiable"):  # which differs by a constant, to be zero at w = 1
-        torch.testing.assert_close(out.loss, plain, rtol=1e-12, atol=1e-15)
+    torch.testing.assert_close(out.loss, plain, rtol=1e-12, atol=1e-15)
+    for outer in (lambda x: x, lambda x: -2.5 * x, lambda x: x.square() + x, torch.exp):
+        ours, meant = (oracle.gradient(outer(value), lp) for value in (out.loss, plain))
+        torch.testing.assert_close(ours, meant, rtol=1e-11, atol=1e-15)
 
 
 def test_a_reference_of_its_own_cannot_be_forgotten():

@@ -92,23 +92,18 @@ def test_gmpo_clips_each_token_and_takes_their_geometric_mean(data, clip):
     assert metrics["ratio_mean"] == pytest.approx(w.mean().item(), rel=1e-12)
 
 
-def test_gspo_clips_the_geometric_mean(data):
-    A, w = data["advantages"][:, :1], mean_log_ratio(data).exp()
-    plain = torch.maximum(-w * A, -w.clamp(0.9, 1.2) * A)
-    silent = torch.where(A < 0, w < 0.9, w > 1.2).expand(40, 6)
-    algo = rpg.algorithm("gspo", clip={"low": 0.1, "high": 0.2})
-    metrics = check(algo, data, plain, upper=silent & (w > 1), lower=silent & (w < 1))
-    assert metrics["ratio_max"] == pytest.approx(w.max().item(), rel=1e-12)
-
-
-def test_gspo_of_tokens_with_different_advantages(data):
-    """As it stands in its paper's eq. 5, under autograd: the mean over a response of what its ratio makes of each token."""
-    w, mask = mean_log_ratio(data).exp(), data["response_mask"]
-    A = data["advantages"] + torch.arange(6) - 2.5
+@pytest.mark.parametrize(("surrogate", "apart"), [("gspo", 0), ("gspo_joint", 1)])
+def test_gspo_clips_the_geometric_mean(data, surrogate, apart):
+    """As in its paper's eq. 5: the mean over a response of what its ratio makes of each token; gspo_joint is that, too,
+    where the advantages of tokens differ."""
+    w, mask, A = mean_log_ratio(data).exp(), data["response_mask"], data["advantages"]
+    A = A + apart * (torch.arange(6) - 2.5)
     tokens = torch.maximum(-w * A, -w.clamp(0.9, 1.2) * A)
     plain = (tokens * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True)
-    algo = rpg.algorithm("gspo", surrogate="gspo_joint", clip={"low": 0.1, "high": 0.2})
-    check(algo, data | {"advantages": A}, plain)
+    silent = torch.where(A < 0, w < 0.9, w > 1.2)
+    algo = rpg.algorithm("gspo", surrogate=surrogate, clip={"low": 0.1, "high": 0.2})
+    metrics = check(algo, data | {"advantages": A}, plain, upper=silent & (w > 1), lower=silent & (w < 1))
+    assert metrics["ratio_max"] == pytest.approx(w.max().item(), rel=1e-12)
 
 
 @pytest.mark.parametrize("at", ["old", "current"])

@@ -169,7 +169,7 @@ def test_shapes_are_checked():
 
 
 def test_metrics_by_hand():
-    """Two tokens, ratios 2 and 1/2, reference equal to old: mean of w - 1 - log w and of w log w - w + 1."""
+    """Two tokens, ratios 2 and 1/2."""
     old = torch.full((1, 2), -1.0, dtype=torch.float64)
     log2 = torch.log(torch.tensor(2.0, dtype=torch.float64)).item()
     log_prob = old + torch.tensor([[log2, -log2]])
@@ -177,8 +177,6 @@ def test_metrics_by_hand():
     given = {"log_prob": log_prob, "old_log_prob": old, "advantages": advantages, "response_mask": mask}
     out = rpg.policy_loss(rpg.algorithm("dapo"), **given)
     m = out.metrics
-    assert m["kl_old_to_policy"] == m["kl_ref_to_policy"] == pytest.approx((1 - log2 + log2 - 0.5) / 2)
-    assert m["kl_policy_to_old"] == pytest.approx((2 * log2 - 1 - 0.5 * log2 + 0.5) / 2)
     assert (m["ratio_mean"], m["ratio_max"]) == (pytest.approx(1.25), pytest.approx(2.0))
     assert m["ess"] == pytest.approx(2.5**2 / (2 * 4.25))
     assert (m["clip_fraction"], m["clip_fraction_upper"], m["clip_fraction_lower"]) == (1.0, 0.5, 0.5)

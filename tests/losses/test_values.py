@@ -23,16 +23,12 @@ def surrogate(name, lp, old, reward):
 
 
 def penalty(kl, lp, old, ref):
-    """Per token. The `reinforce` style has the slope of D's term, held constant, times log pi."""
-    w, v, d = (lp - old).exp(), (ref - old).exp(), lp - ref
+    """Per token; an objective's is the loss of RPG without a reward."""
+    w, d = (lp - old).exp(), lp - ref
     if kl["type"] == "loss":
         value = {"k1": d, "k2": d.square() / 2, "k3": (-d).exp() - 1 + d}[kl["estimator"]]
         return w * value if kl["weighted"] else value
-    slope = {"fkl": -v, "rkl": w * d + w, "ufkl": w - v, "urkl": w * d}[kl["divergence"]]
-    if kl["style"] == "reinforce":
-        return slope.detach() * lp
-    terms = {"fkl": -v * lp, "rkl": w * d, "ufkl": w - v - v * (lp - ref.detach()), "urkl": w * d - w}
-    return terms[kl["divergence"]]
+    return oracle.plain_rpg(kl["divergence"], kl["style"], lp, old, ref, 0.0, 1.0)
 
 
 KLS = [

@@ -40,9 +40,6 @@ def test_pips_settings_are_read_as_pip_ranks_them():
     ]
     assert words[-2:] == ["--index-strategy", "unsafe-best-match"]
     assert install.uv_environment(settings)["SSL_CERT_FILE"] == "/certificates.pem"
-
-
-def test_a_machine_that_tells_pip_nothing_tells_uv_nothing():
     assert install.uv_arguments(install.pip_settings("")) == []
 
 

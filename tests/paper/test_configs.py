@@ -4,12 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 from typer.testing import CliRunner
 
 import rpg
 from rpg.cli import load
-from rpg.config.load import load_raw_run
 from rpg.config.sweep_spec import load_sweep
 from rpg.paper import published
 from rpg.planning.gpu_estimate import GB, H100, Assumptions, estimate
@@ -97,16 +95,6 @@ def test_ablations_change_what_they_say():
         assert {read[name](run.spec) for run in runs} == values
         per_algorithm = [run.spec.algorithm.name for run in runs]
         assert all(per_algorithm.count(one) == 2 for one in per_algorithm)
-
-
-def test_files_are_overlays_not_copies():
-    """What the base says is said once."""
-    for path in FILES:
-        raw = yaml.safe_load(path.read_text())
-        base = load_raw_run(path.parent / raw["base"])
-        for section, fields in raw.get("run", {}).items():
-            for field, value in fields.items():
-                assert base[section].get(field) != value, f"{path}: {section}.{field} is the base's"
 
 
 # -------------------------------------------------------------------------------------------------------- cost
