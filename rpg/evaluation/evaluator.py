@@ -153,9 +153,9 @@ class Evaluator:
         return self._engines[key]
 
     def _scorer(self, folder: RunFolder, spec: RunSpec) -> Scorer:
-        """The scorer of a run; runs with the same verifier and reward share one."""
+        """The scorer of a run; runs with the same verifier, reward and prefix of responses share one."""
         limit = spec.rollout.max_response_tokens
-        key = repr((verifier_of(spec.task), spec.reward, limit))
+        key = repr((verifier_of(spec.task), spec.reward, limit, chat_of(spec.task).prefix))
         if key not in self._scorers:
             self._scorers[key] = scorer_of(spec, folder.read_manifest().get("rewards") or {})
         return self._scorers[key]

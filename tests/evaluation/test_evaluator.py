@@ -3,6 +3,7 @@
 import pytest
 
 import rpg.evaluation.graded_samples as samples
+from rpg.config.load import resolve
 from rpg.evaluation import evaluate
 from rpg.evaluation.engines.local import LocalEngine
 from rpg.evaluation.engines.protocol import EngineError
@@ -29,6 +30,9 @@ def test_one_engine_serves_all_checkpoints_and_an_old_name_means_the_same(layout
         assert rows(one, step) == rows(other, step) and len(rows(one, step)) == 2 * 64
     assert rows(one, 0) != rows(one, 1)
     assert len(evaluator._engines) == 2, "one engine per kind, not one per checkpoint"
+    for prefix in ("Answer:", ""):
+        task = {"type": "file", "train": "a.jsonl", "benchmarks": {"b": "b.jsonl"}, "chat": {"prefix": prefix}}
+        assert evaluator._scorer(one, resolve({"task": task}, "x")).prefix == prefix
 
 
 def test_samples_drawn_before_an_end_are_kept(layout, checkpoints, monkeypatch):
