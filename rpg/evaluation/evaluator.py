@@ -130,7 +130,7 @@ class Evaluator:
             graded_rows=read_samples(fewer).to_pylist() if fewer.exists() else (),
             progress=self._report_progress(folder, step, benchmark),
         )
-        asked = requests(problems, samples_of(spec), spec.seed)
+        asked = requests(problems, samples_of(spec), spec.seed, draws)
         if drift := self._drift.measure(spec, draws, asked, engine):
             atomic_write_json(drift_path(target), drift)  # before the samples, which say that all is done
         clear_progress(folder.path / EVALUATION)

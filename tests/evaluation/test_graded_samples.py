@@ -1,6 +1,7 @@
-"""Two evaluations of the same problems at once, of which one is watched from within."""
+"""Two evaluations of the same problems at once, of which one is watched from within; and columns that are corrected."""
 
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -62,3 +63,21 @@ def test_what_another_process_draws_is_waited_for_and_not_counted_as_ours(tmp_pa
     ]  # fmt: skip
     assert (told[-1].done, told[-1].fresh, told[-1].tokens) == (4, 2, 10)
     assert told[-1].seconds_left == pytest.approx(0)
+
+
+@pytest.mark.parametrize(("settings", "drawn"), [({}, ["a"]), ({"environment": {}}, ["a", "a"])])
+def test_a_corrected_column_is_another_conversation_and_the_same_response(tmp_path, settings, drawn):
+    asked = []
+
+    class Engine:
+        def complete(self, requests):
+            asked.extend(request.key[2] for request in requests)
+            yield [(0, Completion("Answer: 2", (1,), False))]
+
+    with Scorer(MarkerVerifier()) as scorer:
+        for secret in (1, 2, 1):
+            problems = [replace(PROBLEMS[0], columns={"secret": secret})]
+            draws = Draws(tmp_path, settings, "model")
+            how = {"samples_per_problem": 1, "seed": 0, "scorer": scorer, "draws": draws}
+            evaluate_problems(Engine, problems, **how)
+    assert asked == drawn
