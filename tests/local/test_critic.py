@@ -8,6 +8,8 @@ from transformers import GPT2LMHeadModel
 import rpg
 from rpg.backends.local.critic import Critic
 from rpg.backends.local.micro_batches import Limits
+from rpg.backends.local.trainer import means
+from rpg.config.run_spec import RunSpec
 from rpg.losses.advantages import value_loss, value_targets
 from rpg.models.model_loading import ModelError
 from rpg.models.policy import Policy
@@ -60,6 +62,22 @@ def test_the_critic_learns_the_returns_of_a_batch(home):
         ids = torch.tensor([prompt + batch.tokens[row, :length].tolist()])
         states = critic.policy.model.model(ids).last_hidden_state[0, len(prompt) - 1 : -1]
         torch.testing.assert_close(values[row, :length], critic.head(states)[:, 0], rtol=1e-4, atol=1e-4)
+
+
+def test_with_bfloat16_weights_it_has_masters_of_its_own_and_targets_of_one_value_explain_nothing(home, monkeypatch):
+    """As on a GPU, where the trainer has rounded the policy before the critic copies it."""
+    spec = make_spec(algorithm=GAE)
+    trainer, limits = make_trainer(spec, home, half=True), Limits(rows=5, tokens=200, tokens_of_long=200)
+    monkeypatch.setattr(RunSpec, "half_weights", lambda spec: True)
+    critic = trainer.critic = Critic(spec, trainer.policy)
+    assert {value.dtype for value in critic.optimizer.masters} == {torch.float32}
+    assert "value_loss" in trainer.step(1)
+    batch = trainer.roller.roll(trainer.policy, 2).kept.samples.batch
+    for targets, known in ((batch.mask * batch.lengths[:, None] / 10, True), (batch.mask * 0.5, False)):
+        metrics = critic.update(batch, critic.score(batch, limits), targets, limits)
+        assert metrics["value_loss"] > 0 and ("value_explained" in metrics) is known
+    rows = [{"value_loss": 1.0, "value_explained": 0.5}, {"value_loss": 2.0}]
+    assert means(rows) == {"value_loss": 1.5, "value_explained": 0.5} and means([]) == {}
 
 
 def test_a_killed_training_with_a_critic_goes_on_to_the_same_bits(home):

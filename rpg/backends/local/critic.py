@@ -20,6 +20,9 @@ from rpg.models.decoding import Batch
 from rpg.models.model_loading import ModelError
 from rpg.models.policy import Policy
 
+_SPREAD = 1e-6
+"""Targets with a smaller variance are all the same: there is nothing to explain."""
+
 
 class Critic:
     """A value model, trained in place."""
@@ -78,8 +81,10 @@ class Critic:
         self.optimizer.step(self.updates, self.spec.training.max_grad_norm)
         self.optimizer.rollout_mode()
         wanted, errors = targets[mask], (targets - old)[mask]
-        unexplained = float(errors.var(correction=0) / wanted.var(correction=0).clamp(min=1e-8))
-        return {"value_loss": total, "value_explained": 1 - unexplained}
+        metrics, spread = {"value_loss": total}, float(wanted.var(correction=0))
+        if spread > _SPREAD:
+            metrics["value_explained"] = 1 - float(errors.var(correction=0)) / spread
+        return metrics
 
     def tensors(self) -> dict[str, Tensor]:
         """Weights and optimizer state, for a checkpoint."""

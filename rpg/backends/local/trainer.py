@@ -218,8 +218,7 @@ class Trainer:
                 norms.append(norm)
                 self.reference.observe(token_kl)
         self.optimizer.zero_grad()  # the next rollout needs the memory
-        names = critic[0] if critic else ()
-        of_critic = {name: sum(row[name] for row in critic) / len(critic) for name in names}
+        of_critic = means(critic)
         return meter.metrics(norms, rate, measured) | of_critic if norms else of_critic
 
     def _accumulate(self, mini: Experience, meter: Meter, diagnostics: Diagnostics | None = None) -> float:
@@ -284,6 +283,12 @@ class Trainer:
             bonuses.append(-algorithm.beta * aggregate(values, batch.mask, mode, counts))
             metrics, divergence = metrics | measured, values.detach()
         return scored.log_prob, divergence, torch.stack(bonuses).sum() if bonuses else None, metrics
+
+
+def means(rows: list[dict[str, float]]) -> dict[str, float]:
+    """Of each metric, over the rows that have it."""
+    values = {name: [row[name] for row in rows if name in row] for row in rows for name in row}
+    return {name: sum(of_name) / len(of_name) for name, of_name in values.items()}
 
 
 def _rollout_metrics(rollout: Rollout, group_size: int) -> dict[str, float]:
