@@ -47,6 +47,9 @@ class Counter:
             os._exit(3)
         if how == "quit":
             raise SystemExit
+        if how == "halfway":
+            self.count += 100
+            raise ValueError
         if how == "print":
             print("x" * 10**6)
         if how == "memory":
@@ -151,6 +154,15 @@ def test_what_an_environment_draws_follows_from_its_conversation_alone(made):
     expected = drawn([0, 1, 2], break_in=False)
     assert len({*expected[0], *expected[1], *expected[2]}) == 6
     assert drawn([2, 0, 1], break_in=True) == expected  # a new process has been told what was said before
+
+
+def test_what_a_tool_did_before_it_failed_is_told_to_a_new_process(made):
+    with made() as environments:
+        environments.begin(0, {}, "key")
+        for how in ("halfway", "exit", "halfway", "hang in C"):
+            assert environments.call(0, call("fail", how=how)).failed
+        assert environments.call(0, call("add", amount=1)) == ("201", False)
+        assert environments.reward(0, []) == 201
 
 
 def test_without_a_tool_the_turns_are_enough_for_a_reward(made):
