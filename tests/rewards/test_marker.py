@@ -7,7 +7,7 @@ import pytest
 from rpg.config.reward import CorrectnessReward
 from rpg.config.task import MarkerVerifier
 from rpg.rewards.graders import grade, number
-from rpg.rewards.scoring import overlong_punishment
+from rpg.rewards.scoring import Answered, Scorer, overlong_punishment
 
 EXACT = MarkerVerifier(marker="#")
 NUMBER = MarkerVerifier(match="number")
@@ -61,6 +61,16 @@ def test_an_answer_at_the_cut_does_not_count_unless_its_line_is_over():
 )
 def test_number(text, value):
     assert number(text) == value
+
+
+@pytest.mark.parametrize(
+    ("response", "last", "every", "extracted"),
+    [("5", None, False, "5"), ("5", "5", False, "5"), ("6?[7]5", "5", False, None), ("6?[7]5", "5", True, "5")],
+)
+def test_the_beginning_of_the_assistants_turn_is_graded_where_it_was_written(response, last, every, extracted):
+    with Scorer(EXACT, prefix="#", prefix_every_turn=every) as scorer:
+        [scored] = scorer.score([Answered(response, 1, False, "5", last=last)])
+    assert scored.grade.extracted == extracted
 
 
 def test_numbers_compare_by_value():
