@@ -83,10 +83,12 @@ class Trainer:
         self.spec, self.policy, self.roller, training = spec, policy, roller, spec.training
         policy.recompute = spec.backend.gradient_checkpointing
         # The policy computes from here on with the weights it is trained with.
-        settings, total, half = training.optimizer, training.optimizer_steps, spec.half_weights()
+        advantage = spec.algorithm.advantage
+        alone = advantage.critic_warmup * training.updates_per_step if isinstance(advantage, GAE) else 0
+        settings, total, half = training.optimizer, training.optimizer_steps - alone, spec.half_weights()
         self.optimizer = Optimizer(policy.model, settings, total, half)
         self.reference, self.sampler = Reference(spec.algorithm, teacher), Sampler(spec.rollout)
-        self.critic = Critic(spec, policy) if isinstance(spec.algorithm.advantage, GAE) else None
+        self.critic = Critic(spec, policy) if isinstance(advantage, GAE) else None
         self.optimizer_step = self.tokens = 0
 
     @property
