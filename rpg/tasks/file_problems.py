@@ -4,13 +4,14 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 from rpg.config.data_source import DataSource, FileColumns, parsed_column
-from rpg.config.task import FileTask, RewardVerifier
+from rpg.config.task import EnvironmentTask, FileTask, RewardVerifier
 from rpg.tasks.checks import check_gold
 from rpg.tasks.problems import (
     DataError,
@@ -41,9 +42,9 @@ def read(task: FileTask) -> Splits:
     """
     parts = [_read_source(task, source, "train", number) for number, source in enumerate(task.train)]
     tests = {name: _read_source(task, source, name) for name, source in task.benchmarks.items()}
-    held_out = {problem.text: problem.id for part in tests.values() for problem in part.problems}
+    held_out = {part.known_by(problem): problem.id for part in tests.values() for problem in part.problems}
     for part in parts:
-        part.drop("leaked", {text: f"also in a benchmark: {name}" for text, name in held_out.items()})
+        part.drop("leaked", {key: f"also in a benchmark: {name}" for key, name in held_out.items()})
     splits = [("train", part, source) for part, source in zip(parts, task.train, strict=True)]
     splits += [(name, tests[name], source) for name, source in task.benchmarks.items()]
     notes, summaries, dropped = list[str](), list[DatasetSummary](), list[Dropped]()
@@ -77,12 +78,16 @@ class _Part:
     problems: list[Problem]
     rows: int
     dropped: list[Dropped]
+    known_by: Callable[[Problem], str]
+    """What no two problems have in common."""
+    distinct: int = 0
 
     def drop(self, reason: str, why: Mapping[str, str]) -> None:
-        """Leave out the problems whose text is in `why` (text -> detail)."""
-        out = [problem for problem in self.problems if problem.text in why]
-        self.problems = [problem for problem in self.problems if problem.text not in why]
-        self.dropped += [Dropped(problem.id, reason, why[problem.text], problem.text) for problem in out]
+        """Leave out the problems that are in `why` (known by -> detail)."""
+        known = [self.known_by(problem) for problem in self.problems]
+        pairs = [*zip(self.problems, known, strict=True)]
+        self.problems = [problem for problem, key in pairs if key not in why]
+        self.dropped += [Dropped(p.id, reason, why[key], p.text) for p, key in pairs if key in why]
 
     def left_out(self) -> str:
         """`2 repeated, 1 leaked`."""
@@ -92,9 +97,8 @@ class _Part:
     def summary(self, name: str, source: str) -> DatasetSummary:
         kept = "\n".join(f"{p.text}\t{p.answer}" for p in self.problems)
         digest = hashlib.sha256(kept.encode()).hexdigest()[:16]
-        distinct = len({*(p.text for p in self.problems), *(drop.text for drop in self.dropped)})
         counts = dict(Counter(drop.reason for drop in self.dropped))
-        return DatasetSummary(name, source, self.rows, distinct, counts, len(self.problems), digest)
+        return DatasetSummary(name, source, self.rows, self.distinct, counts, len(self.problems), digest)
 
 
 def _listed(lines: Sequence[str], what: str) -> str:
@@ -121,7 +125,7 @@ def _mixed(parts: list[list[Problem]], weights: list[float]) -> list[Problem]:
 
 def _read_source(task: FileTask, source: DataSource, group: str, number: int = 0) -> _Part:
     columns = source.columns or task.columns
-    part = _Part([], 0, [])
+    part = _Part([], 0, [], _known_by(task, columns))
     first: dict[str, tuple[str, str]] = {}
     torn: dict[str, str] = {}
     bad: list[DataError] = []
@@ -134,20 +138,36 @@ def _read_source(task: FileTask, source: DataSource, group: str, number: int = 0
             continue
         line = where.rpartition(": ")[2]
         part.rows += 1
-        if problem.text not in first:
-            first[problem.text] = line, problem.answer
+        known = part.known_by(problem)
+        if known not in first:
+            first[known] = line, problem.answer
             part.problems.append(problem)
         else:
-            same, answer = first[problem.text]
+            same, answer = first[known]
             if problem.answer != answer:
-                torn[problem.text] = f"{answer!r} in {same}, {problem.answer!r} in {line}"
+                torn[known] = f"{answer!r} in {same}, {problem.answer!r} in {line}"
             part.dropped.append(Dropped(line, "repeated", f"the same problem as {same}", problem.text))
         if len(part.problems) == source.limit:
             break
     if bad:
         raise DataError(_listed([str(error) for error in bad], "rows cannot be used"))
     part.drop("two answers", torn)
+    part.distinct = len(first)
     return part
+
+
+def _known_by(task: FileTask, columns: FileColumns) -> Callable[[Problem], str]:
+    """Problems are known by their text; with an environment, also by the columns it is given, where their state may be."""
+    if not isinstance(task, EnvironmentTask):
+        return attrgetter("text")
+    apart = [parsed_column(columns.answer or "answer")[2]]
+    apart.append(parsed_column(columns.demonstration or "demonstration")[2])
+
+    def known_by(problem: Problem) -> str:
+        given = {name: value for name, value in problem.columns.items() if name not in apart}
+        return json.dumps([problem.text, given], sort_keys=True, default=str)
+
+    return known_by
 
 
 def _rows(source: DataSource, bad: list[DataError] | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
