@@ -31,7 +31,12 @@ def test_one_engine_serves_all_checkpoints_and_an_old_name_means_the_same(layout
     assert rows(one, 0) != rows(one, 1)
     assert len(evaluator._engines) == 2, "one engine per kind, not one per checkpoint"
     for prefix in ("Answer:", ""):
-        task = {"type": "file", "train": "a.jsonl", "benchmarks": {"b": "b.jsonl"}, "chat": {"prefix": prefix}}
+        task = {
+            "type": "file",
+            "train": "a.jsonl",
+            "benchmarks": {"b": "b.jsonl"},
+            "chat": {"prefix": prefix},
+        }
         assert evaluator._scorer(one, resolve({"task": task}, "x")).prefix == prefix
 
 

@@ -65,7 +65,9 @@ def test_the_critic_learns_the_returns_of_a_batch(home):
         torch.testing.assert_close(values[row, :length], critic.head(states)[:, 0], rtol=1e-4, atol=1e-4)
 
 
-def test_with_bfloat16_weights_it_has_masters_of_its_own_and_targets_of_one_value_explain_nothing(home, monkeypatch):
+def test_with_bfloat16_weights_it_has_masters_of_its_own_and_targets_of_one_value_explain_nothing(
+    home, monkeypatch
+):
     """As on a GPU, where the trainer has rounded the policy before the critic copies it."""
     spec = make_spec(algorithm=GAE)
     trainer, limits = make_trainer(spec, home, half=True), Limits(rows=5, tokens=200, tokens_of_long=200)

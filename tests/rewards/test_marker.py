@@ -65,9 +65,16 @@ def test_number(text, value):
 
 @pytest.mark.parametrize(
     ("response", "last", "every", "extracted"),
-    [("5", None, False, "5"), ("5", "5", False, "5"), ("6?[7]5", "5", False, None), ("6?[7]5", "5", True, "5")],
+    [
+        ("5", None, False, "5"),
+        ("5", "5", False, "5"),
+        ("6?[7]5", "5", False, None),
+        ("6?[7]5", "5", True, "5"),
+    ],
 )
-def test_the_beginning_of_the_assistants_turn_is_graded_where_it_was_written(response, last, every, extracted):
+def test_the_beginning_of_the_assistants_turn_is_graded_where_it_was_written(
+    response, last, every, extracted
+):
     with Scorer(EXACT, prefix="#", prefix_every_turn=every) as scorer:
         [scored] = scorer.score([Answered(response, 1, False, "5", last=last)])
     assert scored.grade.extracted == extracted

@@ -150,7 +150,9 @@ def test_demonstrations_come_from_the_file(tmp_path):
 
 def with_turns(tmp_path, train, test):
     files = task(tmp_path, train, test).model_dump(include={"train", "benchmarks"})
-    return EnvironmentTask.model_validate({"type": "environment", "factory": "m:C", "reply": "{reply}", **files})
+    return EnvironmentTask.model_validate(
+        {"type": "environment", "factory": "m:C", "reply": "{reply}", **files}
+    )
 
 
 def test_rows_of_an_environment_differ_by_the_columns_that_it_is_given(tmp_path):

@@ -268,7 +268,7 @@ class Trainer:
                 torch.autograd.backward(outputs, slopes)
             del log_prob, bonus, outputs  # and with them what was kept for the backward pass
             metrics = out.metrics | more
-            meter.add(metrics, out.weight)
+            meter.add(metrics, out.weight, out.ratios, self.optimizer_step)
             token_kl += metrics["kl_policy_to_ref"] * out.weight / counts.tokens
             self.progress.done += len(rows)
             self.progress.tokens += int(micro.batch.lengths.sum())
