@@ -305,11 +305,6 @@ class EnvironmentTask(FileTask):
         return self
 
 
-def template_begins_turns(task: object) -> bool:
-    """Whether the chat template writes how each of the assistant's turns begins, and not only the first."""
-    return isinstance(task, EnvironmentTask) and task.reply is None
-
-
 def _chat_paths(raw: dict[str, Any], at: Callable[[Any], Any]) -> dict[str, Any]:
     return {"chat": Chat.own_paths(raw["chat"], at)} if "chat" in raw else {}
 

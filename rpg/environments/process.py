@@ -62,13 +62,11 @@ class Environments(AbstractContextManager["Environments"]):
         event = {**events[0], "what": "call", "text": text, "columns": {}, "number": number}
         try:
             self._tell(row)
-            try:
-                reply = Reply(str(self._ask(event)), False)
-            except _Raised as failure:
-                reply = Reply(f"Error: {failure}", True)
-        except Failed as failure:  # and with the process went whatever the call had done
-            return Reply(f"Error: {failure}", True)
-        events.append({**event, "failed": reply.failed})
+            reply = Reply(str(self._ask(event)), False)
+        except Failed as failure:
+            reply = Reply(f"Error: {failure}", True)
+        if row in self._there:  # else the process has ended, and with it went whatever the call had done
+            events.append({**event, "failed": reply.failed})
         return reply
 
     def reward(self, row: int, turns: Sequence[str]) -> float | None:

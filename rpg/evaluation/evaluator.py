@@ -10,7 +10,7 @@ from pathlib import Path
 from rpg.backends.manifest import spec_of
 from rpg.config.evaluation import ThisMachine
 from rpg.config.run_spec import RunSpec
-from rpg.config.task import EnvironmentTask, chat_of, template_begins_turns
+from rpg.config.task import EnvironmentTask, chat_of
 from rpg.errors import UserError
 from rpg.evaluation.drawing import Drawing
 from rpg.evaluation.engines.local import LocalEngine
@@ -155,7 +155,7 @@ class Evaluator:
     def _scorer(self, folder: RunFolder, spec: RunSpec) -> Scorer:
         """The scorer of a run; runs with the same verifier, reward and prefix of responses share one."""
         limit = spec.rollout.max_response_tokens
-        begins = chat_of(spec.task).prefix, template_begins_turns(spec.task)
+        begins = chat_of(spec.task).prefix, getattr(spec.task, "reply", "")
         key = repr((verifier_of(spec.task), spec.reward, limit, begins))
         if key not in self._scorers:
             self._scorers[key] = scorer_of(spec, folder.read_manifest().get("rewards") or {})

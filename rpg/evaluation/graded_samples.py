@@ -138,14 +138,12 @@ def _drawn(
     return stored
 
 
-def requests(
-    problems: Sequence[Problem], samples_per_problem: int, seed: int, draws: Draws
-) -> dict[Key, Request]:
+def requests(problems: Sequence[Problem], number: int, seed: int, draws: Draws) -> dict[Key, Request]:
     """What an engine is asked for, in the order of problems and samples, to be stored in `draws`."""
     asked = [
         Request(problem.given(), (seed, "evaluation", problem.id, k), problem.columns, draws.with_turns)
         for problem in problems
-        for k in range(samples_per_problem)
+        for k in range(number)
     ]
     return {stored_as(request): request for request in asked}
 

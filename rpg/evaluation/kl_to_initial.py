@@ -132,7 +132,6 @@ class DriftMeter:
 
 
 def _shared(name: str, spec: RunSpec) -> str:
-    """Runs of which this is the same have the same samples of the initial model."""
     return f"{name} {Drawing.of(spec)} {chat_of(spec.task).model_dump_json()}"
 
 

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -25,28 +25,13 @@ POSITIVE = 0.25  # log-probabilities are at most 0; bfloat16 rounds a difference
 _CHUNK = 65_536  # tokens per pass on a CPU: the temporaries of a pass then stay in its cache
 
 
-class Ratios(NamedTuple):
-    """Of importance ratios, of tokens or of responses: how many, their sum and the sum of their squares."""
-
-    number: float = 0.0
-    total: float = 0.0
-    squares: float = 0.0
-
-    def metrics(self) -> dict[str, float]:
-        number, squares = max(self.number, 1.0), self.squares
-        ess = self.total**2 / (number * squares) if squares > 0 else 0.0
-        return {"ratio_mean": self.total / number, "ess": ess}
-
-
 @dataclass(frozen=True)
 class LossOutput:
-    """loss: scalar to call backward() on; metrics: plain floats; weight: how many tokens they are a mean over; ratios: what
-    the metrics of several micro-batches together follow from."""
+    """loss: scalar to call backward() on; metrics: plain floats; weight: how many tokens they are a mean over."""
 
     loss: Tensor
     metrics: dict[str, float]
     weight: float
-    ratios: Ratios = Ratios()
 
 
 def policy_loss(
@@ -79,8 +64,8 @@ def policy_loss(
     meaningless. Warns of log-probabilities above 0: of probabilities, or a wrong sign.
 
     Metrics are means over unmasked tokens (over responses for the ratio of a whole response): `loss`;
-    `kl_p_to_q` (nats per token, estimates of KL(p || q) that are never negative); `ratio_mean`, `ratio_max`
-    and `ess`, the effective sample size (sum w)^2 / (n sum w^2); `clip_fraction` of tokens without a
+    `kl_p_to_q` (nats per token, estimates of KL(p || q) that are never negative); `ratio_mean`, `ratio_max`,
+    `ratio_count` and `ess`, the effective sample size (sum w)^2 / (n sum w^2); `clip_fraction` of tokens without a
     gradient from the advantage, and its parts `_upper`, `_lower` and `_dual`.
     """
     named: dict[str, Tensor | None] = {"log_prob": log_prob, "old_log_prob": old_log_prob}
@@ -125,8 +110,7 @@ def policy_loss(
         raise _explain_not_finite(measured["loss"], inputs, mask)
     if highest_log_prob > POSITIVE:
         _warn_of_positive(inputs, mask)
-    ratios = Ratios(*(measured[name] for name in ("ratios", "ratio", "ratio_squared")))
-    return LossOutput(loss, _metrics(measured, ratio_max, ratios), measured["tokens"], ratios)
+    return LossOutput(loss, _metrics(measured, ratio_max), measured["tokens"])
 
 
 def weighted_likelihood(log_prob: Tensor, weights: Tensor, mask: Tensor, counts: Counts) -> Tensor:
@@ -208,12 +192,15 @@ def _measure(x: TokenInputs, ratio: Tensor, cuts: Cuts, loss: Tensor) -> tuple[T
     return torch.stack([number.to(loss.dtype) for number in numbers]), r.max() if r.numel() else zero
 
 
-def _metrics(sums: dict[str, float], ratio_max: float, ratios: Ratios) -> dict[str, float]:
-    tokens = max(sums["tokens"], 1.0)
+def _metrics(sums: dict[str, float], ratio_max: float) -> dict[str, float]:
+    tokens, ratios = max(sums["tokens"], 1.0), max(sums["ratios"], 1.0)
     metrics = {"loss": sums["loss"]}
     metrics |= {name: sums[name] / tokens for name in _SUMS if name.startswith(("kl_", "clip_"))}
     metrics["clip_fraction"] = sum(metrics[f"clip_fraction_{kind}"] for kind in CLIPS)
-    return metrics | {"ratio_max": ratio_max, **ratios.metrics()}
+    metrics |= {"ratio_count": sums["ratios"], "ratio_mean": sums["ratio"] / ratios, "ratio_max": ratio_max}
+    squared = sums["ratio_squared"]
+    metrics["ess"] = sums["ratio"] ** 2 / (ratios * squared) if squared > 0 else 0.0
+    return metrics
 
 
 # --- clear errors ------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreT
 
 from rpg.config.reward import ModelReward
 from rpg.config.run_spec import RunSpec
-from rpg.config.task import chat_of, template_begins_turns
+from rpg.config.task import chat_of
 from rpg.models.model_loading import ModelError
 from rpg.rewards.scoring import Answered, Judge, Scorer, Sources
 from rpg.tasks import verifier_of
@@ -25,7 +25,7 @@ def scorer_of(spec: RunSpec, sources: Sources | None = None) -> Scorer:
         sources=sources,
         models=partial(judge, device=spec.backend.device),
         prefix=chat_of(spec.task).prefix,
-        prefix_every_turn=template_begins_turns(spec.task),
+        prefix_every_turn=getattr(spec.task, "reply", "") is None,
     )
 
 

@@ -79,8 +79,8 @@ class Scorer(AbstractContextManager["Scorer"]):
         prefix: str = "",
         prefix_every_turn: bool = False,
     ):
-        """`prefix` is how the assistant's turn begins, before the response: the whole turn is scored. Of several turns it is
-        the first that begins so, and `prefix_every_turn` says that the others do, too.
+        """`prefix` is how the assistant's turn begins, before the response: the whole turn is scored. Of several turns the
+        first begins so, or every one.
         `max_response_tokens` is where a length reward is zero by default; `workers` compare mathematical answers."""
         self.reward, self.limit, self.prefix = tuple(reward), max_response_tokens, prefix
         self._every_turn = prefix_every_turn
@@ -100,7 +100,9 @@ class Scorer(AbstractContextManager["Scorer"]):
 
     def score(self, answered: Sequence[Answered]) -> list[Scored]:
         """What each response earns, in order. Raises RewardError: a function failed; GradingError: the grader failed."""
-        graded = [self._graded(a) for a in answered]
+        last = [a.response if a.last is None else a.last for a in answered]
+        begins = [self._every_turn or t == a.response for a, t in zip(answered, last, strict=True)]
+        graded = [self.prefix * begin + text for begin, text in zip(begins, last, strict=True)]
         answered = [a._replace(response=self.prefix + a.response) for a in answered]
         items = zip(graded, answered, strict=True)
         grades = self._grader.grade(Item(text, a.answer, a.truncated, a.columns) for text, a in items)
@@ -119,11 +121,6 @@ class Scorer(AbstractContextManager["Scorer"]):
                 Grade(None, total >= self._threshold, f"reward {total:.6g}, {right}") for total in totals
             ]
         return [Scored(*columns) for columns in zip(totals, grades, parts, strict=True)]
-
-    def _graded(self, answered: Answered) -> str:
-        """The turn with the answer, from where the assistant's began."""
-        last = answered.response if answered.last is None else answered.last
-        return self.prefix + last if self._every_turn or last == answered.response else last
 
     def _values(
         self, part: RewardSection, answered: Sequence[Answered], grades: Sequence[Grade]

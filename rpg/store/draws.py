@@ -32,8 +32,7 @@ class Key(NamedTuple):
 
     problem: str
     prompt: str
-    """Digest of what the model was given, before its tokenizer puts the chat template around it; with an environment, also of
-    the columns that it was given."""
+    """Digest of what model (before its chat template) and environment were given."""
     sample: int
 
 

@@ -4,10 +4,9 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from operator import attrgetter
 from typing import Any
 
 from rpg.config.data_source import DataSource, FileColumns, parsed_column
@@ -42,7 +41,7 @@ def read(task: FileTask) -> Splits:
     """
     parts = [_read_source(task, source, "train", number) for number, source in enumerate(task.train)]
     tests = {name: _read_source(task, source, name) for name, source in task.benchmarks.items()}
-    held_out = {part.known_by(problem): problem.id for part in tests.values() for problem in part.problems}
+    held_out = {part.known_by[problem.id]: problem.id for part in tests.values() for problem in part.problems}
     for part in parts:
         part.drop("leaked", {key: f"also in a benchmark: {name}" for key, name in held_out.items()})
     splits = [("train", part, source) for part, source in zip(parts, task.train, strict=True)]
@@ -78,16 +77,15 @@ class _Part:
     problems: list[Problem]
     rows: int
     dropped: list[Dropped]
-    known_by: Callable[[Problem], str]
-    """What no two problems have in common."""
-    distinct: int = 0
+    known_by: dict[str, str]
+    """Id of a problem, left out or not -> what its repetitions have, too."""
 
     def drop(self, reason: str, why: Mapping[str, str]) -> None:
-        """Leave out the problems that are in `why` (known by -> detail)."""
-        known = [self.known_by(problem) for problem in self.problems]
-        pairs = [*zip(self.problems, known, strict=True)]
-        self.problems = [problem for problem, key in pairs if key not in why]
-        self.dropped += [Dropped(p.id, reason, why[key], p.text) for p, key in pairs if key in why]
+        """Leave out the problems that are known by what is in `why` (-> detail)."""
+        known = self.known_by
+        out = [problem for problem in self.problems if known[problem.id] in why]
+        self.problems = [problem for problem in self.problems if known[problem.id] not in why]
+        self.dropped += [Dropped(p.id, reason, why[known[p.id]], p.text) for p in out]
 
     def left_out(self) -> str:
         """`2 repeated, 1 leaked`."""
@@ -98,7 +96,7 @@ class _Part:
         kept = "\n".join(f"{p.text}\t{p.answer}" for p in self.problems)
         digest = hashlib.sha256(kept.encode()).hexdigest()[:16]
         counts = dict(Counter(drop.reason for drop in self.dropped))
-        return DatasetSummary(name, source, self.rows, self.distinct, counts, len(self.problems), digest)
+        return DatasetSummary(name, source, self.rows, len(self.known_by), counts, len(self.problems), digest)
 
 
 def _listed(lines: Sequence[str], what: str) -> str:
@@ -125,7 +123,7 @@ def _mixed(parts: list[list[Problem]], weights: list[float]) -> list[Problem]:
 
 def _read_source(task: FileTask, source: DataSource, group: str, number: int = 0) -> _Part:
     columns = source.columns or task.columns
-    part = _Part([], 0, [], _known_by(task, columns))
+    part = _Part([], 0, [], {})
     first: dict[str, tuple[str, str]] = {}
     torn: dict[str, str] = {}
     bad: list[DataError] = []
@@ -138,9 +136,9 @@ def _read_source(task: FileTask, source: DataSource, group: str, number: int = 0
             continue
         line = where.rpartition(": ")[2]
         part.rows += 1
-        known = part.known_by(problem)
+        known = _known_by(task, columns, problem)
         if known not in first:
-            first[known] = line, problem.answer
+            first[known], part.known_by[problem.id] = (line, problem.answer), known
             part.problems.append(problem)
         else:
             same, answer = first[known]
@@ -152,22 +150,18 @@ def _read_source(task: FileTask, source: DataSource, group: str, number: int = 0
     if bad:
         raise DataError(_listed([str(error) for error in bad], "rows cannot be used"))
     part.drop("two answers", torn)
-    part.distinct = len(first)
     return part
 
 
-def _known_by(task: FileTask, columns: FileColumns) -> Callable[[Problem], str]:
-    """Problems are known by their text; with an environment, also by the columns it is given, where their state may be."""
+def _known_by(task: FileTask, columns: FileColumns, problem: Problem) -> str:
+    """Its text; with an environment, also the columns it is given, where the state may be."""
     if not isinstance(task, EnvironmentTask):
-        return attrgetter("text")
-    apart = [parsed_column(columns.answer or "answer")[2]]
-    apart.append(parsed_column(columns.demonstration or "demonstration")[2])
-
-    def known_by(problem: Problem) -> str:
-        given = {name: value for name, value in problem.columns.items() if name not in apart}
-        return json.dumps([problem.text, given], sort_keys=True, default=str)
-
-    return known_by
+        return problem.text
+    apart = [
+        parsed_column(c)[2] for c in (columns.answer or "answer", columns.demonstration or "demonstration")
+    ]
+    given = {name: value for name, value in problem.columns.items() if name not in apart}
+    return json.dumps([problem.text, given], sort_keys=True, default=str)
 
 
 def _rows(source: DataSource, bad: list[DataError] | None = None) -> Iterator[tuple[str, dict[str, Any]]]:

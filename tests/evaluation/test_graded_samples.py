@@ -65,19 +65,17 @@ def test_what_another_process_draws_is_waited_for_and_not_counted_as_ours(tmp_pa
     assert told[-1].seconds_left == pytest.approx(0)
 
 
-@pytest.mark.parametrize(("settings", "drawn"), [({}, ["a"]), ({"environment": {}}, ["a", "a"])])
+@pytest.mark.parametrize(("settings", "drawn"), [({}, [1]), ({"environment": {}}, [1, 2])])
 def test_a_corrected_column_is_another_conversation_and_the_same_response(tmp_path, settings, drawn):
     asked = []
 
     class Engine:
         def complete(self, requests):
-            asked.extend(request.key[2] for request in requests)
+            asked.extend(request.columns["secret"] for request in requests)
             yield [(0, Completion("Answer: 2", (1,), False))]
 
     with Scorer(MarkerVerifier()) as scorer:
-        for secret in (1, 2, 1):
-            problems = [replace(PROBLEMS[0], columns={"secret": secret})]
-            draws = Draws(tmp_path, settings, "model")
-            how = {"samples_per_problem": 1, "seed": 0, "scorer": scorer, "draws": draws}
-            evaluate_problems(Engine, problems, **how)
+        how = {"samples_per_problem": 1, "seed": 0, "scorer": scorer}
+        for problem in [replace(PROBLEMS[0], columns={"secret": secret}) for secret in (1, 2, 1)]:
+            evaluate_problems(Engine, [problem], draws=Draws(tmp_path, settings, "model"), **how)
     assert asked == drawn

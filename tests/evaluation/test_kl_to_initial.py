@@ -120,18 +120,14 @@ def test_it_is_that_of_an_evaluations_own_samples_whoever_drew_them(tmp_path, ch
 
 
 def test_another_chat_template_is_another_initial_model(tmp_path, checkpoints):
-    meter, kept = DriftMeter(tmp_path, lambda line: None), []
-    task = {"type": "file", "train": "a.jsonl", "benchmarks": {"b": "b.jsonl"}}
-    for prefix in ("Answer:", ""):
-        chat = {"chat": {"template": "{{ messages[0].content }}", "prefix": prefix}}
-        model = {"type": "pretrained", "path": str(checkpoints[0])}
-        spec = resolve({"task": task | chat, "model": model}, "x")
-        name = meter._name(spec)
-        shown = meter._model(name, spec).tokenizer.apply_chat_template(
-            [{"role": "user", "content": "1+1"}], tokenize=False, add_generation_prompt=True
-        )
-        kept.append((name, shown))
-    assert kept == [(name, "1+1Answer:"), (name, "1+1")]
+    meter, task = (
+        DriftMeter(tmp_path, print),
+        {"type": "file", "train": "a.jsonl", "benchmarks": {"b": "c.jsonl"}},
+    )
+    model = {"type": "pretrained", "path": str(checkpoints[0])}
+    for template in ("A", "B"):
+        spec = resolve({"task": task | {"chat": {"template": template}}, "model": model}, "x")
+        assert meter._model(meter._name(spec), spec).tokenizer.chat_template == template
 
 
 def test_without_the_initial_model_an_evaluation_is_whole_but_for_this(tmp_path, checkpoints):

@@ -148,26 +148,18 @@ def test_demonstrations_come_from_the_file(tmp_path):
         demonstrations_of(files, splits)
 
 
-def with_turns(tmp_path, train, test):
-    files = task(tmp_path, train, test).model_dump(include={"train", "benchmarks"})
-    return EnvironmentTask.model_validate(
-        {"type": "environment", "factory": "m:C", "reply": "{reply}", **files}
-    )
-
-
-def test_rows_of_an_environment_differ_by_the_columns_that_it_is_given(tmp_path):
-    rows = [{"prompt": "Guess!", "answer": "yes", "secret": n % 8, "demonstration": str(n)} for n in range(9)]
-    files = with_turns(tmp_path, rows, [{"prompt": "Guess!", "answer": "yes", "secret": 3}])
-    splits = load_problems(files)
-    assert [problem.columns["secret"] for problem in splits.train] == [0, 1, 2, 4, 5, 6, 7]
-    assert splits.summaries[0].dropped == {"repeated": 1, "leaked": 1} and splits.summaries[0].distinct == 8
-
-
 @pytest.mark.parametrize("shown", ['["a" and more', '["a", 1, "b"]'])
-def test_a_demonstration_that_only_begins_as_turns_is_named(tmp_path, shown):
-    files = with_turns(tmp_path, [row | {"demonstration": shown} for row in SHOWN], GOOD)
+def test_rows_of_an_environment_differ_by_columns_and_a_demonstration_that_is_no_list_is_named(
+    tmp_path, shown
+):
+    rows = [{"prompt": "Guess!", "answer": "1", "state": n % 8, "demonstration": shown} for n in range(9)]
+    files = task(tmp_path, rows, rows[3:4]).model_dump(include={"train", "benchmarks"})
+    turns = EnvironmentTask.model_validate({"type": "environment", "factory": "m:C", **files})
+    splits = load_problems(turns)
+    assert [problem.columns["state"] for problem in splits.train] == [0, 1, 2, 4, 5, 6, 7]
+    assert splits.summaries[0].dropped == {"repeated": 1, "leaked": 1} and splits.summaries[0].distinct == 8
     with pytest.raises(DataError, match=r"demonstration: .*a.*expected a JSON list of texts"):
-        demonstrations_of(files, load_problems(files)).ability(random.Random(0))
+        demonstrations_of(turns, splits).ability(random.Random(0))
 
 
 def test_a_bare_answer_is_written_for_the_verifier_that_reads_it(tmp_path):

@@ -20,9 +20,6 @@ from rpg.models.decoding import Batch
 from rpg.models.model_loading import ModelError
 from rpg.models.policy import Policy
 
-_SPREAD = 1e-6
-"""Targets with a smaller variance are all the same: there is nothing to explain."""
-
 
 class Critic:
     """A value model, trained in place."""
@@ -82,7 +79,7 @@ class Critic:
         self.optimizer.rollout_mode()
         wanted, errors = targets[mask], (targets - old)[mask]
         metrics, spread = {"value_loss": total}, float(wanted.var(correction=0))
-        if spread > _SPREAD:
+        if spread > 1e-6:  # of targets that are all the same nothing can be explained
             metrics["value_explained"] = 1 - float(errors.var(correction=0)) / spread
         return metrics
 

@@ -130,10 +130,9 @@ class Trainer:
         if rollout.kept is not None:
             start = time.perf_counter()
             graded = self.roller.with_demonstrations(rollout.kept, sampler, step)
-            experience, kl = self._score(graded, sampler)
             if every and step % every == 0:
                 self.recorder = self._recorder(graded)
-                experience = self._with_reference(experience, self.recorder.marks)
+            experience, kl = self._score(graded, sampler)
             if not (self.sampler.is_policy and self.sampler.exact):
                 metrics["sampler_age"] = age
                 metrics["kl_sampler_to_policy"] = kl
@@ -161,18 +160,6 @@ class Trainer:
         given = prompts, responses, graded.rewards.tolist(), self.policy.tokenizer.decode
         return Recorder(spec.training.token_records, spec.rollout.group_size, *given)
 
-    def _with_reference(self, experience: Experience, marks: Tensor) -> Experience:
-        """With the reference's log-probabilities of the responses that are recorded, where only the records read them."""
-        reference, kept = self.reference.policy, experience.reference
-        rows, whole = (marks >= 0).nonzero()[:, 0], isinstance(self.reference.kl, DistributionKL)
-        if reference is None or kept is None or not whole or not len(rows):
-            return experience
-        part, limits = experience.batch.rows(rows), Limits.of(self.spec.training, self.policy)
-        scored = score(reference, part, self.spec.rollout.temperature, limits)
-        kept = kept.clone()
-        kept[rows, : scored.shape[1]] = scored
-        return replace(experience, reference=kept)
-
     def _score(self, graded: Graded, sampler: Policy) -> tuple[Experience, float]:
         """Old and reference log-probabilities, advantages and weights; and KL(sampler || policy) per token."""
         spec, batch = self.spec, graded.samples.batch
@@ -187,9 +174,9 @@ class Trainer:
         old = sampled if correction.type == "none" else current
         mask = batch.mask
         weights = rollout_weights(correction, old_log_prob=old, sampler_log_prob=drawn, response_mask=mask)
-        reference = self.reference.log_probs(batch, temperature, limits)
+        reference = self.reference.log_probs(batch, temperature, limits, self.recorder is not None)
         if reference is None and spec.algorithm.needs_reference:
-            reference = current  # just renewed: the reference is the policy itself; or read by :meth:`_with_reference` only
+            reference = current  # just renewed: the reference is the policy itself; or nobody reads it
         algorithm = spec.algorithm
         inputs: dict[str, Any] = {"rewards": graded.rewards, "group": batch.prompt_of}
         inputs |= {"response_mask": mask, "old_log_prob": old, "ref_log_prob": reference}
@@ -268,7 +255,7 @@ class Trainer:
                 torch.autograd.backward(outputs, slopes)
             del log_prob, bonus, outputs  # and with them what was kept for the backward pass
             metrics = out.metrics | more
-            meter.add(metrics, out.weight, out.ratios, self.optimizer_step)
+            meter.add(metrics, out.weight, self.optimizer_step)
             token_kl += metrics["kl_policy_to_ref"] * out.weight / counts.tokens
             self.progress.done += len(rows)
             self.progress.tokens += int(micro.batch.lengths.sum())

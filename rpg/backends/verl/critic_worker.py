@@ -18,13 +18,13 @@ from verl.workers.config import TrainingWorkerConfig
 from verl.workers.engine_workers import TrainingWorker
 from verl.workers.utils.padding import no_padding_2_padding
 
+from rpg.backends.token_recorder import Values
 from rpg.backends.verl import cpu, fsdp_weights
 from rpg.backends.verl.job_settings import JobSettings
-from rpg.backends.verl.update import Part, Plan, update
+from rpg.backends.verl.update import Plan, update
 from rpg.catalogue import GAE
 from rpg.losses.advantages import value_loss
 from rpg.losses.aggregation import Counts
-from rpg.losses.policy_loss import Ratios
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class ValueLoss:
         model_output: Mapping[str, Any],
         data: TensorDict,
         dp_group: Any = None,  # noqa: ARG002 (verl passes it)
-    ) -> tuple[Tensor, dict[str, Part]]:
+    ) -> tuple[Tensor, dict[str, tuple[dict[str, float], float, Values]]]:
         advantage = self.settings.algorithm.advantage
         assert isinstance(advantage, GAE)
         fields = data.select("response_mask", "values", "returns").to_padded_tensor()
@@ -64,7 +64,7 @@ class ValueLoss:
             clip=advantage.value_clip,
             counts=counts,
         )
-        return loss * tu.get(data, "dp_size"), {"rpg": ({"loss": float(loss.detach())}, 0.0, {}, Ratios())}
+        return loss * tu.get(data, "dp_size"), {"rpg": ({"loss": float(loss.detach())}, 0.0, {})}
 
 
 def load_value_model(local_path: str, torch_dtype: Any, model_config: Any, trust_remote_code: bool) -> Any:

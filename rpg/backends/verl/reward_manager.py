@@ -9,7 +9,6 @@ from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 from rpg.backends.verl.gathering import Gathering
 from rpg.backends.verl.job_settings import JobSettings
 from rpg.backends.verl.responses import Endings, problem_in, write_error
-from rpg.config.task import template_begins_turns
 from rpg.models.reward_models import judge
 from rpg.rewards.scoring import Answered, Scored, Scorer, overlong_punishment, parts_of
 from rpg.store.atomic_files import read_json_object
@@ -40,7 +39,7 @@ class VerifierManager(RewardManagerBase):
             sources=read_json_object(manifest).get("rewards") or {} if manifest else None,
             models=judge,
             prefix=self.settings.prefix,
-            prefix_every_turn=template_begins_turns(self.settings.task),
+            prefix_every_turn=getattr(self.settings.task, "reply", "") is None,
         )
         self.gathering = Gathering(self._score_or_tell)
 

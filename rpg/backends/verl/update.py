@@ -25,12 +25,9 @@ from rpg.backends.token_recorder import Values, token_values
 from rpg.backends.verl.job_settings import JobSettings
 from rpg.catalogue import Algorithm
 from rpg.losses.aggregation import Counts, aggregate
-from rpg.losses.policy_loss import Ratios, policy_loss, weighted_likelihood
+from rpg.losses.policy_loss import policy_loss, weighted_likelihood
 
 _OPTIONAL = ("ref_log_prob", "rollout_is_weights", "rollout_log_probs", "marks", "lm_weights")
-
-Part = tuple[dict[str, float], float, Values, Ratios]
-"""Metrics, weight, values of the tokens that are recorded, and the ratios."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +35,7 @@ class ActorLoss:
     """verl's contract: called with (model_output, data, dp_group), returns (scalar, metrics).
 
     A loss function registered with verl never sees reference log-probabilities, and verl adds its own KL to it; this one
-    replaces the whole loss (`TrainingWorker.set_loss_fn`). The metrics are `{"rpg": Part}` of
+    replaces the whole loss (`TrainingWorker.set_loss_fn`). The metrics are `{"rpg": (metrics, weight, values of tokens)}` of
     each micro-batch: verl cannot average over tokens, `update` does.
     """
 
@@ -53,7 +50,7 @@ class ActorLoss:
         model_output: Mapping[str, Any],
         data: TensorDict,
         dp_group: Any = None,  # noqa: ARG002 (verl passes it)
-    ) -> tuple[Tensor, dict[str, Part]]:
+    ) -> tuple[Tensor, dict[str, tuple[dict[str, float], float, Values]]]:
         log_prob = no_padding_2_padding(model_output["log_probs"], data)  # (B, T)
         optional = [name for name in _OPTIONAL if name in data.keys()]  # noqa: SIM118 (a TensorDict refuses `in`)
         fields = data.select("response_mask", "old_log_probs", "advantages", *optional).to_padded_tensor()
@@ -79,11 +76,11 @@ class ActorLoss:
             held = torch.where(mask != 0, entropy.detach(), 0)
             metrics = metrics | {"policy_entropy": float(held.sum() / (mask != 0).sum().clamp(min=1))}
         # FSDP takes the mean of the gradient over data-parallel workers; the counts make a sum of it right.
-        return loss * tu.get(data, "dp_size"), {"rpg": (metrics, out.weight, values, out.ratios)}
+        return loss * tu.get(data, "dp_size"), {"rpg": (metrics, out.weight, values)}
 
 
-Parts = list[list[Part]]
-"""Those of each micro-batch of each optimizer step."""
+Parts = list[list[tuple[dict[str, float], float, Values]]]
+"""(metrics, weight, values of the tokens that are recorded) of each micro-batch of each optimizer step."""
 
 
 @dataclass(frozen=True)
@@ -195,8 +192,8 @@ def _gather(counts: list[int], parts: Parts, norms: list[float], rate: float, gr
     meter, token_kls, values = Meter(), [0.0] * len(counts), Values()
     for worker in everywhere:
         for step, (tokens, micro_batches) in enumerate(zip(counts, worker, strict=True)):
-            for metrics, weight, of_tokens, ratios in micro_batches:
-                meter.add(metrics, weight, ratios, step)
+            for metrics, weight, of_tokens in micro_batches:
+                meter.add(metrics, weight, step)
                 values |= of_tokens
                 token_kls[step] += metrics.get("kl_policy_to_ref", 0.0) * weight / tokens
     return Updated(meter.metrics(norms, rate) if counts else {}, len(counts), token_kls, values)
