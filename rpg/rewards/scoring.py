@@ -79,8 +79,7 @@ class Scorer(AbstractContextManager["Scorer"]):
         prefix: str = "",
         prefix_every_turn: bool = False,
     ):
-        """`prefix` is how the assistant's turn begins, before the response: the whole turn is scored. Of several turns the
-        first begins so, or every one.
+        """`prefix` is how the assistant's first turn begins, or every one: the whole turn is scored.
         `max_response_tokens` is where a length reward is zero by default; `workers` compare mathematical answers."""
         self.reward, self.limit, self.prefix = tuple(reward), max_response_tokens, prefix
         self._every_turn = prefix_every_turn

@@ -157,9 +157,8 @@ def _known_by(task: FileTask, columns: FileColumns, problem: Problem) -> str:
     """Its text; with an environment, also the columns it is given, where the state may be."""
     if not isinstance(task, EnvironmentTask):
         return problem.text
-    apart = [
-        parsed_column(c)[2] for c in (columns.answer or "answer", columns.demonstration or "demonstration")
-    ]
+    names = columns.answer or "answer", columns.demonstration or "demonstration"
+    apart = [parsed_column(name)[2] for name in names]
     given = {name: value for name, value in problem.columns.items() if name not in apart}
     return json.dumps([problem.text, given], sort_keys=True, default=str)
 

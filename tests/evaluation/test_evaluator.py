@@ -31,13 +31,11 @@ def test_one_engine_serves_all_checkpoints_and_an_old_name_means_the_same(layout
     assert rows(one, 0) != rows(one, 1)
     assert len(evaluator._engines) == 2, "one engine per kind, not one per checkpoint"
     for prefix in ("Answer:", ""):
-        task = {
-            "type": "file",
-            "train": "a.jsonl",
-            "benchmarks": {"b": "b.jsonl"},
-            "chat": {"prefix": prefix},
-        }
-        assert evaluator._scorer(one, resolve({"task": task}, "x")).prefix == prefix
+        chat, files = {"template": "{{ x }}", "prefix": prefix}, {"train": "a.jsonl", "benchmarks": {"b": "b.jsonl"}}
+        model = {"type": "pretrained", "path": str(checkpoints[0])}
+        spec = resolve({"task": {"type": "file", "chat": chat, **files}, "model": model}, "x")
+        assert evaluator._scorer(one, spec).prefix == prefix
+        assert ("Answer:" in evaluator._drift._model("same", spec).tokenizer.chat_template) is bool(prefix)
 
 
 def test_samples_drawn_before_an_end_are_kept(layout, checkpoints, monkeypatch):

@@ -6,10 +6,9 @@ from contextlib import closing, suppress
 import pytest
 import torch
 
-from rpg.config.load import resolve
 from rpg.evaluation.engines.local import LocalEngine
 from rpg.evaluation.evaluator import Evaluator
-from rpg.evaluation.kl_to_initial import DriftMeter, summary, terms
+from rpg.evaluation.kl_to_initial import summary, terms
 from rpg.models import seeds
 from rpg.models.initial_policy import warm_folder
 from rpg.models.policy import Policy
@@ -117,17 +116,6 @@ def test_it_is_that_of_an_evaluations_own_samples_whoever_drew_them(tmp_path, ch
         [0, 1, 0, 0, 0, 1, 0, 0, 0, 1]
     )  # at both steps, and in the initial model's that are drawn again
     assert evaluated("ended", 3) == (same[1:], 3 * 3) and next(end, None) is None
-
-
-def test_another_chat_template_is_another_initial_model(tmp_path, checkpoints):
-    meter, task = (
-        DriftMeter(tmp_path, print),
-        {"type": "file", "train": "a.jsonl", "benchmarks": {"b": "c.jsonl"}},
-    )
-    model = {"type": "pretrained", "path": str(checkpoints[0])}
-    for template in ("A", "B"):
-        spec = resolve({"task": task | {"chat": {"template": template}}, "model": model}, "x")
-        assert meter._model(meter._name(spec), spec).tokenizer.chat_template == template
 
 
 def test_without_the_initial_model_an_evaluation_is_whole_but_for_this(tmp_path, checkpoints):
