@@ -31,7 +31,10 @@ def test_one_engine_serves_all_checkpoints_and_an_old_name_means_the_same(layout
     assert rows(one, 0) != rows(one, 1)
     assert len(evaluator._engines) == 2, "one engine per kind, not one per checkpoint"
     for prefix in ("Answer:", ""):
-        chat, files = {"template": "{{ x }}", "prefix": prefix}, {"train": "a.jsonl", "benchmarks": {"b": "b.jsonl"}}
+        chat, files = (
+            {"template": "{{ x }}", "prefix": prefix},
+            {"train": "a.jsonl", "benchmarks": {"b": "b.jsonl"}},
+        )
         model = {"type": "pretrained", "path": str(checkpoints[0])}
         spec = resolve({"task": {"type": "file", "chat": chat, **files}, "model": model}, "x")
         assert evaluator._scorer(one, spec).prefix == prefix
