@@ -1,5 +1,6 @@
 """What the optimizer steps of both back ends share: learning rate, means of metrics, schedule of the reference policy."""
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
@@ -31,14 +32,19 @@ def _decay(schedule: Schedule, warmup: int, total: int) -> Callable[[int], float
 
 
 class Meter:
-    """Means of the loss's metrics over micro-batches and optimizer steps, weighted by tokens."""
+    """Means of the loss's metrics over micro-batches, those of ratios over whole optimizer steps, weighted by tokens."""
 
     def __init__(self) -> None:
         self._sums: dict[str, float] = {}
         self._weight = self._loss = self._ratio_max = 0.0
+        self._ratios = defaultdict[int, list[list[float]]](list)
 
-    def add(self, metrics: dict[str, float], weight: float) -> None:
+    def add(self, metrics: dict[str, float], weight: float, step: int = 0) -> None:
+        """Of a micro-batch of optimizer step number `step`."""
         metrics = dict(metrics)
+        if count := metrics.pop("ratio_count", 0.0):
+            mean, ess = metrics.pop("ratio_mean"), metrics.pop("ess")
+            self._ratios[step].append([weight, count, count * mean, count * mean**2 / ess if ess else 0.0])
         self._loss += metrics.pop("loss")  # already divided by the counts of the mini-batch
         self._ratio_max = max(self._ratio_max, metrics.pop("ratio_max", 0.0))
         self._weight += weight
@@ -47,7 +53,12 @@ class Meter:
 
     def metrics(self, norms: list[float], rate: float, more: Mapping[str, float] = {}) -> dict[str, float]:
         """With the gradient norm of each optimizer step, the last learning rate, and what else was measured."""
-        means = {name: value / max(self._weight, 1.0) for name, value in self._sums.items()}
+        sums = defaultdict(float, self._sums)
+        for passes in self._ratios.values():
+            weight, count, ratio, squared = map(sum, zip(*passes, strict=True))
+            sums["ratio_mean"] += weight * ratio / count
+            sums["ess"] += weight * ratio**2 / (count * squared) if squared else 0.0
+        means = {name: value / max(self._weight, 1.0) for name, value in sums.items()}
         gradient = {"grad_norm": sum(norms) / len(norms), "grad_norm_max": max(norms), "learning_rate": rate}
         loss = {"loss": self._loss / len(norms), "ratio_max": self._ratio_max}
         return {**loss, **means, **more, **gradient}

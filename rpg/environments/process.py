@@ -1,7 +1,7 @@
 """Environments with which a policy takes turns, in a bounded process of their own."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, NamedTuple
 
 from rpg.config.task import EnvironmentTask
@@ -19,6 +19,10 @@ class Reply(NamedTuple):
     text: str
     failed: bool
     """The call could not be read, or the tool failed; the text says why."""
+
+
+class _Raised(Failed):
+    """The environment raised; its process goes on, and what the environment did before stays."""
 
 
 class Environments(AbstractContextManager["Environments"]):
@@ -54,13 +58,15 @@ class Environments(AbstractContextManager["Environments"]):
     def call(self, row: int, text: str) -> Reply:
         """The reply to a call in conversation `row`."""
         events = self._events[row]
-        event = {**events[0], "what": "call", "text": text, "columns": {}, "number": len(events)}
+        number = sum(not event.get("failed") for event in events)
+        event = {**events[0], "what": "call", "text": text, "columns": {}, "number": number}
         try:
             self._tell(row)
             reply = Reply(str(self._ask(event)), False)
         except Failed as failure:
-            return Reply(f"Error: {failure}", True)
-        events.append(event)
+            reply = Reply(f"Error: {failure}", True)
+        if row in self._there:  # else the process has ended, and with it went whatever the call had done
+            events.append({**event, "failed": reply.failed})
         return reply
 
     def reward(self, row: int, turns: Sequence[str]) -> float | None:
@@ -95,7 +101,8 @@ class Environments(AbstractContextManager["Environments"]):
         """What was said so far, to a process that does not know it."""
         if row not in self._there:
             for event in self._events[row]:
-                self._ask(event)
+                with suppress(_Raised) if event.get("failed") else nullcontext():
+                    self._ask(event)
             self._there.add(row)
 
     def _required(self, event: Mapping[str, Any], what: str, seconds: float = 0.0) -> Any:
@@ -114,5 +121,5 @@ class Environments(AbstractContextManager["Environments"]):
             self.close()
             raise
         if "error" in answer:
-            raise Failed(answer["error"])
+            raise _Raised(answer["error"])
         return answer["value"]

@@ -127,7 +127,7 @@ class Evaluator:
             graded_rows=read_samples(fewer).to_pylist() if fewer.exists() else (),
             progress=self._report_progress(folder, step, benchmark),
         )
-        asked = requests(problems, samples_of(spec), spec.seed)
+        asked = requests(problems, samples_of(spec), spec.seed, draws)
         if drift := self._drift.measure(spec, draws, asked, engine):
             atomic_write_json(drift_path(target), drift)  # before the samples, which say that all is done
         clear_progress(folder.path / EVALUATION)
@@ -157,9 +157,10 @@ class Evaluator:
                 self._engines.pop(key).close()
 
     def _scorer(self, folder: RunFolder, spec: RunSpec) -> Scorer:
-        """The scorer of a run; runs with the same verifier and reward share one."""
+        """The scorer of a run; runs with the same verifier, reward and prefix of responses share one."""
         limit = spec.rollout.max_response_tokens
-        key = repr((verifier_of(spec.task), spec.reward, limit))
+        begins = chat_of(spec.task).prefix, getattr(spec.task, "reply", "")
+        key = repr((verifier_of(spec.task), spec.reward, limit, begins))
         if key not in self._scorers:
             self._scorers[key] = scorer_of(spec, folder.read_manifest().get("rewards") or {})
         return self._scorers[key]

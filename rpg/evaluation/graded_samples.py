@@ -80,7 +80,7 @@ def evaluate_problems(
     samples per problem give the same ones. Raises DataError: a prompt is too long; GradingError, RewardError: answers
     cannot be graded; StoreError: samples cannot be read or written.
     """
-    wanted = requests(problems, samples_per_problem, seed)
+    wanted = requests(problems, samples_per_problem, seed, draws)
     keys = {(key.problem, key.sample): key for key in wanted}
     stored = draws.read()
     older = {
@@ -138,18 +138,19 @@ def _drawn(
     return stored
 
 
-def requests(problems: Sequence[Problem], samples_per_problem: int, seed: int) -> dict[Key, Request]:
-    """What an engine is asked for, in the order of problems and samples."""
+def requests(problems: Sequence[Problem], number: int, seed: int, draws: Draws) -> dict[Key, Request]:
+    """What an engine is asked for, in the order of problems and samples, to be stored in `draws`."""
     asked = [
-        Request(problem.given(), (seed, "evaluation", problem.id, k), problem.columns)
+        Request(problem.given(), (seed, "evaluation", problem.id, k), problem.columns, draws.with_turns)
         for problem in problems
-        for k in range(samples_per_problem)
+        for k in range(number)
     ]
     return {stored_as(request): request for request in asked}
 
 
 def stored_as(request: Request) -> Key:
-    return Key(request.key[2], digest(request.prompt), request.key[3])
+    given = [request.prompt, request.columns] if request.with_turns else request.prompt
+    return Key(request.key[2], digest(given), request.key[3])
 
 
 def _grade(samples: Sequence[tuple[Problem, int, Draw]], scorer: Scorer) -> list[dict[str, Any]]:

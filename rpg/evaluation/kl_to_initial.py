@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from rpg.config.evaluation import OnRay, VllmEngineSpec
 from rpg.config.model import PretrainedModel, located
 from rpg.config.run_spec import RunSpec
+from rpg.config.task import chat_of
 from rpg.errors import UserError
 from rpg.evaluation.drawing import Drawing
 from rpg.evaluation.engines.local import LocalEngine
@@ -80,7 +81,7 @@ class DriftMeter:
                 assert isinstance(sampler, LocalEngine) and sampler.policy is not None
                 if direction == INITIAL_TO_POLICY:
                     keep = self._keep(name, spec, draws, {direction: sampler.policy})
-                    for part in [*self._samples[f"{name} {Drawing.of(spec)}"].values()]:
+                    for part in [*self._samples[_shared(name, spec)].values()]:
                         if not missing.isdisjoint(map(stored_as, part[0])):
                             keep(*part)
                     sampler = copy(sampler)
@@ -104,7 +105,7 @@ class DriftMeter:
                 kl, rows = f"{direction} {name}", terms(samples, other, spec.evaluation.temperature).tolist()
                 draws.add({key: Terms(kl, row) for key, row in zip(keys, rows, strict=True)})
             if INITIAL_TO_POLICY in others:
-                self._samples[f"{name} {Drawing.of(spec)}"][requests[0].key] = requests, samples
+                self._samples[_shared(name, spec)][requests[0].key] = requests, samples
 
         return keep
 
@@ -120,13 +121,18 @@ class DriftMeter:
         return model_files_digest(folder, self.home) if folder.exists() else None
 
     def _model(self, name: str, spec: RunSpec) -> Policy | None:
-        if name not in self._models:
+        key = f"{name} {chat_of(spec.task).model_dump_json()}"  # its tokenizer has the task's chat template
+        if key not in self._models:
             try:
-                self._models[name] = initial_policy(spec, self.home, self.say)
+                self._models[key] = initial_policy(spec, self.home, self.say)
             except UserError as error:
                 self.say(f"warning: KL to the initial model is not measured: {error}")
-                self._models[name] = None
-        return self._models[name]
+                self._models[key] = None
+        return self._models[key]
+
+
+def _shared(name: str, spec: RunSpec) -> str:
+    return f"{name} {Drawing.of(spec)} {chat_of(spec.task).model_dump_json()}"
 
 
 def terms(samples: Samples, other: Policy, temperature: float) -> Array:

@@ -64,8 +64,8 @@ def policy_loss(
     meaningless. Warns of log-probabilities above 0: of probabilities, or a wrong sign.
 
     Metrics are means over unmasked tokens (over responses for the ratio of a whole response): `loss`;
-    `kl_p_to_q` (nats per token, estimates of KL(p || q) that are never negative); `ratio_mean`, `ratio_max`
-    and `ess`, the effective sample size (sum w)^2 / (n sum w^2); `clip_fraction` of tokens without a
+    `kl_p_to_q` (nats per token, estimates of KL(p || q) that are never negative); `ratio_mean`, `ratio_max`,
+    `ratio_count` and `ess`, the effective sample size (sum w)^2 / (n sum w^2); `clip_fraction` of tokens without a
     gradient from the advantage, and its parts `_upper`, `_lower` and `_dual`.
     """
     named: dict[str, Tensor | None] = {"log_prob": log_prob, "old_log_prob": old_log_prob}
@@ -197,7 +197,7 @@ def _metrics(sums: dict[str, float], ratio_max: float) -> dict[str, float]:
     metrics = {"loss": sums["loss"]}
     metrics |= {name: sums[name] / tokens for name in _SUMS if name.startswith(("kl_", "clip_"))}
     metrics["clip_fraction"] = sum(metrics[f"clip_fraction_{kind}"] for kind in CLIPS)
-    metrics |= {"ratio_mean": sums["ratio"] / ratios, "ratio_max": ratio_max}
+    metrics |= {"ratio_count": sums["ratios"], "ratio_mean": sums["ratio"] / ratios, "ratio_max": ratio_max}
     squared = sums["ratio_squared"]
     metrics["ess"] = sums["ratio"] ** 2 / (ratios * squared) if squared > 0 else 0.0
     return metrics

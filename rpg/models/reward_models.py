@@ -25,6 +25,7 @@ def scorer_of(spec: RunSpec, sources: Sources | None = None) -> Scorer:
         sources=sources,
         models=partial(judge, device=spec.backend.device),
         prefix=chat_of(spec.task).prefix,
+        prefix_every_turn=getattr(spec.task, "reply", "") is None,
     )
 
 

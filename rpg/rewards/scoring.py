@@ -77,10 +77,12 @@ class Scorer(AbstractContextManager["Scorer"]):
         models: Callable[[ModelReward], Judge] | None = None,
         workers: int = 1,
         prefix: str = "",
+        prefix_every_turn: bool = False,
     ):
-        """`prefix` is how the assistant's turn begins, before the response: the whole turn is scored.
+        """`prefix` is how the assistant's first turn begins, or every one: the whole turn is scored.
         `max_response_tokens` is where a length reward is zero by default; `workers` compare mathematical answers."""
         self.reward, self.limit, self.prefix = tuple(reward), max_response_tokens, prefix
+        self._every_turn = prefix_every_turn
         right_or_wrong = [*map(type, self.reward)] == [CorrectnessReward]
         self.plain = right_or_wrong and not isinstance(verifier, GymVerifier)
         self._threshold = verifier.at_least if isinstance(verifier, RewardVerifier) else None
@@ -97,10 +99,12 @@ class Scorer(AbstractContextManager["Scorer"]):
 
     def score(self, answered: Sequence[Answered]) -> list[Scored]:
         """What each response earns, in order. Raises RewardError: a function failed; GradingError: the grader failed."""
+        last = [a.response if a.last is None else a.last for a in answered]
+        begins = [self._every_turn or t == a.response for a, t in zip(answered, last, strict=True)]
+        graded = [self.prefix * begin + text for begin, text in zip(begins, last, strict=True)]
         answered = [a._replace(response=self.prefix + a.response) for a in answered]
-        grades = self._grader.grade(
-            Item(a.response if a.last is None else a.last, a.answer, a.truncated, a.columns) for a in answered
-        )
+        items = zip(graded, answered, strict=True)
+        grades = self._grader.grade(Item(text, a.answer, a.truncated, a.columns) for text, a in items)
         totals = [0.0] * len(answered)
         parts: list[dict[str, float | None]] = [
             {} if grade.score is None else {SCORE: grade.score} for grade in grades

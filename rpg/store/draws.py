@@ -32,7 +32,7 @@ class Key(NamedTuple):
 
     problem: str
     prompt: str
-    """Digest of what the model was given, before its tokenizer puts the chat template around it."""
+    """Digest of what model (before its chat template) and environment were given."""
     sample: int
 
 
@@ -70,7 +70,7 @@ class Draws:
     def __init__(self, home: Path, settings: Mapping[str, Any], model: str | Path):
         """`settings` is all that a response depends on besides problem, prompt and number; `model` says in words what was
         sampled from, which is no part of the key."""
-        self.key = digest(settings)
+        self.key, self.with_turns = digest(settings), "environment" in settings
         self.folder = home / "samples" / self.key
         path = Path(model).expanduser().absolute()
         inside = path.is_dir() and path.is_relative_to(home)

@@ -9,7 +9,7 @@ from rpg.config.code import FACTORY, kept_source
 from rpg.config.model import SupervisedStart, WarmStart
 from rpg.config.task import EnvironmentTask
 from rpg.tasks import file_problems
-from rpg.tasks.problems import DataError, Given, ProblemDemonstrations, Splits
+from rpg.tasks.problems import DataError, Given, ProblemDemonstrations, Splits, shortened
 
 
 def sources_of(
@@ -38,7 +38,14 @@ class _Demonstrations(ProblemDemonstrations):
         return given, self._turns(response)
 
     def _turns(self, demonstration: str) -> list[str]:
-        turns = json.loads(demonstration) if demonstration.startswith('["') else [demonstration]
+        turns: list[str] = [demonstration]
+        if demonstration.startswith('["'):
+            try:
+                turns = json.loads(demonstration)
+            except (ValueError, RecursionError):
+                turns = []
+            if not turns or not all(isinstance(turn, str) for turn in turns):
+                raise DataError(f"demonstration: {shortened(demonstration)}: expected a JSON list of texts")
         if len(turns) > 1 and self._reply is None:
             raise DataError('task.reply: demonstrations with turns need a text, e.g. reply: "={reply}\\n"')
         reply = self._reply or ""

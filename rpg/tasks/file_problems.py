@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from rpg.config.data_source import DataSource, FileColumns, parsed_column
-from rpg.config.task import FileTask, RewardVerifier
+from rpg.config.task import EnvironmentTask, FileTask, RewardVerifier
 from rpg.tasks.checks import check_gold
 from rpg.tasks.problems import (
     DataError,
@@ -41,9 +41,9 @@ def read(task: FileTask) -> Splits:
     """
     parts = [_read_source(task, source, "train", number) for number, source in enumerate(task.train)]
     tests = {name: _read_source(task, source, name) for name, source in task.benchmarks.items()}
-    held_out = {problem.text: problem.id for part in tests.values() for problem in part.problems}
+    held_out = {part.known_by[problem.id]: problem.id for part in tests.values() for problem in part.problems}
     for part in parts:
-        part.drop("leaked", {text: f"also in a benchmark: {name}" for text, name in held_out.items()})
+        part.drop("leaked", {key: f"also in a benchmark: {name}" for key, name in held_out.items()})
     splits = [("train", part, source) for part, source in zip(parts, task.train, strict=True)]
     splits += [(name, tests[name], source) for name, source in task.benchmarks.items()]
     notes, summaries, dropped = list[str](), list[DatasetSummary](), list[Dropped]()
@@ -77,12 +77,15 @@ class _Part:
     problems: list[Problem]
     rows: int
     dropped: list[Dropped]
+    known_by: dict[str, str]
+    """Id of a problem, left out or not -> what its repetitions have, too."""
 
     def drop(self, reason: str, why: Mapping[str, str]) -> None:
-        """Leave out the problems whose text is in `why` (text -> detail)."""
-        out = [problem for problem in self.problems if problem.text in why]
-        self.problems = [problem for problem in self.problems if problem.text not in why]
-        self.dropped += [Dropped(problem.id, reason, why[problem.text], problem.text) for problem in out]
+        """Leave out the problems that are known by what is in `why` (-> detail)."""
+        known = self.known_by
+        out = [problem for problem in self.problems if known[problem.id] in why]
+        self.problems = [problem for problem in self.problems if known[problem.id] not in why]
+        self.dropped += [Dropped(p.id, reason, why[known[p.id]], p.text) for p in out]
 
     def left_out(self) -> str:
         """`2 repeated, 1 leaked`."""
@@ -92,9 +95,8 @@ class _Part:
     def summary(self, name: str, source: str) -> DatasetSummary:
         kept = "\n".join(f"{p.text}\t{p.answer}" for p in self.problems)
         digest = hashlib.sha256(kept.encode()).hexdigest()[:16]
-        distinct = len({*(p.text for p in self.problems), *(drop.text for drop in self.dropped)})
         counts = dict(Counter(drop.reason for drop in self.dropped))
-        return DatasetSummary(name, source, self.rows, distinct, counts, len(self.problems), digest)
+        return DatasetSummary(name, source, self.rows, len(self.known_by), counts, len(self.problems), digest)
 
 
 def _listed(lines: Sequence[str], what: str) -> str:
@@ -121,7 +123,7 @@ def _mixed(parts: list[list[Problem]], weights: list[float]) -> list[Problem]:
 
 def _read_source(task: FileTask, source: DataSource, group: str, number: int = 0) -> _Part:
     columns = source.columns or task.columns
-    part = _Part([], 0, [])
+    part = _Part([], 0, [], {})
     first: dict[str, tuple[str, str]] = {}
     torn: dict[str, str] = {}
     bad: list[DataError] = []
@@ -134,13 +136,14 @@ def _read_source(task: FileTask, source: DataSource, group: str, number: int = 0
             continue
         line = where.rpartition(": ")[2]
         part.rows += 1
-        if problem.text not in first:
-            first[problem.text] = line, problem.answer
+        known = _known_by(task, columns, problem)
+        if known not in first:
+            first[known], part.known_by[problem.id] = (line, problem.answer), known
             part.problems.append(problem)
         else:
-            same, answer = first[problem.text]
+            same, answer = first[known]
             if problem.answer != answer:
-                torn[problem.text] = f"{answer!r} in {same}, {problem.answer!r} in {line}"
+                torn[known] = f"{answer!r} in {same}, {problem.answer!r} in {line}"
             part.dropped.append(Dropped(line, "repeated", f"the same problem as {same}", problem.text))
         if len(part.problems) == source.limit:
             break
@@ -148,6 +151,16 @@ def _read_source(task: FileTask, source: DataSource, group: str, number: int = 0
         raise DataError(_listed([str(error) for error in bad], "rows cannot be used"))
     part.drop("two answers", torn)
     return part
+
+
+def _known_by(task: FileTask, columns: FileColumns, problem: Problem) -> str:
+    """Its text; with an environment, also the columns it is given, where the state may be."""
+    if not isinstance(task, EnvironmentTask):
+        return problem.text
+    names = columns.answer or "answer", columns.demonstration or "demonstration"
+    apart = [parsed_column(name)[2] for name in names]
+    given = {name: value for name, value in problem.columns.items() if name not in apart}
+    return json.dumps([problem.text, given], sort_keys=True, default=str)
 
 
 def _rows(source: DataSource, bad: list[DataError] | None = None) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -47,6 +47,9 @@ class Counter:
             os._exit(3)
         if how == "quit":
             raise SystemExit
+        if how == "halfway":
+            self.count += 100
+            raise ValueError
         if how == "print":
             print("x" * 10**6)
         if how == "memory":
@@ -113,6 +116,7 @@ FAILURES = {
     "deep": ("[" * 100_000, "Error: "),
     "unknown": (call("_hidden"), "no tool '_hidden'; there are: add, dice, fail, later"),
     "reset": (call("reset"), "no tool 'reset'"),
+    "halfway": (call("fail", how="halfway"), "ValueError"),
     "megabyte": (call("fail", how="return"), "returned 1000000 characters, more than 2000"),
     "printed": (call("fail", how="print"), "printed more than 2000 characters"),
     "memory": (call("fail", how="memory"), "MemoryError"),
@@ -125,7 +129,8 @@ FAILURES = {
 
 
 def test_a_tool_that_misbehaves_costs_one_reply_and_nobody_else_notices(made):
-    """Whatever it does, even ending the process that all environments share: every counter has what was added to it."""
+    """Whatever it does, even ending the process that all environments share: every counter has what was added to it, also
+    before a failure, and in a process that was told of it."""
     with made() as environments:
         for row in (0, 1):
             assert environments.begin(row, {"start": 10 * row}, f"key {row}") == "Count!"
@@ -135,7 +140,10 @@ def test_a_tool_that_misbehaves_costs_one_reply_and_nobody_else_notices(made):
             assert len(reply.text) < 300 and "\n" not in reply.text, reply
             assert environments.call(1, call("add", amount=1)) == (str(10 + number), False)
         assert environments.call(0, call("later")) == ("later", False)
-        assert (environments.reward(0, []), environments.reward(1, ["Done."])) == (0.0, 11.0 + len(FAILURES))
+        assert (environments.reward(0, []), environments.reward(1, ["Done."])) == (
+            100.0,
+            11.0 + len(FAILURES),
+        )
 
 
 def test_what_an_environment_draws_follows_from_its_conversation_alone(made):

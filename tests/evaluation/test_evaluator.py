@@ -7,6 +7,7 @@ import pytest
 
 import rpg.evaluation.graded_samples as samples
 from rpg.config.evaluation import OnRay
+from rpg.config.load import resolve
 from rpg.evaluation import evaluate
 from rpg.evaluation.engines import ray
 from rpg.evaluation.engines.local import LocalEngine
@@ -34,6 +35,15 @@ def test_one_engine_serves_all_checkpoints_and_an_old_name_means_the_same(layout
         assert rows(one, step) == rows(other, step) and len(rows(one, step)) == 2 * 64
     assert rows(one, 0) != rows(one, 1)
     assert len(evaluator._engines) == 2, "one engine per kind, not one per checkpoint"
+    for prefix in ("Answer:", ""):
+        chat, files = (
+            {"template": "{{ x }}", "prefix": prefix},
+            {"train": "a.jsonl", "benchmarks": {"b": "b.jsonl"}},
+        )
+        model = {"type": "pretrained", "path": str(checkpoints[0])}
+        spec = resolve({"task": {"type": "file", "chat": chat, **files}, "model": model}, "x")
+        assert evaluator._scorer(one, spec).prefix == prefix
+        assert ("Answer:" in evaluator._drift._model("same", spec).tokenizer.chat_template) is bool(prefix)
 
 
 def test_samples_drawn_before_an_end_are_kept(layout, checkpoints, monkeypatch):

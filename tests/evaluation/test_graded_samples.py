@@ -1,13 +1,14 @@
-"""Two evaluations of the same problems at once, of which one is watched from within."""
+"""Two evaluations of the same problems at once, of which one is watched from within; and columns that are corrected."""
 
 import os
+from dataclasses import replace
 
 import pytest
 
 from rpg.config.task import MarkerVerifier
 from rpg.evaluation import graded_samples
 from rpg.evaluation.engines.protocol import Completion
-from rpg.evaluation.graded_samples import evaluate_problems
+from rpg.evaluation.graded_samples import evaluate_problems, requests
 from rpg.rewards.scoring import Scorer
 from rpg.store.draws import Draw, Draws, Key, digest
 from rpg.tasks import Problem
@@ -62,3 +63,10 @@ def test_what_another_process_draws_is_waited_for_and_not_counted_as_ours(tmp_pa
     ]  # fmt: skip
     assert (told[-1].done, told[-1].fresh, told[-1].tokens) == (4, 2, 10)
     assert told[-1].seconds_left == pytest.approx(0)
+
+
+def test_a_corrected_column_is_another_conversation_and_the_same_response(tmp_path):
+    problems = [replace(PROBLEMS[0], columns={"secret": secret}) for secret in (1, 2)]
+    for settings, different in (({}, 1), ({"environment": {}}, 2)):
+        draws = Draws(tmp_path, settings, "model")
+        assert len({key for problem in problems for key in requests([problem], 1, 0, draws)}) == different

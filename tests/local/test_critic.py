@@ -8,6 +8,9 @@ from transformers import GPT2LMHeadModel
 import rpg
 from rpg.backends.local.critic import Critic
 from rpg.backends.local.micro_batches import Limits
+from rpg.backends.local.trainer import means
+from rpg.backends.local.training_loop import _line
+from rpg.config.run_spec import RunSpec
 from rpg.losses.advantages import value_loss, value_targets
 from rpg.models.model_loading import ModelError
 from rpg.models.policy import Policy
@@ -62,13 +65,27 @@ def test_the_critic_learns_the_returns_of_a_batch(home):
         torch.testing.assert_close(values[row, :length], critic.head(states)[:, 0], rtol=1e-4, atol=1e-4)
 
 
+def test_with_bfloat16_weights_it_has_masters_and_targets_of_one_value_explain_nothing(home, monkeypatch):
+    """As on a GPU, where the trainer has rounded the policy before the critic copies it."""
+    trainer = make_trainer(make_spec(algorithm=GAE), home, half=True)
+    monkeypatch.setattr(RunSpec, "half_weights", lambda spec: True)
+    critic = trainer.critic = Critic(make_spec(algorithm=GAE), trainer.policy)
+    trainer.step(1)
+    batch = trainer.roller.roll(trainer.policy, 2).kept.samples.batch
+    metrics = critic.update(batch, batch.mask * 0.0, batch.mask * 0.5, Limits(99, 9999, 9999))
+    assert means([metrics, {"value_loss": 0.0, "value_explained": 1.0}])["value_explained"] == 1
+
+
 def test_a_killed_training_with_a_critic_goes_on_to_the_same_bits(home):
     algorithm = GAE | {"advantage": {"type": "gae", "lam": 0.9, "critic_warmup": 1}}
-    spec = make_spec(algorithm=algorithm, training={"steps": 4}, evaluation={"every": 4})
+    training = {"steps": 4, "optimizer": {"schedule": "linear"}}
+    spec = make_spec(algorithm=algorithm, training=training, evaluation={"every": 4})
     whole, _ = whole_and_resumed(home, "critic", spec, 2)
     rows = numbers(whole)
     assert [row["optimizer_step"] for row in rows] == [0, 2, 4, 6], "the first step trains the critic only"
     assert all("value_loss" in row for row in rows) and "grad_norm" not in rows[0]
+    assert "critic only" in _line(1, 4, whole.read_metrics()[0])
+    assert rows[-1]["learning_rate"] == pytest.approx(spec.training.optimizer.learning_rate / 6)
 
 
 def test_what_is_refused_and_what_it_costs(home):

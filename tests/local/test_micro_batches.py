@@ -74,6 +74,14 @@ def test_what_is_left_out_is_zero(home, monkeypatch, all_silent):
     assert weights(full).equal(weights(lazy))
 
 
+@pytest.mark.parametrize("name", ["gspo", "dr-grpo"])
+def test_metrics_of_ratios_are_those_of_the_whole_update(home, name):
+    settings = [{"micro_batch_rows": size, "optimizer": {"learning_rate": 3e-3}} for size in (1, 1000)]
+    parts, whole = (make(home, algorithm=name, training=training).step(1) for training in settings)
+    means = [[row["ess"], row["ratio_mean"]] for row in (parts, whole)]
+    assert means[0] == pytest.approx(means[1], abs=1e-5) and whole["ess"] < 1 - 1e-4
+
+
 def _everything(trainer, mini, meter, diagnostics):
     trainer.optimizer.zero_grad()
     spec, lengths = trainer.spec, mini.batch.lengths
@@ -86,7 +94,7 @@ def _everything(trainer, mini, meter, diagnostics):
         log_prob.retain_grad()
         out = policy_loss(spec.algorithm, log_prob=log_prob, **inputs)
         out.loss.backward()
-        meter.add(out.metrics, out.weight)
+        meter.add(out.metrics, out.weight, trainer.optimizer_step)
         if diagnostics is not None:
             diagnostics.add(log_prob, inputs)
     return 0.0

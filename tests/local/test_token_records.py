@@ -66,6 +66,15 @@ def test_the_numbers_are_those_of_the_loss(home, name):
         assert trainer.policy.tokenizer.decode(row["ids"]) == "".join(row["tokens"])
 
 
+def test_the_reference_of_a_kl_over_whole_distributions_is_recorded(home):
+    algorithm = {"name": "grpo", "kl": {"type": "distribution"}, "beta": 0.5, "reference": "fixed"}
+    trainer = make_trainer(make_spec(algorithm=algorithm, training={"token_records": ALL}), home)
+    trainer.step(1)
+    trainer.step(2)
+    old, reference = (flat(trainer.recorder.rows(), name) for name in ("old", "reference"))
+    assert (old - reference).abs().max() > 1e-3
+
+
 def test_recording_changes_no_bit_and_stays_within_its_budget(home):
     """A prompt's group is kept whole or not at all, every `every` steps, in no more bytes than foretold."""
     kept = []

@@ -7,7 +7,7 @@ import pytest
 from rpg.config.reward import CorrectnessReward
 from rpg.config.task import MarkerVerifier
 from rpg.rewards.graders import grade, number
-from rpg.rewards.scoring import overlong_punishment
+from rpg.rewards.scoring import Answered, Scorer, overlong_punishment
 
 EXACT = MarkerVerifier(marker="#")
 NUMBER = MarkerVerifier(match="number")
@@ -61,6 +61,15 @@ def test_an_answer_at_the_cut_does_not_count_unless_its_line_is_over():
 )
 def test_number(text, value):
     assert number(text) == value
+
+
+@pytest.mark.parametrize(("every", "found"), [(False, ["5", "5", None]), (True, ["5"] * 3)])
+def test_the_beginning_of_the_assistants_turn_is_graded_where_it_was_written(every, found):
+    answered = [
+        Answered(text, 1, False, "5", last=last) for text, last in (("5", None), ("5", "5"), ("6?75", "5"))
+    ]
+    with Scorer(EXACT, prefix="#", prefix_every_turn=every) as scorer:
+        assert [scored.grade.extracted for scored in scorer.score(answered)] == found
 
 
 def test_numbers_compare_by_value():

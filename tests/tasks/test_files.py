@@ -9,7 +9,7 @@ import pytest
 
 from rpg.config.load import resolve
 from rpg.config.model import WarmStart
-from rpg.config.task import FileTask, MathVerifier
+from rpg.config.task import EnvironmentTask, FileTask, MathVerifier
 from rpg.rewards import grader_for
 from rpg.tasks import DataError, demonstrations_of, load_problems
 from rpg.tasks.checks import check_gold
@@ -146,6 +146,20 @@ def test_demonstrations_come_from_the_file(tmp_path):
     splits = load_problems(files)
     with pytest.raises(DataError, match="field demonstration is missing"):
         demonstrations_of(files, splits)
+
+
+@pytest.mark.parametrize("shown", ['["a" and more', '["a", 1, "b"]'])
+def test_rows_of_an_environment_differ_by_columns_and_a_demonstration_that_is_no_list_is_named(
+    tmp_path, shown
+):
+    rows = [{"prompt": "Guess!", "answer": "1", "state": n % 8, "demonstration": shown} for n in range(9)]
+    files = task(tmp_path, rows, rows[3:4]).model_dump(include={"train", "benchmarks"})
+    turns = EnvironmentTask.model_validate({"type": "environment", "factory": "m:C", **files})
+    splits = load_problems(turns)
+    assert [problem.columns["state"] for problem in splits.train] == [0, 1, 2, 4, 5, 6, 7]
+    assert splits.summaries[0].dropped == {"repeated": 1, "leaked": 1} and splits.summaries[0].distinct == 8
+    with pytest.raises(DataError, match=r"demonstration: .*a.*expected a JSON list of texts"):
+        demonstrations_of(turns, splits).ability(random.Random(0))
 
 
 def test_a_bare_answer_is_written_for_the_verifier_that_reads_it(tmp_path):

@@ -196,7 +196,7 @@ def test_a_critics_step_is_the_embedded_trainers(home, model, tmp_path):
     from rpg.backends.verl.job_settings import JobSettings
     from rpg.backends.verl.update import Plan, update
 
-    advantage = {"type": "gae", "lam": 0.9, "critic_learning_rate": 1e-2}
+    advantage = {"type": "gae", "lam": 0.9, "critic_learning_rate": 1e-2, "critic_warmup": 1}
     spec = make_spec(algorithm={"name": "ppo", "advantage": advantage})
     config = verl_config(spec, model, tmp_path)
     theirs = omega_conf_to_dataclass(config.critic)
@@ -207,9 +207,12 @@ def test_a_critics_step_is_the_embedded_trainers(home, model, tmp_path):
         TrainingWorkerConfig(model_type="value_model", checkpoint_config=theirs.checkpoint, **parts)
     )
     worker.reset()
-    worker.set_loss_fn(ValueLoss.of(JobSettings.inside(config.actor_rollout_ref)))
+    settings = JobSettings.inside(config.actor_rollout_ref)
+    worker.set_loss_fn(ValueLoss.of(settings))
 
     trainer, limits = make_trainer(spec, home), Limits(99, 9999, 9999)
+    assert settings.optimizer_steps == trainer.optimizer.total
+    assert worker.loss_fn.settings.optimizer_steps == trainer.critic.optimizer.total
     experience = an_experience(trainer)
     batch = experience.batch
     data = as_verl(batch)

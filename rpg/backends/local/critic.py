@@ -78,8 +78,10 @@ class Critic:
         self.optimizer.step(self.updates, self.spec.training.max_grad_norm)
         self.optimizer.rollout_mode()
         wanted, errors = targets[mask], (targets - old)[mask]
-        unexplained = float(errors.var(correction=0) / wanted.var(correction=0).clamp(min=1e-8))
-        return {"value_loss": total, "value_explained": 1 - unexplained}
+        metrics, spread = {"value_loss": total}, float(wanted.var(correction=0))
+        if spread > 1e-6:  # of targets that are all the same nothing can be explained
+            metrics["value_explained"] = 1 - float(errors.var(correction=0)) / spread
+        return metrics
 
     def tensors(self) -> dict[str, Tensor]:
         """Weights and optimizer state, for a checkpoint."""

@@ -24,12 +24,12 @@ def halve_weights(model: nn.Module) -> None:
 
 
 def make_master_weights(model: nn.Module) -> list[Tensor]:
-    """:func:`halve_weights`, but the float32 weights that are trained are kept and returned.
+    """:func:`halve_weights`, but the float32 weights that are trained are kept and returned (of bfloat16 ones, copies).
 
     From now on a backward pass adds to the gradients of the master weights and leaves none with the model's weights.
     """
     trained = [weight for weight in model.parameters() if weight.requires_grad]
-    masters = [weight.detach().requires_grad_() for weight in trained]
+    masters = [weight.detach().float().requires_grad_() for weight in trained]
     halve_weights(model)
     for weight, master in zip(trained, masters, strict=True):
         weight.register_post_accumulate_grad_hook(partial(_move_gradient, master))
@@ -70,7 +70,7 @@ class Optimizer:
     def __init__(self, model: nn.Module, settings: Settings, total: int = 0, half_weights: bool = False):
         """`total` is the number of optimizer steps of the whole run, over which a learning-rate schedule falls.
 
-        With `half_weights` the model's weights, which have to be float32, are bfloat16 from now on.
+        With `half_weights` the model's weights are bfloat16 from now on.
         """
         self.settings, self.total = settings, total
         self.parameters = [p for p in model.parameters() if p.requires_grad]

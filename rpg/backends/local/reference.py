@@ -35,10 +35,12 @@ class Reference(ReferenceSchedule):
         if self.renew_if_due(optimizer_step):
             self.policy = None
 
-    def log_probs(self, batch: Batch, temperature: float, limits: Limits) -> Tensor | None:
+    def log_probs(
+        self, batch: Batch, temperature: float, limits: Limits, recorded: bool = False
+    ) -> Tensor | None:
         """(N, T) under the reference, one pass at a time; None where the reference is the policy itself, and where its whole
-        distributions are asked for later (:meth:`token_kl`)."""
-        if self.policy is None or isinstance(self.kl, DistributionKL):
+        distributions are asked for later (:meth:`token_kl`) and nothing is `recorded`."""
+        if self.policy is None or (isinstance(self.kl, DistributionKL) and not recorded):
             return None
         return score(self.policy, batch, temperature, limits)
 

@@ -83,10 +83,12 @@ class Trainer:
         self.spec, self.policy, self.roller, training = spec, policy, roller, spec.training
         policy.recompute = spec.backend.gradient_checkpointing
         # The policy computes from here on with the weights it is trained with.
-        settings, total, half = training.optimizer, training.optimizer_steps, spec.half_weights()
+        advantage = spec.algorithm.advantage
+        alone = advantage.critic_warmup * training.updates_per_step if isinstance(advantage, GAE) else 0
+        settings, total, half = training.optimizer, training.optimizer_steps - alone, spec.half_weights()
         self.optimizer = Optimizer(policy.model, settings, total, half)
         self.reference, self.sampler = Reference(spec.algorithm, teacher), Sampler(spec.rollout)
-        self.critic = Critic(spec, policy) if isinstance(spec.algorithm.advantage, GAE) else None
+        self.critic = Critic(spec, policy) if isinstance(advantage, GAE) else None
         self.optimizer_step = self.tokens = 0
 
     @property
@@ -128,9 +130,9 @@ class Trainer:
         if rollout.kept is not None:
             start = time.perf_counter()
             graded = self.roller.with_demonstrations(rollout.kept, sampler, step)
-            experience, kl = self._score(graded, sampler)
             if every and step % every == 0:
                 self.recorder = self._recorder(graded)
+            experience, kl = self._score(graded, sampler)
             if not (self.sampler.is_policy and self.sampler.exact):
                 metrics["sampler_age"] = age
                 metrics["kl_sampler_to_policy"] = kl
@@ -172,9 +174,9 @@ class Trainer:
         old = sampled if correction.type == "none" else current
         mask = batch.mask
         weights = rollout_weights(correction, old_log_prob=old, sampler_log_prob=drawn, response_mask=mask)
-        reference = self.reference.log_probs(batch, temperature, limits)
+        reference = self.reference.log_probs(batch, temperature, limits, self.recorder is not None)
         if reference is None and spec.algorithm.needs_reference:
-            reference = current  # just renewed: the reference is the policy itself
+            reference = current  # just renewed: the reference is the policy itself; or nobody reads it
         algorithm = spec.algorithm
         inputs: dict[str, Any] = {"rewards": graded.rewards, "group": batch.prompt_of}
         inputs |= {"response_mask": mask, "old_log_prob": old, "ref_log_prob": reference}
@@ -218,8 +220,7 @@ class Trainer:
                 norms.append(norm)
                 self.reference.observe(token_kl)
         self.optimizer.zero_grad()  # the next rollout needs the memory
-        names = critic[0] if critic else ()
-        of_critic = {name: sum(row[name] for row in critic) / len(critic) for name in names}
+        of_critic = means(critic)
         return meter.metrics(norms, rate, measured) | of_critic if norms else of_critic
 
     def _accumulate(self, mini: Experience, meter: Meter, diagnostics: Diagnostics | None = None) -> float:
@@ -254,7 +255,7 @@ class Trainer:
                 torch.autograd.backward(outputs, slopes)
             del log_prob, bonus, outputs  # and with them what was kept for the backward pass
             metrics = out.metrics | more
-            meter.add(metrics, out.weight)
+            meter.add(metrics, out.weight, self.optimizer_step)
             token_kl += metrics["kl_policy_to_ref"] * out.weight / counts.tokens
             self.progress.done += len(rows)
             self.progress.tokens += int(micro.batch.lengths.sum())
@@ -284,6 +285,12 @@ class Trainer:
             bonuses.append(-algorithm.beta * aggregate(values, batch.mask, mode, counts))
             metrics, divergence = metrics | measured, values.detach()
         return scored.log_prob, divergence, torch.stack(bonuses).sum() if bonuses else None, metrics
+
+
+def means(rows: list[dict[str, float]]) -> dict[str, float]:
+    """Of each metric, over the rows that have it."""
+    values = {name: [row[name] for row in rows if name in row] for row in rows for name in row}
+    return {name: sum(of_name) / len(of_name) for name, of_name in values.items()}
 
 
 def _rollout_metrics(rollout: Rollout, group_size: int) -> dict[str, float]:

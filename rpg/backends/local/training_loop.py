@@ -194,5 +194,6 @@ def _line(step: int, steps: int, metrics: dict[str, float]) -> str:
     parts = [f"{time.strftime('%H:%M:%S')} step {step}/{steps}", f"reward {metrics['reward']:+.3f}"]
     parts += [f"accuracy {metrics['accuracy']:.3f}", f"entropy {metrics['entropy']:.3f}"]
     parts.append(f"tokens {metrics['response_length']:.1f}")
-    parts.append(f"grad {metrics['grad_norm']:.2f}" if "grad_norm" in metrics else "no group to learn from")
+    idle = "critic only" if "value_loss" in metrics else "no group to learn from"
+    parts.append(f"grad {metrics['grad_norm']:.2f}" if "grad_norm" in metrics else idle)
     return "  ".join([*parts, f"{metrics['seconds_step']:.2f} s"])

@@ -39,7 +39,10 @@ class ValueLoss:
         advantage = settings.algorithm.advantage
         assert isinstance(advantage, GAE)
         rate = advantage.critic_learning_rate or settings.learning_rate
-        return cls(settings.model_copy(update={"learning_rate": rate, "entropy_coeff": 0.0}))
+        always = advantage.model_copy(update={"critic_warmup": 0})  # its schedule falls over all steps
+        algorithm = settings.algorithm.model_copy(update={"advantage": always})
+        update = {"learning_rate": rate, "entropy_coeff": 0.0, "algorithm": algorithm}
+        return cls(settings.model_copy(update=update))
 
     def __call__(
         self,

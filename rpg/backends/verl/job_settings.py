@@ -81,8 +81,9 @@ class JobSettings(RpgOverrides):
 
     @property
     def optimizer_steps(self) -> int:
-        """Of the whole run, if every step has groups to learn from."""
-        return self.steps * self.epochs * (self.prompts_per_step // self.mini_batch_prompts)
+        """The policy's of the whole run, if every step has groups to learn from."""
+        steps = self.steps - getattr(self.algorithm.advantage, "critic_warmup", 0)
+        return steps * self.epochs * (self.prompts_per_step // self.mini_batch_prompts)
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self:

@@ -39,6 +39,7 @@ class VerifierManager(RewardManagerBase):
             sources=read_json_object(manifest).get("rewards") or {} if manifest else None,
             models=judge,
             prefix=self.settings.prefix,
+            prefix_every_turn=getattr(self.settings.task, "reply", "") is None,
         )
         self.gathering = Gathering(self._score_or_tell)
 

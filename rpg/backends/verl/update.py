@@ -193,7 +193,7 @@ def _gather(counts: list[int], parts: Parts, norms: list[float], rate: float, gr
     for worker in everywhere:
         for step, (tokens, micro_batches) in enumerate(zip(counts, worker, strict=True)):
             for metrics, weight, of_tokens in micro_batches:
-                meter.add(metrics, weight)
+                meter.add(metrics, weight, step)
                 values |= of_tokens
                 token_kls[step] += metrics.get("kl_policy_to_ref", 0.0) * weight / tokens
     return Updated(meter.metrics(norms, rate) if counts else {}, len(counts), token_kls, values)

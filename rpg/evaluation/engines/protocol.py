@@ -23,6 +23,8 @@ class Request(NamedTuple):
     key: tuple[int, str, str, int]
     columns: Mapping[str, Any] = {}
     """The other columns of the problem, for an environment."""
+    with_turns: bool = False
+    """There is an environment: the response depends on the columns, too."""
 
 
 class Completion(NamedTuple):
