@@ -14,6 +14,7 @@ from rpg.config import shipped
 from rpg.config.code import locate, with_digests
 from rpg.config.errors import ConfigError, explain, other_kind
 from rpg.config.run_spec import RunSpec
+from rpg.config.section import members
 from rpg.config.task import TASKS
 from rpg.config.yaml_lines import SafeLoader, StrictLoader, place
 
@@ -111,14 +112,19 @@ def checked(kind: type[Model], data: Mapping[str, Any], path: Path) -> Model:
         raise explain(error, kind, str(path), partial(place, path)) from None
 
 
-def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """`over` on top of `base`: mappings merge, anything else replaces; another `type` replaces the whole section."""
+def merge(base: dict[str, Any], over: dict[str, Any], section: Any = RunSpec) -> dict[str, Any]:
+    """`over` on top of `base`, mappings of a section: mappings merge, anything else replaces; another `type` (where none is
+    written, the section's default is meant) replaces the whole section.
+    """
     out = copy.deepcopy(base)
     for key, value in over.items():
         old = out.get(key)
         if isinstance(value, dict) and isinstance(old, dict):
-            same_kind = all(tag not in value or value[tag] == old.get(tag) for tag in ("type", "name"))
-            out[key] = merge(old, value) if same_kind else copy.deepcopy(value)
+            kinds, default = members(section, key)
+            tags = {"type": old.get("type", default), "name": old.get("name")}
+            same_kind = all(value.get(tag, kind) == kind for tag, kind in tags.items())
+            inner = kinds.get(tags["type"]) if isinstance(tags["type"], str | None) else None
+            out[key] = merge(old, value, inner) if same_kind else copy.deepcopy(value)
         else:
             out[key] = copy.deepcopy(value)
     return out
@@ -127,20 +133,25 @@ def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 def assign(data: dict[str, Any], dotted: str, value: Any, where: str) -> None:
     """Set `data[a][b][c]` for the path `a.b.c`; a text in place of a section is a ConfigError."""
     *parents, last = dotted.split(".")
-    node = data
+    node, section, kinds, default = data, RunSpec, dict[str | None, Any](), None
     for i, part in enumerate(parents):
         if isinstance(node.get(part), str) and part == "algorithm":
             node[part] = {"name": node[part]}  # `algorithm: grpo` is short for `algorithm: {name: grpo}`
         child = node.setdefault(part, {})
         if not isinstance(child, dict):
             raise ConfigError(f"{where}: {dotted}: {'.'.join(parents[: i + 1])} is {child!r}, not a section")
-        node = child
+        node, (kinds, default) = child, members(section, part)
+        kind = node.get("type", default)
+        section = kinds.get(kind) if isinstance(kind, str | None) else None
     if not last or "" in parents:
         why = f"{where}: {dotted!r} is not a field path; write section.field, e.g. training.steps"
         raise ConfigError(why)
-    # Changing a union's type drops the other type's fields; its own come from the defaults.
-    if last == "type" and node.get("type") not in (None, value):
-        node.clear()
+    # Changing a union's type drops the other type's fields; its own come from the defaults. Where no type is written,
+    # fields that the new one has, too, may be meant for it.
+    if last == "type" and value != node.get("type", default):
+        own = getattr(kinds.get(value), "model_fields", node) if isinstance(value, str) else node
+        for name in set(node) - set(own if "type" not in node else ()):
+            del node[name]
     node[last] = copy.deepcopy(value)
 
 

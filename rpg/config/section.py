@@ -7,6 +7,8 @@ from typing import Annotated, Any, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from rpg.catalogue.lookup import models_in
+
 Positive = Annotated[int, Field(ge=1)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 
@@ -52,9 +54,35 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-def default_type(default: str) -> BeforeValidator:
+@dataclass(frozen=True)
+class DefaultType:
     """A section without a `type` gets the default type of its union: `optimizer: {learning_rate: 1e-3}`."""
-    return BeforeValidator(lambda v: {"type": default, **v} if isinstance(v, dict) and "type" not in v else v)
+
+    type: str
+
+    def __call__(self, value: Any) -> Any:
+        return {"type": self.type, **value} if isinstance(value, dict) and "type" not in value else value
+
+
+def default_type(default: str) -> BeforeValidator:
+    """For the annotation of a union (DefaultType)."""
+    return BeforeValidator(DefaultType(default))
+
+
+def members(section: Any, name: str) -> tuple[dict[str | None, Any], str | None]:
+    """(type -> section, the type where none is written) of what a field holds; None is the type of what is no union."""
+    field = getattr(section, "model_fields", {}).get(name)
+    models = models_in(field.annotation) if field else []
+    marks = (*field.metadata, *_marks(field.annotation)) if field else ()
+    defaults = [each.func.type for each in marks if isinstance(getattr(each, "func", None), DefaultType)]
+    types = [model.model_fields["type"].annotation if "type" in model.model_fields else None for model in models]
+    by_type = {kind: model for model, of in zip(models, types, strict=True) for kind in get_args(of) or [None]}
+    return by_type, next(iter(defaults), None)
+
+
+def _marks(annotation: Any) -> list[Any]:
+    inner = (mark for part in get_args(annotation) for mark in _marks(part))
+    return [*getattr(annotation, "__metadata__", ()), *inner]
 
 
 def listed(*kinds: type) -> BeforeValidator:
