@@ -120,37 +120,40 @@ def merge(base: dict[str, Any], over: dict[str, Any], section: Any = RunSpec) ->
     for key, value in over.items():
         old = out.get(key)
         if isinstance(value, dict) and isinstance(old, dict):
-            kinds, default = members(section, key)
-            tags = {"type": old.get("type", default), "name": old.get("name")}
-            same_kind = all(value.get(tag, kind) == kind for tag, kind in tags.items())
-            inner = kinds.get(tags["type"]) if isinstance(tags["type"], str | None) else None
+            kind, inner, _ = _kind(section, key, old)
+            same_kind = value.get("type", kind) == kind and value.get("name", old.get("name")) == old.get("name")
             out[key] = merge(old, value, inner) if same_kind else copy.deepcopy(value)
         else:
             out[key] = copy.deepcopy(value)
     return out
 
 
+def _kind(section: Any, name: str, fields: dict[str, Any]) -> tuple[Any, Any, dict[Any, Any]]:
+    """(type, section of that type, all types that it could have) of a mapping in the field `name` of a section."""
+    by_type, default = members(section, name)
+    kind = fields.get("type", default)
+    return kind, by_type.get(kind) if isinstance(kind, str | None) else None, by_type
+
+
 def assign(data: dict[str, Any], dotted: str, value: Any, where: str) -> None:
     """Set `data[a][b][c]` for the path `a.b.c`; a text in place of a section is a ConfigError."""
     *parents, last = dotted.split(".")
-    node, section, kinds, default = data, RunSpec, dict[str | None, Any](), None
+    node, section, kind, by_type = data, RunSpec, None, dict[Any, Any]()
     for i, part in enumerate(parents):
         if isinstance(node.get(part), str) and part == "algorithm":
             node[part] = {"name": node[part]}  # `algorithm: grpo` is short for `algorithm: {name: grpo}`
         child = node.setdefault(part, {})
         if not isinstance(child, dict):
             raise ConfigError(f"{where}: {dotted}: {'.'.join(parents[: i + 1])} is {child!r}, not a section")
-        node, (kinds, default) = child, members(section, part)
-        kind = node.get("type", default)
-        section = kinds.get(kind) if isinstance(kind, str | None) else None
+        node, (kind, section, by_type) = child, _kind(section, part, child)
     if not last or "" in parents:
         why = f"{where}: {dotted!r} is not a field path; write section.field, e.g. training.steps"
         raise ConfigError(why)
     # Changing a union's type drops the other type's fields; its own come from the defaults. Where no type is written,
     # fields that the new one has, too, may be meant for it.
-    if last == "type" and value != node.get("type", default):
-        own = getattr(kinds.get(value), "model_fields", node) if isinstance(value, str) else node
-        for name in set(node) - set(own if "type" not in node else ()):
+    if last == "type" and value != kind:
+        own = getattr(by_type.get(str(value)), "model_fields", node) if "type" not in node else ()
+        for name in set(node) - set(own):
             del node[name]
     node[last] = copy.deepcopy(value)
 
@@ -180,9 +183,12 @@ def resolve(data: dict[str, Any], where: str, file: Path | None = None) -> RunSp
     `file` is where most of it was read from, so that an error can name the line.
     """
     try:
-        return with_digests(RunSpec.model_validate(data), where)
+        spec = RunSpec.model_validate(data)
     except ValidationError as error:
         raise explain(error, RunSpec, where, partial(place, file) if file else None) from None
+    if useless := spec.without_effect():
+        raise ConfigError(f"{where}: {useless}")
+    return with_digests(spec, where)
 
 
 def load_raw_run(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:

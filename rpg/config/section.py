@@ -54,35 +54,19 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-@dataclass(frozen=True)
-class DefaultType:
-    """A section without a `type` gets the default type of its union: `optimizer: {learning_rate: 1e-3}`."""
-
-    type: str
-
-    def __call__(self, value: Any) -> Any:
-        return {"type": self.type, **value} if isinstance(value, dict) and "type" not in value else value
-
-
 def default_type(default: str) -> BeforeValidator:
-    """For the annotation of a union (DefaultType)."""
-    return BeforeValidator(DefaultType(default))
+    """A section without a `type` gets the default type of its union: `optimizer: {learning_rate: 1e-3}`."""
+    return BeforeValidator(lambda v: {"type": default, **v} if isinstance(v, dict) and "type" not in v else v)
 
 
-def members(section: Any, name: str) -> tuple[dict[str | None, Any], str | None]:
-    """(type -> section, the type where none is written) of what a field holds; None is the type of what is no union."""
-    field = getattr(section, "model_fields", {}).get(name)
-    models = models_in(field.annotation) if field else []
-    marks = (*field.metadata, *_marks(field.annotation)) if field else ()
-    defaults = [each.func.type for each in marks if isinstance(getattr(each, "func", None), DefaultType)]
-    types = [model.model_fields["type"].annotation if "type" in model.model_fields else None for model in models]
-    by_type = {kind: model for model, of in zip(models, types, strict=True) for kind in get_args(of) or [None]}
+def members(section: Any, name: str) -> tuple[dict[Any, Any], Any]:
+    """(type -> section, the type where none is written) of what a field holds; None is the type of what has none."""
+    field, by_type, defaults = getattr(section, "model_fields", {}).get(name), {}, []
+    for model in models_in(field.annotation) if field else ():
+        tag = model.model_fields.get("type")
+        by_type |= dict.fromkeys(get_args(tag.annotation) if tag else [None], model)
+        defaults += [tag.default] if tag and not tag.is_required() and issubclass(model, Section) else []
     return by_type, next(iter(defaults), None)
-
-
-def _marks(annotation: Any) -> list[Any]:
-    inner = (mark for part in get_args(annotation) for mark in _marks(part))
-    return [*getattr(annotation, "__metadata__", ()), *inner]
 
 
 def listed(*kinds: type) -> BeforeValidator:
