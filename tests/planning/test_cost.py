@@ -2,8 +2,12 @@
 
 from types import SimpleNamespace
 
+import pytest
+
+from rpg.config.load import resolve
 from rpg.config.run_spec import RunSpec
-from rpg.planning.cost import measured, seconds_per_step
+from rpg.planning.cost import measured, seconds_per_step, size
+from rpg.planning.gpu_estimate import Assumptions, problems_of
 
 
 def finished(spec, seconds):
@@ -19,3 +23,26 @@ def test_runs_that_are_older_than_a_field_tell_their_time():
     runs = [finished(older, 20.0), finished(spec, 40.0), finished(other, 90.0), finished(broken, 1.0)]
     layout = SimpleNamespace(sweeps=lambda: ["demo"], run_folders=lambda sweep: runs)
     assert older != spec and seconds_per_step(measured(layout), RunSpec()) == (3.0, 2)
+
+
+def test_a_benchmark_has_no_more_problems_than_its_limit(tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "1", "answer": "1"}\n' * 50)
+    file = str(tmp_path / "rows.jsonl")
+    sources = {"few": {"path": file, "limit": 7}, "all": {"path": file, "limit": 90}, "hub": {"hub": "a/b", "limit": 3}}
+    spec = resolve({"task": {"type": "file", "train": file, "benchmarks": sources}}, "x")
+    assert problems_of(spec, Assumptions()) == 7 + 50 + 3
+
+
+@pytest.mark.parametrize(
+    ("section", "change"),
+    [
+        ("rollout", {"engine": "vllm"}),
+        ("rollout", {"max_prompt_tokens": 32}),
+        ("algorithm", {"name": "grpo", "reference": "old"}),
+        ("algorithm", {"name": "grpo", "dynamic_sampling": True}),
+        ("algorithm", {"name": "grpo", "advantage": {"type": "gae"}}),
+    ],
+)
+def test_what_a_step_takes_is_of_the_same_work(section, change):
+    plain, other = (resolve(data, "x").model_dump(mode="json") for data in ({}, {section: change}))
+    assert size(plain) != size(other)
