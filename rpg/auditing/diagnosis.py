@@ -80,7 +80,7 @@ def diagnose(subject: Subject, settings: Settings) -> tuple[str, bool]:
     if subject.rewarded and aggregation(subject, scenes[-1].drift) == "seq-mean-token-mean":
         each = "Each response's gradient is divided by its length (a mean over its tokens)"
         sentences.append(f"{each}: short answers count more.")
-    if not off_policy.is_exact and subject.whole is None:  # a KL of whole distributions has no slopes of tokens
+    if not off_policy.is_exact and subject.whole is None:  # else a KL without slopes of tokens
         sentences += _in_tokens(subject, scenes, on_policy)
     return " ".join(sentences), True
 

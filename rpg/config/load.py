@@ -121,7 +121,8 @@ def merge(base: dict[str, Any], over: dict[str, Any], section: Any = RunSpec) ->
         old = out.get(key)
         if isinstance(value, dict) and isinstance(old, dict):
             kind, inner, _ = _kind(section, key, old)
-            same_kind = value.get("type", kind) == kind and value.get("name", old.get("name")) == old.get("name")
+            tags = ("type", kind), ("name", old.get("name"))
+            same_kind = all(value.get(tag, meant) == meant for tag, meant in tags)
             out[key] = merge(old, value, inner) if same_kind else copy.deepcopy(value)
         else:
             out[key] = copy.deepcopy(value)

@@ -191,10 +191,7 @@ def estimate(spec: RunSpec, assume: Assumptions | None = None) -> Estimate | Non
         hours=(1 + a.overhead) * (generation + scoring + update) / 3600,
         evaluation_hours=evaluation / 3600,
         memory_rollout=offloaded + server.utilization * a.machine.memory + a.context_bytes,
-        memory_update=states
-        + 4 * updated / gpus
-        + _working(shape, backend, a.packed)
-        + a.context_bytes,
+        memory_update=states + 4 * updated / gpus + _working(shape, backend, a.packed) + a.context_bytes,
         evaluates_here=evaluator_gpus > 0,
         disk_bytes=left.after,
     )
@@ -234,7 +231,8 @@ class _Server:
         self.cache = max(0.0, self.utilization * a.machine.memory * self.tensor_parallel - self.weights)
         half_way = a.prompt_tokens + self.response / 2  # tokens of a sequence, on average
         self.bytes_per_sequence = shape.cache_bytes_per_token * half_way
-        self.at_once = max(1.0, min(getattr(server, "rows", a.sequences_at_once), self.cache / self.bytes_per_sequence))
+        most = getattr(server, "rows", a.sequences_at_once)
+        self.at_once = max(1.0, min(most, self.cache / self.bytes_per_sequence))
 
     def _step(self, sequences: float) -> float:
         """Seconds to decode one token of each of these sequences."""

@@ -113,17 +113,15 @@ def test_base_files_merge_and_cycles_are_found(tmp_path):
 
 
 @pytest.mark.parametrize("written", [{}, {"type": "adamw"}])
-def test_changing_a_union_type_drops_the_other_types_fields_and_spelling_out_the_default_changes_nothing(written):
+def test_another_type_drops_the_other_types_fields_and_the_default_spelt_out_drops_none(written):
     base = {"training": {"optimizer": {"betas": [0, 1], "schedule": "linear", **written}}}
     same = merge(base, {"training": {"optimizer": {"type": "adamw", "weight_decay": 0}}})
     assert resolve(same, "x") == resolve(merge(base, {"training": {"optimizer": {"weight_decay": 0}}}), "x")
     other = {"training": {"optimizer": {"type": "schedule_free"}}}
     assert merge(base, other) == other
-    assign(base, "training.optimizer.type", "schedule_free", "x")  # what both have stays where no type was written
+    assign(base, "training.optimizer.type", "schedule_free", "x")  # an unwritten type leaves what both have
     assert base["training"]["optimizer"] == {"type": "schedule_free"} | ({} if written else {"betas": [0, 1]})
-    for section, kept in (({"reward": {"weight": 2.0}}, "correctness"), ({"backend": {"threads": 2}}, "local")):
-        (name, fields), = section.items()
-        assert merge(section, {name: {"type": kept}}) == {name: {**fields, "type": kept}}
+    assert "weight" in merge({"reward": {"weight": 2.0}}, {"reward": {"type": "correctness"}})["reward"]
 
 
 @pytest.mark.parametrize(("text", "value"), [("1e-4", 1e-4), ("5", 5), ("1.5E+3", 1500.0), ("null", None)])

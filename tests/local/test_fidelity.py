@@ -53,7 +53,6 @@ def test_each_loss_is_held_against_its_own_objective():
     made = _losses((), 0.3)
     limited = {name for name, algo in made.items() if algo.clip or algo.mask or algo.drift_penalty}
     assert limited == {name.removesuffix(_UNCLIPPED) for name in made if name.endswith(_UNCLIPPED)}
-    assert any(not made[name].clip for name in limited), "masks count, too"
 
 
 @pytest.fixture(scope="module")

@@ -45,7 +45,7 @@ class Diagnostics:
         algo, weights = self.algorithm, self._parameters
         divergence = "none" if algo.kl.type in ("reward", "distribution") else divergence_of(algo)
         own: dict[str, Any] = {"loss_agg_mode": algo.loss_agg_mode, "reference": algo.reference}
-        if algo.surrogate == "rpg":  # the objective of a loss over prefixes or whole responses has their ratio, too
+        if algo.surrogate == "rpg":  # its objective may be that of prefixes or whole responses
             own["ratio"] = algo.ratio
         target = exact_loss(divergence, algo.beta, **own)
         outputs, slopes = [log_prob], [slope_of(target, log_prob.detach(), unbiased)]
