@@ -16,6 +16,7 @@ from rpg.auditing.subjects import Subject, from_algorithm
 from rpg.catalogue import algorithm, algorithms, override
 
 INSTALLED = ("verl", "trl")
+_CORRECTION = "algorithm.rollout_correction."
 _TEACHER = "the reverse KL to the teacher is asked for, without a reward."
 
 
@@ -62,22 +63,32 @@ def _kl(*asked: tuple[str, str, float]) -> list[str]:
 
 
 def _verl(source: str, settings: dict[str, Any], trainer: Trainer) -> tuple[Subject, list[str]]:
+    correction = {
+        key.removeprefix(_CORRECTION): settings[key] for key in settings if key.startswith(_CORRECTION)
+    }
+    bypass, way, remarks = correction["bypass_mode"], correction["loss_type"], list[str]()
+    if bypass:  # as verl's apply_bypass_mode, whatever loss_mode says
+        loss = {"loss_mode": "bypass_mode", "rollout_correction": correction}
+        settings = settings | {f"{ACTOR}policy_loss.{key}": value for key, value in loss.items()}
+    for key in ("rollout_is", "rollout_rs"):
+        if correction[key] and not bypass:
+            remarks.append(f"{_CORRECTION}{key} ({correction[key]}) is not part of this measurement.")
     actor = {key.removeprefix(ACTOR): value for key, value in settings.items() if key.startswith(ACTOR)}
     estimator, kind = settings["algorithm.adv_estimator"], str(actor["kl_loss_type"])
     updates = settings["data.train_batch_size"] / actor["ppo_mini_batch_size"] * actor["ppo_epochs"]
     if estimator == "rpg" and kind.startswith("rpg_"):
-        subject, remarks = _released(kind, actor)
-        return subject, [*remarks, _updates(updates)]
-    loss, remarks = actor["policy_loss.loss_mode"], []
-    subject = peers.verl_subject(loss, source, Settings.beta, settings)
+        subject, what = _released(kind, actor)
+        return subject, [*what, *remarks, _updates(updates)]
+    mode = actor["policy_loss.loss_mode"]
+    subject = peers.verl_subject(mode, source, Settings.beta, settings)
     if settings["distillation.enabled"]:
         keys = ("loss_mode", "use_policy_gradient")
-        mode, as_reward = (settings[f"distillation.distillation_loss.{key}"] for key in keys)
-        how = f"{source}: distillation by {mode}, use_policy_gradient {str(as_reward).lower()}"
+        kl, as_reward = (settings[f"distillation.distillation_loss.{key}"] for key in keys)
+        how = f"{source}: distillation by {kl}, use_policy_gradient {str(as_reward).lower()}"
         if not subject.rewarded:
-            return subject, [f"{how}: {_TEACHER}", _updates(updates)]
+            return subject, [f"{how}: {_TEACHER}", *remarks, _updates(updates)]
         remarks.append(f"{how}, is not part of this measurement.")
-    remarks.append(f"{source}: policy loss {loss}.")
+    remarks.append(f"{source}: policy loss {mode}{bypass * f' ({way})'}.")
     plain = estimator == "grpo" and not settings["algorithm.norm_adv_by_std_in_grpo"]
     studied = trainer.advantages.get(f"{estimator}, not by std" if plain else estimator)
     remarks.append(_advantages(estimator, studied))

@@ -80,7 +80,7 @@ def diagnose(subject: Subject, settings: Settings) -> tuple[str, bool]:
     if subject.rewarded and aggregation(subject, scenes[-1].drift) == "seq-mean-token-mean":
         each = "Each response's gradient is divided by its length (a mean over its tokens)"
         sentences.append(f"{each}: short answers count more.")
-    if not off_policy.is_exact:
+    if not off_policy.is_exact and subject.whole is None:  # else a KL without slopes of tokens
         sentences += _in_tokens(subject, scenes, on_policy)
     return " ".join(sentences), True
 
@@ -167,7 +167,8 @@ def _against_request(on: Projection, off: Projection, subject: Subject) -> Itera
     if not reward:
         yield "It does not contain the reward."
         return
-    as_asked = all(abs(kl / reward - beta) < 1e-6 for kl in on.kls.values())
+    wanted = {subject.divergence} if beta and subject.divergence != "none" else set()
+    as_asked = set(on.kls) == wanted and all(abs(kl / reward - beta) < 1e-6 for kl in on.kls.values())
     if abs(reward - 1) > 1e-6 and off.is_exact and as_asked:
         yield f"The direction is exact: everything is rescaled by {reward:.4g}, as if by a learning rate."
     if not beta or subject.divergence == "none":

@@ -14,6 +14,7 @@ from rpg.config import shipped
 from rpg.config.code import locate, with_digests
 from rpg.config.errors import ConfigError, explain, other_kind
 from rpg.config.run_spec import RunSpec
+from rpg.config.section import members
 from rpg.config.task import TASKS
 from rpg.config.yaml_lines import SafeLoader, StrictLoader, place
 
@@ -111,36 +112,50 @@ def checked(kind: type[Model], data: Mapping[str, Any], path: Path) -> Model:
         raise explain(error, kind, str(path), partial(place, path)) from None
 
 
-def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """`over` on top of `base`: mappings merge, anything else replaces; another `type` replaces the whole section."""
+def merge(base: dict[str, Any], over: dict[str, Any], section: Any = RunSpec) -> dict[str, Any]:
+    """`over` on top of `base`, mappings of a section: mappings merge, anything else replaces; another `type` (where none is
+    written, the section's default is meant) replaces the whole section.
+    """
     out = copy.deepcopy(base)
     for key, value in over.items():
         old = out.get(key)
         if isinstance(value, dict) and isinstance(old, dict):
-            same_kind = all(tag not in value or value[tag] == old.get(tag) for tag in ("type", "name"))
-            out[key] = merge(old, value) if same_kind else copy.deepcopy(value)
+            kind, inner, _ = _kind(section, key, old)
+            tags = ("type", kind), ("name", old.get("name"))
+            same_kind = all(value.get(tag, meant) == meant for tag, meant in tags)
+            out[key] = merge(old, value, inner) if same_kind else copy.deepcopy(value)
         else:
             out[key] = copy.deepcopy(value)
     return out
 
 
+def _kind(section: Any, name: str, fields: dict[str, Any]) -> tuple[Any, Any, dict[Any, Any]]:
+    """(type, section of that type, all types that it could have) of a mapping in the field `name` of a section."""
+    by_type, default = members(section, name)
+    kind = fields.get("type", default)
+    return kind, by_type.get(kind) if isinstance(kind, str | None) else None, by_type
+
+
 def assign(data: dict[str, Any], dotted: str, value: Any, where: str) -> None:
     """Set `data[a][b][c]` for the path `a.b.c`; a text in place of a section is a ConfigError."""
     *parents, last = dotted.split(".")
-    node = data
+    node, section, kind, by_type = data, RunSpec, None, dict[Any, Any]()
     for i, part in enumerate(parents):
         if isinstance(node.get(part), str) and part == "algorithm":
             node[part] = {"name": node[part]}  # `algorithm: grpo` is short for `algorithm: {name: grpo}`
         child = node.setdefault(part, {})
         if not isinstance(child, dict):
             raise ConfigError(f"{where}: {dotted}: {'.'.join(parents[: i + 1])} is {child!r}, not a section")
-        node = child
+        node, (kind, section, by_type) = child, _kind(section, part, child)
     if not last or "" in parents:
         why = f"{where}: {dotted!r} is not a field path; write section.field, e.g. training.steps"
         raise ConfigError(why)
-    # Changing a union's type drops the other type's fields; its own come from the defaults.
-    if last == "type" and node.get("type") not in (None, value):
-        node.clear()
+    # Changing a union's type drops the other type's fields; its own come from the defaults. Where no type is written,
+    # fields that the new one has, too, may be meant for it.
+    if last == "type" and value != kind:
+        own = getattr(by_type.get(str(value)), "model_fields", node) if "type" not in node else ()
+        for name in set(node) - set(own):
+            del node[name]
     node[last] = copy.deepcopy(value)
 
 
@@ -169,9 +184,12 @@ def resolve(data: dict[str, Any], where: str, file: Path | None = None) -> RunSp
     `file` is where most of it was read from, so that an error can name the line.
     """
     try:
-        return with_digests(RunSpec.model_validate(data), where)
+        spec = RunSpec.model_validate(data)
     except ValidationError as error:
         raise explain(error, RunSpec, where, partial(place, file) if file else None) from None
+    if useless := spec.without_effect():
+        raise ConfigError(f"{where}: {useless}")
+    return with_digests(spec, where)
 
 
 def load_raw_run(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:

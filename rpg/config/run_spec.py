@@ -190,6 +190,22 @@ class RunSpec(Section):
             why = "with task.type environment all tokens can be sampled at any place"
             raise ValueError(f"rollout.{restricted[0]}: {why}")
 
+    def without_effect(self) -> str | None:
+        """Why a file is refused of which a setting would do nothing; stored runs that have it stay readable."""
+        algo, t = self.algorithm, self.training
+        kl = algo.kl.type if getattr(algo.kl, "at", "old") == "old" and algo.beta else ""
+        if kl in ("reward", "advantage") and algo.reference.type == "old":
+            return f"algorithm.reference old: kl {kl} is zero with it; accepted: every_k, kl_above, fixed"
+        warmup = getattr(algo.advantage, "critic_warmup", 0)
+        if warmup >= t.steps:
+            return f"algorithm.advantage.critic_warmup {warmup}: the policy is updated after it; training.steps is {t.steps}"
+        kept, every = t.keep_checkpoints, self.evaluation.every
+        for step in () if isinstance(kept, str) else kept:
+            if step != t.steps and step % every:  # beyond the end it may be for a longer run
+                evaluated = f"every {every} (evaluation.every) and the last, {t.steps}"
+                return f"training.keep_checkpoints {step}: only evaluated steps are kept, {evaluated}"
+        return None
+
     def task_benchmarks(self) -> tuple[str, ...]:
         """Names of all benchmarks of the task, in order."""
         return (*self.task.benchmark_names(), *self.task.tuning_names())

@@ -7,6 +7,8 @@ from typing import Annotated, Any, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from rpg.catalogue.lookup import models_in
+
 Positive = Annotated[int, Field(ge=1)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 
@@ -55,6 +57,16 @@ class Section(BaseModel):
 def default_type(default: str) -> BeforeValidator:
     """A section without a `type` gets the default type of its union: `optimizer: {learning_rate: 1e-3}`."""
     return BeforeValidator(lambda v: {"type": default, **v} if isinstance(v, dict) and "type" not in v else v)
+
+
+def members(section: Any, name: str) -> tuple[dict[Any, Any], Any]:
+    """(type -> section, the type where none is written) of what a field holds; None is the type of what has none."""
+    field, by_type, defaults = getattr(section, "model_fields", {}).get(name), dict[Any, Any](), list[Any]()
+    for model in models_in(field.annotation) if field else ():
+        tag = model.model_fields.get("type")
+        by_type |= dict.fromkeys(get_args(tag.annotation) if tag else [None], model)
+        defaults += [tag.default] if tag and not tag.is_required() and issubclass(model, Section) else []
+    return by_type, next(iter(defaults), None)
 
 
 def listed(*kinds: type) -> BeforeValidator:

@@ -14,7 +14,7 @@ from rpg.config.sweep_spec import Sweep
 from rpg.planning.gpu_estimate import Assumptions, problems_of
 from rpg.store import Layout, StoreError
 
-Size = tuple[str, str, tuple[int, ...]]  # model, back end, and the sizes of batches and responses
+Size = tuple[str, str, tuple[int, ...]]  # model, back end and passes, and the sizes of batches and texts
 
 
 class Cost(NamedTuple):
@@ -64,7 +64,11 @@ def size(spec: dict[str, Any]) -> Size:
     t, r = spec["training"], spec["rollout"]
     batch = (t["prompts_per_step"], t["mini_batch_prompts"], t["epochs"])
     model = {**spec["model"], "warm_start": None}
-    return (str(model), str(spec["backend"]), (*batch, r["group_size"], r["max_response_tokens"]))
+    algo = spec["algorithm"]  # a critic, a reference and a second round of samples take time, too
+    reference = algo["kl"]["type"] != "none" and algo["beta"] > 0 and algo["reference"]
+    passes = (algo["advantage"]["type"], reference, algo["dynamic_sampling"], r["engine"]["type"])
+    sizes = (*batch, r["group_size"], r["max_prompt_tokens"], r["max_response_tokens"])
+    return (str(model), f"{spec['backend']} {passes}", sizes)
 
 
 def design(sweep: Sweep) -> stats.Design | None:

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 from rpg.config.backend import LocalBackend, VerlBackend, VllmRollout
 from rpg.config.errors import ConfigError
-from rpg.config.evaluation import VllmEngineSpec
+from rpg.config.evaluation import HuggingFaceEngineSpec, LocalEngineSpec, VllmEngineSpec
 from rpg.config.load import assign, parse_assignments
 from rpg.config.model import PretrainedModel
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import FileTask, GeneratedTask
 from rpg.planning.model_shapes import KNOWN, PUBLISHED, Shape, shape_of
-from rpg.planning.space import disk, memory, teacher_shape
+from rpg.planning.space import ROOM, disk, memory, teacher_shape
 from rpg.tasks.benchmarks import benchmarks
 
 GB = 1e9
@@ -172,12 +172,15 @@ def estimate(spec: RunSpec, assume: Assumptions | None = None) -> Estimate | Non
     models = 1 + (spec.algorithm.advantage.type == "gae")  # the policy, and a critic
     scoring = t.steps * (models * flops + spec.algorithm.needs_reference * of_reference) / speed
     update = models * t.steps * t.epochs * flops * (4 if backend.gradient_checkpointing else 3) / speed
-    each = problems_of(spec, a) * spec.evaluation.samples_per_problem  # samples of a checkpoint
+    samples = spec.evaluation.samples_per_problem if spec.evaluation.temperature else 1
+    each = problems_of(spec, a) * samples  # of a checkpoint
     evaluator_gpus = spec.evaluator_gpus()
     at_once = max(1, gpus // evaluator_gpus) if evaluator_gpus else 1  # evaluators, each with a checkpoint
     evaluation = math.ceil(len(spec.eval_steps()) / at_once) * evaluator.seconds(each, 1)
 
-    states = models * 12 * shape.parameters / gpus  # weights and two moments in float32
+    lora = spec.model.lora
+    updated = shape.adapter_parameters(lora) if lora else shape.parameters
+    states = models * (4 * shape.parameters + 8 * updated) / gpus  # weights and two moments in float32
     offloaded = 0.0 if backend.offload else states
     # The reference is kept in host memory, whatever `offload` says (verl/workers/engine/fsdp/transformer_impl.py:460), and
     # an evaluator never shares a GPU with the training.
@@ -188,10 +191,7 @@ def estimate(spec: RunSpec, assume: Assumptions | None = None) -> Estimate | Non
         hours=(1 + a.overhead) * (generation + scoring + update) / 3600,
         evaluation_hours=evaluation / 3600,
         memory_rollout=offloaded + server.utilization * a.machine.memory + a.context_bytes,
-        memory_update=states
-        + 4 * shape.parameters / gpus
-        + _working(shape, backend, a.packed)
-        + a.context_bytes,
+        memory_update=states + 4 * updated / gpus + _working(shape, backend, a.packed) + a.context_bytes,
         evaluates_here=evaluator_gpus > 0,
         disk_bytes=left.after,
     )
@@ -223,13 +223,16 @@ class _Server:
         self.tensor_parallel, self.utilization = 1, 0.0
         if isinstance(server, VllmRollout | VllmEngineSpec):
             self.tensor_parallel, self.utilization = server.tensor_parallel, server.gpu_memory_utilization
+        elif isinstance(server, LocalEngineSpec | HuggingFaceEngineSpec):
+            self.utilization = getattr(spec.evaluation.place, "gpu_memory", None) or ROOM
         self.a, self.shape, self.response = a, shape, a.response_share * spec.rollout.max_response_tokens
         self.longest = spec.rollout.max_response_tokens
         self.weights = 2 * shape.parameters
         self.cache = max(0.0, self.utilization * a.machine.memory * self.tensor_parallel - self.weights)
         half_way = a.prompt_tokens + self.response / 2  # tokens of a sequence, on average
         self.bytes_per_sequence = shape.cache_bytes_per_token * half_way
-        self.at_once = max(1.0, min(a.sequences_at_once, self.cache / self.bytes_per_sequence))
+        most = getattr(server, "rows", a.sequences_at_once)
+        self.at_once = max(1.0, min(most, self.cache / self.bytes_per_sequence))
 
     def _step(self, sequences: float) -> float:
         """Seconds to decode one token of each of these sequences."""
@@ -251,11 +254,11 @@ def problems_of(spec: RunSpec, a: Assumptions) -> int:
         return spec.task.benchmark_problems * len(spec.benchmarks())
     sizes = {name: benchmark.problems for name, benchmark in benchmarks().items()}
     if isinstance(spec.task, FileTask):  # of JSON lines, the lines
-        paths = {name: source.path for name, source in spec.task.benchmarks.items()}
         sizes = {
-            n: len(p.read_bytes().splitlines())
-            for n, p in paths.items()
-            if p and p.suffix == ".jsonl" and p.exists()
+            name: len(path.read_bytes().splitlines()[: source.limit])
+            if (path := source.path) and path.suffix == ".jsonl" and path.exists()
+            else source.limit or 0
+            for name, source in spec.task.benchmarks.items()
         }
     counts = [sizes.get(name) or a.benchmark_problems for name in spec.benchmarks()]
     return sum(max(count) if isinstance(count, tuple) else count for count in counts)

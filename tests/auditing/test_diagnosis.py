@@ -69,6 +69,10 @@ def detached_k2(log_prob, old_log_prob, advantages, response_mask, ref_log_prob)
     return (-(log_prob - old_log_prob).exp() * advantages + BETA * (d**2 / 2).detach()).mean()
 
 
+def half_detached(**inputs):
+    return 0.5 * detached_k2(**inputs)
+
+
 def not_a_number(**inputs):
     return (right(**inputs) - 100).log()
 
@@ -98,6 +102,7 @@ def sentence(loss):
     (batch_mean, ["responses of a batch affect each other", "In batches of 2: 0.5 of the reward's", "mean is subtracted"]),
     (by_length, ["divided by its length"]),
     (detached_k2, ["1 of the reward's gradient; nothing left over", "It contains no KL: the RKL", "detached"]),
+    (half_detached, ["0.5 of the reward's gradient; nothing left over", "It contains no KL"]),
     (not_a_number, ["is NaN on finite inputs"]),
     (constant, ["The loss is a constant"]),
     (vector, ["tensor of shape (27,); one number is expected"]),
@@ -107,6 +112,7 @@ def test_a_planted_mistake_is_named(loss, words):
     said = result.diagnosis or result.note
     for part in words:
         assert part in said
+    assert "direction is exact" not in said or "contains no KL" not in said
 
 
 def test_a_clip_is_found_where_it_cuts():
@@ -126,6 +132,7 @@ def test_the_catalogue_is_diagnosed_as_it_is_known_to_be():
     assert "The KL lacks its importance weight" in grpo
     prefix = rpg.algorithm("rpg-urkl", ratio="prefix", clip=None, loss_agg_mode="seq-mean-token-sum")
     assert "− 0.3 of RKL's (over whole responses); nothing left over" in audit(prefix).losses[0].diagnosis
+    assert "token" not in audit(rpg.algorithm("opd-jsd")).losses[0].diagnosis.replace("token-level", "")
 
 
 def test_assert_gradient_holds_and_fails_with_the_diagnosis():

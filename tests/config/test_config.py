@@ -10,7 +10,7 @@ import yaml
 
 from rpg.config.backend import LocalBackend
 from rpg.config.errors import ConfigError
-from rpg.config.load import merge, parse_assignments, parse_yaml, resolve
+from rpg.config.load import assign, merge, parse_assignments, parse_yaml, resolve
 from rpg.config.sweep_spec import load_sweep, single_run
 from tests.config.pin_identities import shipped_sweeps
 from tests.specs import load_run
@@ -91,10 +91,16 @@ def test_base_files_merge_and_cycles_are_found(tmp_path):
         load_run(tmp_path / "a.yaml")
 
 
-def test_changing_a_union_type_drops_the_other_types_fields():
-    assert merge({"o": {"type": "adamw", "betas": [0, 1]}}, {"o": {"type": "schedule_free"}}) == {
-        "o": {"type": "schedule_free"}
-    }
+@pytest.mark.parametrize("written", [{}, {"type": "adamw"}])
+def test_another_type_drops_the_other_types_fields_and_the_default_spelt_out_drops_none(written):
+    base = {"training": {"optimizer": {"betas": [0, 1], "schedule": "linear", **written}}}
+    same = merge(base, {"training": {"optimizer": {"type": "adamw", "weight_decay": 0}}})
+    assert resolve(same, "x") == resolve(merge(base, {"training": {"optimizer": {"weight_decay": 0}}}), "x")
+    other = {"training": {"optimizer": {"type": "schedule_free"}}}
+    assert merge(base, other) == other
+    assign(base, "training.optimizer.type", "schedule_free", "x")  # an unwritten type leaves what both have
+    assert base["training"]["optimizer"] == {"type": "schedule_free"} | ({} if written else {"betas": [0, 1]})
+    assert "weight" in merge({"reward": {"weight": 2.0}}, {"reward": {"type": "correctness"}})["reward"]
 
 
 @pytest.mark.parametrize(("text", "value"), [("1e-4", 1e-4), ("5", 5), ("1.5E+3", 1500.0), ("null", None)])

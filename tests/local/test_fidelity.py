@@ -5,7 +5,7 @@ import pytest
 
 import rpg.cli.algorithms
 from rpg.auditing.gradient_agreement import agreement
-from rpg.backends.local.checkpoint_fidelity import fidelity
+from rpg.backends.local.checkpoint_fidelity import _UNCLIPPED, _losses, fidelity
 from rpg.backends.local.training_loop import train
 from rpg.catalogue import algorithm, algorithms
 from rpg.catalogue.lookup import divergence_of
@@ -50,6 +50,9 @@ def test_each_loss_is_held_against_its_own_objective():
     assert found["rpg-ufkl"] == found["rpg-fkl"] == "fkl" and found["rpg-reinforce-urkl"] == "rkl"
     assert found["grpo"] == found["reinforce-pp"] == "rkl" and found["dapo"] == "none"
     assert divergence_of(algorithm("rpg-urkl", beta=0.0)) == "none"
+    made = _losses((), 0.3)
+    limited = {name for name, algo in made.items() if algo.clip or algo.mask or algo.drift_penalty}
+    assert limited == {name.removesuffix(_UNCLIPPED) for name in made if name.endswith(_UNCLIPPED)}
 
 
 @pytest.fixture(scope="module")

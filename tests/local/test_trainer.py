@@ -97,8 +97,9 @@ def test_the_gradient_is_held_against_the_exact_one(home):
         assert ["gradient_cosine" in row for row in rows] == [False, True, False, True]
         return rows[-1]["gradient_cosine"], rows[-1]["gradient_bias"]
 
-    for name in ("rpg-urkl", "rpg-reinforce-ufkl", "grpo-corrected"):
-        assert measured(name=name, clip=None, staleness=1) == pytest.approx((1, 0), abs=1e-4)
+    exact = [{"name": name} for name in ("rpg-urkl", "rpg-reinforce-ufkl", "grpo-corrected")]
+    for own in (*exact, *({"name": "rpg-urkl", "ratio": level} for level in ("prefix", "sequence"))):
+        assert measured(**own, clip=None, staleness=1) == pytest.approx((1, 0), abs=1e-4), own
     for bent in (
         {"name": "grpo", "clip": None},
         {"name": "rpg-urkl", "clip": {"low": 0.01, "high": 0.01}},

@@ -192,5 +192,13 @@ def test_the_estimate_moves_the_right_way():
     referred = change(algorithm="grpo").hours - change(algorithm={"name": "grpo", "reference": "old"}).hours
     assert referred == pytest.approx(repeated), "another pass"
     assert change(algorithm__dynamic_sampling=False).hours < base.hours, "no refills"
+    moments = (
+        12 * KNOWN[load_run(recipe).model.path].parameters / base.gpus
+    )  # and gradients, of adapters only
+    assert base.memory_update - change(model__lora={"rank": 16}).memory_update > 0.95 * moments
+    greedy, one = change(evaluation__temperature=0), change(evaluation__samples_per_problem=1)
+    assert greedy.evaluation_hours == one.evaluation_hours < base.evaluation_hours
+    rows = [change(evaluation__engine={"type": "local", "rows": n}).evaluation_hours for n in (1, 64)]
+    assert rows[1] < rows[0] / 10, "the trainer's own decoder takes many at a time"
     assert estimate(load_run(ROOT / "configs/runs/chain.yaml")) is None
     assert change(model__path="someone/unknown") is None

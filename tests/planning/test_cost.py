@@ -3,7 +3,8 @@
 from types import SimpleNamespace
 
 from rpg.config.run_spec import RunSpec
-from rpg.planning.cost import known_spreads, measured, seconds_per_step
+from rpg.planning.cost import known_spreads, measured, seconds_per_step, size
+from rpg.planning.gpu_estimate import Assumptions, problems_of
 
 
 def finished(spec, seconds):
@@ -25,3 +26,18 @@ def test_spreads_are_those_of_the_last_look_that_has_any():
     looks = [{"benchmarks": ["b"], "spreads": spreads} for spreads in ([1, 2, 3], [0, 0, 0], None)]
     layout = SimpleNamespace(sweeps=lambda: ["s"], read_looks=lambda name: looks)
     assert known_spreads(layout, ("b",)) == (1, 2, 3) and known_spreads(layout, ("c",)) is None
+
+
+def test_a_benchmark_has_no_more_problems_than_its_limit(tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "1", "answer": "1"}\n' * 50)
+    file = str(tmp_path / "rows.jsonl")
+    sources = {"few": {"path": file, "limit": 7}, "all": file, "hub": {"hub": "a/b", "limit": 3}}
+    spec = RunSpec(task={"type": "file", "train": file, "benchmarks": sources})
+    assert problems_of(spec, Assumptions()) == 7 + 50 + 3
+
+
+def test_runs_of_one_size_do_the_same_work_in_a_step():
+    changes = {}, {"reference": "old"}, {"dynamic_sampling": True}, {"advantage": {"type": "gae"}}
+    runs = [{"algorithm": {"name": "grpo"} | change} for change in changes]
+    runs += [{"rollout": {"engine": "vllm"}}, {"rollout": {"max_prompt_tokens": 32}}]
+    assert len({size(RunSpec(**run).model_dump(mode="json")) for run in runs}) == len(runs)

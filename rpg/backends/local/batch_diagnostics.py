@@ -44,7 +44,10 @@ class Diagnostics:
             unbiased["ref_log_prob"] = inputs["old_log_prob"]
         algo, weights = self.algorithm, self._parameters
         divergence = "none" if algo.kl.type in ("reward", "distribution") else divergence_of(algo)
-        target = exact_loss(divergence, algo.beta, loss_agg_mode=algo.loss_agg_mode, reference=algo.reference)
+        own: dict[str, Any] = {"loss_agg_mode": algo.loss_agg_mode, "reference": algo.reference}
+        if algo.surrogate == "rpg":  # its objective may be that of prefixes or whole responses
+            own["ratio"] = algo.ratio
+        target = exact_loss(divergence, algo.beta, **own)
         outputs, slopes = [log_prob], [slope_of(target, log_prob.detach(), unbiased)]
         if bonus is not None:
             outputs, slopes = [*outputs, bonus], [*slopes, -torch.ones_like(bonus)]

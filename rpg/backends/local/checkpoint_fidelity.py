@@ -44,7 +44,7 @@ class Row:
     name: str
     divergence: str
     clipped: Agreement | None
-    """With its clip; None where it has none."""
+    """With its clip or mask; None where it has none."""
     unclipped: Agreement
 
 
@@ -127,7 +127,7 @@ def fidelity(
     rows = []
     for name, algo in losses.items():
         if not name.endswith(_UNCLIPPED):
-            unclipped = agree(name + _UNCLIPPED, algo) if algo.clip else None
+            unclipped = agree(name + _UNCLIPPED, algo) if name + _UNCLIPPED in losses else None
             plain = agree(name, algo)
             rows.append(Row(name, divergence_of(algo), plain if unclipped else None, unclipped or plain))
     return Fidelity(
@@ -151,7 +151,7 @@ _SHARED: dict[str, Any] = {"loss_agg_mode": "seq-mean-token-sum", "reference": {
 
 
 def _losses(names: Sequence[str], beta: float) -> Losses:
-    """Losses by name, each with its clip and again without."""
+    """Losses by name, each as it is and again without clip, mask and drift penalty."""
     losses = {}
     for name in names or [name for name, algo in algorithms().items() if algo.rewarded]:
         algo = algorithm(name)
@@ -161,8 +161,9 @@ def _losses(names: Sequence[str], beta: float) -> Losses:
         advantage = {"type": "batch", "std": False} if per_token else {"type": "leave_one_out"}
         changes = {"advantage": advantage, **_SHARED, "beta": beta if algo.kl.type != "none" else 0.0}
         losses[name] = override(algo, **changes)
-        if algo.clip:
-            losses[name + _UNCLIPPED] = override(algo, **changes, clip=None)
+        bare = override(algo, **changes, clip=None, mask=None, drift_penalty=0.0)
+        if bare != losses[name]:  # as the audit of exact gradients has it (rpg.auditing.subjects)
+            losses[name + _UNCLIPPED] = bare
     return losses
 
 
