@@ -88,9 +88,7 @@ def known_spreads(layout: Layout, benchmarks: tuple[str, ...]) -> stats.Spreads 
     for name in layout.sweeps():
         looks = layout.read_looks(name)
         same = [look for look in looks if set(look.get("benchmarks", ())) == set(benchmarks)]
-        told = [
-            look["spreads"] for look in same if any(look["spreads"] or ())
-        ]  # none where answers are alike
+        told = [look["spreads"] for look in same if any(look["spreads"] or ())]  # all alike have none
         spreads += told[-1:]
     return stats.Spreads(*map(float, np.median(spreads, axis=0))) if spreads else None
 

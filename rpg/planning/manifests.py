@@ -60,9 +60,7 @@ class Job:
 def on_its_cluster(job: Job, address: str = "auto") -> list[str]:
     """Assignments that send the runs to the Ray cluster to which the command's own machine belongs."""
     if isinstance(job.backend, VerlBackend):
-        if (
-            job.backend.device == "cpu"
-        ):  # its workers are counted as Ray's GPUs, which only a Ray of its own pretends
+        if job.backend.device == "cpu":  # workers are counted as Ray's GPUs, which only its own Ray pretends
             raise ConfigError("backend.device: 'cpu'; on a cluster, runs on verl need 'cuda'")
         return [f"backend.ray={{type: address, address: {address}}}"]
     place = f"{{type: ray, address: {address}, gpus: {job.gpus}}}"
