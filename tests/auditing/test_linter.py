@@ -26,6 +26,7 @@ python3 -m verl.trainer.main_ppo \\
     data.max_response_length=$MAX actor_rollout_ref.actor.kl_los_coef=3 \\
     actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean $@
 """
+BYPASS = "algorithm.rollout_correction.bypass_mode=True algorithm.rollout_correction.loss_type=reinforce"
 
 
 def said(tmp_path, text, name="run.sh"):
@@ -83,11 +84,7 @@ def test_grpo_of_verl(tmp_path):
         ("$@", "actor_rollout_ref.actor.policy_loss.loss_mode=gspo", "policy loss gspo"),
         ("seq-mean-token-mean", "token-mean", "every token of a batch counts the same"),
         ("$@", "algorithm.rollout_correction.rollout_is=token", r"rollout_is \(token\) is not part of this"),
-        (
-            "kl_loss=True",
-            "kl_loss=False algorithm.rollout_correction.bypass_mode=True algorithm.rollout_correction.loss_type=reinforce",
-            "importance weight w = π/old is missing from every token",
-        ),
+        ("kl_loss=True", f"kl_loss=False {BYPASS}", "weight w = π/old is missing from every token"),
         (  # verl's SAPO does not read loss_agg_mode
             "seq-mean-token-mean $@",
             "token-mean actor_rollout_ref.actor.policy_loss.loss_mode=sapo",

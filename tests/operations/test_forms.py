@@ -48,8 +48,8 @@ def test_the_form_says_how_many_runs_a_file_has_and_what_they_take(where, tmp_pa
     layout = Layout.at(tmp_path)
     line = described(SHIPPED / "sweeps" / "quickstart.yaml", nothing, layout)[-1]
     assert re.fullmatch(r"21 runs, 1,260 optimizer steps, finds \d+ points", line)
-    spec = load_sweep(SHIPPED / "sweeps" / "quickstart.yaml", {}, lambda spec: "").runs[0].spec
-    known = Measured({size(spec.model_dump(mode="json")): [1.0, 2.0, 3.0]})
+    runs = load_sweep(SHIPPED / "sweeps" / "quickstart.yaml", {}, lambda spec: "").runs
+    known = Measured({size(run.spec.model_dump(mode="json")): [1.0, 2.0, 3.0] for run in runs})
     line = described(SHIPPED / "sweeps" / "quickstart.yaml", known, layout)[-1]
     assert re.search(r", about 11 min, finds \d+ points$", line), line  # 21 x 15 steps x 2 s
     assert described(where.own / "mine.yaml", nothing, layout)[-1].startswith("1 run, ")
