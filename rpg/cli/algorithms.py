@@ -144,8 +144,7 @@ def audit(
         refuse("--staleness, --beta, --blocks and --prompts: only with --checkpoint RUN/STEP")
     if foreign:
         if sum([config is not None, field, turns, name is not None, checkpoint is not None]) > 1:
-            others = "an algorithm or --checkpoint"
-            refuse(f"--config FILE, --field and --turns cannot be combined, nor with {others}")
+            refuse("--config, --field and --turns cannot be combined, nor with a name or --checkpoint")
         _on_other_losses(config, turns, output, as_json)
         return
     if checkpoint is not None:

@@ -137,9 +137,8 @@ def _logs(layout: Layout, folder: Path, sweeps: list[str]) -> None:
     for path in export_logs(layout, folder, sweeps):
         say(str(path))
     if path is None:
-        refuse(
-            "no graded samples to export; name a sweep with --sweep, or evaluate a model first: rpg evaluate"
-        )
+        ways = "name a sweep with --sweep, or evaluate a model first: rpg evaluate"
+        refuse(f"no graded samples to export; {ways}")
     say(f"view them with: inspect view --log-dir {shlex.quote(str(folder))}", "dim")
 
 
