@@ -89,6 +89,6 @@ def _explain(error: Exception) -> int:
         complain(f"error: {why}")
         return 2
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
-        complain(f"error: {error.filename or ''}: {error.strerror}")
+        complain(f"error: {f'{error.filename}: ' * bool(error.filename)}{error.strerror}")
         return 1
     raise error

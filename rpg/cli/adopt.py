@@ -22,7 +22,7 @@ def init(folder: Path) -> None:
 
     with as_file(files("rpg.cli.lab")) as lab:
         shipped = {path.name: path for path in sorted(lab.glob("[!._]*.*"))}
-        for name in (*shipped, "train.jsonl", "test.jsonl"):
+        for name in (names := sorted({*shipped, "train.jsonl", "test.jsonl"})):
             if (folder / name).exists():
                 refuse(f"{folder / name}: already exists and was not changed; choose another folder")
         try:
@@ -32,9 +32,9 @@ def init(folder: Path) -> None:
         for name, path in shipped.items():
             (folder / name).write_bytes(path.read_bytes())
     make_data.write(folder)
-    say(f"created {folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}")
+    say(f"created {folder}: {', '.join(names)}")
     say("data or a script of your own: rpg adopt FILE")
-    say(f"next: cd {shlex.quote(str(folder))} && rpg sweep sweep.yaml")
+    say(f"next: cd {'-- ' * str(folder).startswith('-')}{shlex.quote(str(folder))} && rpg sweep sweep.yaml")
 
 
 @app.command()

@@ -137,10 +137,14 @@ def audit(
     from rpg.auditing import audit_catalogue
     from rpg.catalogue import algorithm
 
-    if config is not None or field or turns:
+    foreign = config is not None or field or turns
+    if output is not None and not foreign:
+        refuse("--output: only with --config FILE, --field or --turns")
+    if checkpoint is None and (staleness, beta, blocks, prompts) != (1, None, 16, 16):
+        refuse("--staleness, --beta, --blocks and --prompts: only with --checkpoint RUN/STEP")
+    if foreign:
         if sum([config is not None, field, turns, name is not None, checkpoint is not None]) > 1:
-            others = "an algorithm or --checkpoint"
-            refuse(f"--config FILE, --field and --turns cannot be combined, nor with {others}")
+            refuse("--config, --field and --turns cannot be combined, nor with a name or --checkpoint")
         _on_other_losses(config, turns, output, as_json)
         return
     if checkpoint is not None:
@@ -210,10 +214,8 @@ def _on_checkpoint(path: Path, name: str | None, as_json: bool, home: Path, sett
     number = path.name.removeprefix("step-")
     folder = path.parent.parent if path.parent.name == "checkpoints" else path.parent
     if not number.isdecimal() or not (folder / "manifest.json").is_file():
-        refuse(
-            f"--checkpoint {path}: expected the folder of a run and a step, RUN/40, or the checkpoint's own folder, "
-            "RUN/checkpoints/step-000040"
-        )
+        own = "the checkpoint's own folder, RUN/checkpoints/step-000040"
+        refuse(f"--checkpoint {path}: expected the folder of a run and a step, RUN/40, or {own}")
     said = time.monotonic()
     with error_console.status("measuring ...") as status:
 
@@ -224,10 +226,8 @@ def _on_checkpoint(path: Path, name: str | None, as_json: bool, home: Path, sett
                 said = time.monotonic()
                 complain(line)
 
-        named = [name] if name else ()
-        measured = fidelity(
-            RunFolder(folder.absolute()), int(number), home, names=named, say=tell, **settings
-        )
+        named, run = [name] if name else (), RunFolder(folder.absolute())
+        measured = fidelity(run, int(number), home, names=named, say=tell, **settings)
     if as_json:
         print(json.dumps(asdict(measured), ensure_ascii=False).replace("NaN", "null"))
     else:
@@ -235,11 +235,9 @@ def _on_checkpoint(path: Path, name: str | None, as_json: bool, home: Path, sett
     unclear = [row.name for row in measured.rows if row.unclipped.needs_more_samples]
     if unclear:
         more = f"--blocks {2 * settings['blocks']} --prompts {2 * settings['prompts']}"
-        complain(
-            f"! the cosines of {len(unclear)} of {len(measured.rows)} losses are too uncertain to conclude anything "
-            f"({', '.join(unclear[:3])}{', ...' * (len(unclear) > 3)}); measure with more samples: {more}",
-            "yellow",
-        )
+        names = f"{', '.join(unclear[:3])}{', ...' * (len(unclear) > 3)}"
+        why = f"the cosines of {len(unclear)} of {len(measured.rows)} losses are too uncertain to conclude anything"
+        complain(f"! {why} ({names}); measure with more samples: {more}", "yellow")
 
 
 def _fidelity_table(measured: "Fidelity") -> Table:

@@ -27,8 +27,15 @@ app = typer.Typer(
 )
 # A pipe or a log has no width: wide enough that no table loses a column.
 _WIDTH = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 150
-console = Console(width=_WIDTH)
-error_console = Console(stderr=True)
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:  # rich's own ends with exit code 1; main ends with 0
+        raise BrokenPipeError
+
+
+console = _Console(width=_WIDTH)
+error_console = _Console(stderr=True)
 
 
 class Command(TyperCommand):
@@ -45,6 +52,16 @@ class Command(TyperCommand):
         if explained or not all(parameter.help for parameter in params):
             raise ValueError(f"rpg {name}: the docstring explains other arguments than it has: {explained}")
         super().__init__(name, help=about, params=params, **settings)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Refuses empty values, which would be taken for the working directory, or for none: `rpg gc --home "$UNSET"`."""
+        given, _, _ = self.make_parser(ctx).parse_args([*args])
+        for name, value in given.items():
+            if name != "label" and "" in (
+                value if isinstance(value, list | tuple) else (value,)
+            ):  # "": no label
+                refuse(f"{name.strip('_')}: is empty; leave it out, or give a value")
+        return super().parse_args(ctx, args)
 
 
 def say(text: str, style: str | None = None) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rpg.cli.app import Home, app, complain, console, layout_at, say, size_text
+from rpg.cli.app import Home, app, complain, console, layout_at, refuse, say, size_text
 from rpg.store import Layout
 from rpg.store.gc import collect, garbage, remove
 from rpg.store.notes import change, dated, place, read_marks
@@ -59,10 +59,8 @@ def note(where: Where, text: Annotated[str | None, typer.Argument()] = None, hom
     """
     folder = place(layout_at(home), where)
     notes = (read_marks(folder) if text is None else change(folder, text))["notes"]
-    for entry in notes:
-        say(dated(entry))
-    if not notes:
-        say(f"{where}: no notes yet")
+    for line in [dated(entry) for entry in notes] or [f"{where}: no notes yet"]:
+        say(line)
 
 
 @app.command()
@@ -80,7 +78,10 @@ def tag(
         remove: Tag to remove. Repeatable.
         label: What the dashboard calls it, before its name, which stays; "" for nothing.
     """
-    now = change(place(layout_at(home), where), add=tags or [], remove=remove, label=label)
+    folder = place(layout_at(home), where)
+    for absent in sorted(set(remove) - set(read_marks(folder)["tags"])):
+        complain(f"! {where}: has no tag {absent!r}", "yellow")
+    now = change(folder, add=tags or [], remove=remove, label=label)
     say(f"{where}: {', '.join(now['tags']) or 'no tags'}{now['label'] and ', called ' + now['label']}")
 
 
@@ -96,6 +97,8 @@ def rm(names: Annotated[list[str], typer.Argument(metavar="SWEEP|SWEEP/RUN...")]
 
     layout = layout_at(home)
     for name in names:
+        remove(layout, name, only_check=True)
+    for name in sorted(dict.fromkeys(names), key=lambda name: "/" not in name):  # runs before their sweep
         say(f"{name} -> {remove(layout, name)}")
     if url := os.environ.get(VARIABLE):
         complain(f"! what {url} has of it comes back with the next rpg aggregate (docs/results.md)", "yellow")
@@ -122,12 +125,16 @@ def gc(
     for why in dict.fromkeys(item.why for item in items):
         part = [item for item in items if item.why == why]
         say(f"{size_text(sum(item.size for item in part)):>9}  {len(part)} x {why}")
-        for item in part[:3]:
-            say(f"           {item.path.relative_to(layout.home)}", "dim")
-        if len(part) > 3:
-            say(f"           and {len(part) - 3} more", "dim")
+        more = [f"and {len(part) - 3} more"] * (len(part) > 3)
+        for line in (*(item.path.relative_to(layout.home) for item in part[:3]), *more):
+            say(f"           {line}", "dim")
     say(f"{size_text(sum(item.size for item in items)):>9}  in total, in {layout.home}")
-    if dry_run or not (yes or typer.confirm("Remove them?")):
-        return
+    try:
+        if dry_run or not (yes or typer.confirm("Remove them?")):
+            return
+    except typer.Abort:
+        if not os.isatty(0):
+            refuse("nobody answers here; --yes removes without asking, --dry-run only prints")
+        raise
     collect(items)
     console.print("removed")

@@ -57,7 +57,8 @@ def sql(query: str, out: Path | None = None, rows: Rows = 50, home: Home = None)
             refuse(f"sql: {query!r} has no result; expected a query, e.g. 'SELECT * FROM scores'")
         if out is not None:
             with atomic_path(out.absolute()) as temporary:
-                options = {"orient": "records"} if out.suffix == ".json" else {"index": False}
+                as_json = {"orient": "records", "default_handler": str}  # a UUID is no JSON
+                options = as_json if out.suffix == ".json" else {"index": False}
                 getattr(lines, writers[out.suffix])(temporary, **options)
             say(f"wrote {len(lines):,} rows to {out}")
             return
@@ -206,7 +207,7 @@ def import_(
 
     if not sweep or not variant:
         refuse("--sweep and --variant: both are needed, e.g. --sweep quickstart --variant 'TRL GRPO'")
-    layout, axes = layout_at(home), parse_assignments(axis)
+    layout, axes = layout_at(home), parse_assignments(axis, "--axis")
     log = read(kind, file, _pairs(map_, "--map"), _pairs(eval_, "--eval"), updates)
     folder = take_over(
         layout, log, kind=kind, source=file, sweep=sweep, variant=variant, seed=seed, algorithm=algorithm, axes=axes,
@@ -221,10 +222,8 @@ def import_(
     theirs = own_benchmarks(layout, sweep)
     for name in log.scores:
         if theirs and name not in theirs:
-            say(
-                f"! {name}: the sweep's own runs are not evaluated on it{nearest(name, theirs)} Theirs: {', '.join(theirs)}",
-                "yellow",
-            )
+            known = f"{nearest(name, theirs)} Theirs: {', '.join(theirs)}"
+            say(f"! {name}: the sweep's own runs are not evaluated on it{known}", "yellow")
     if log.offered:
         how = "import one with --eval BENCHMARK=COLUMN"
         say(f"these columns look like scores: {', '.join(log.offered)}; {how}")
@@ -249,10 +248,12 @@ def _samples(file: Path, home: Path | None) -> None:
 
 
 def _pairs(assignments: list[str], option: str) -> dict[str, str]:
-    pairs = {}
+    pairs: dict[str, str] = {}
     for pair in assignments:
         name, sign, column = pair.partition("=")
         if not sign or not name.strip() or not column.strip():
             refuse(f"{option} {pair!r}: write name=column, e.g. {option} reward=train/reward")
+        if name.strip() in pairs:
+            refuse(f"{option}: {name.strip()} is given twice: {pairs[name.strip()]} and {column.strip()}")
         pairs[name.strip()] = column.strip()
     return pairs

@@ -159,9 +159,9 @@ def assign(data: dict[str, Any], dotted: str, value: Any, where: str) -> None:
     node[last] = copy.deepcopy(value)
 
 
-def parse_assignments(pairs: list[str]) -> dict[str, Any]:
+def parse_assignments(pairs: list[str], option: str = "--set") -> dict[str, Any]:
     """`["training.steps=20", "seed=3"]` -> {path: value}; values are YAML."""
-    return dict(_assignment(pair, "--set", "field=value, e.g. --set training.steps=20") for pair in pairs)
+    return dict(_assignment(pair, option, f"field=value, e.g. {option} training.steps=20") for pair in pairs)
 
 
 def parse_axes(pairs: list[str]) -> dict[str, list[Any]]:

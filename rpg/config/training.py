@@ -55,7 +55,7 @@ class TokenRecords(Section):
 class Training(Section):
     """How rollouts are used for updates. A *step* is one rollout and its epochs x (prompts / mini-batch) optimizer steps."""
 
-    steps: Positive = 40
+    steps: Annotated[int, Field(ge=1, le=10_000_000)] = 40
     """Rollout steps. A longer run continues from a shorter one that is otherwise the same."""
     prompts_per_step: Positive = 32
     mini_batch_prompts: Positive = 8

@@ -52,7 +52,7 @@ def read(
     """A log of one of the KINDS. `mapping`: our name -> the log's name of a metric; `scores`: benchmark -> the log's name of
     its accuracy; `updates`: steps of the log per rollout, which become one step of ours, as their mean.
 
-    Raises LogError: the file cannot be read, is not such a log, or lacks a column of that name.
+    Raises LogError: the file cannot be read, is not such a log, or lacks a column of that name or what it should hold.
     """
     our_names, parse, expected = KINDS[kind]
     scores = scores or {}
@@ -73,6 +73,8 @@ def read(
     if not columns and not scores:
         shown = ", ".join(names)
         raise LogError(f"{path}: say which column holds what: --map reward=COLUMN. There are: {shown}")
+    for column in (*(mapping or {}).values(), *scores.values()):
+        _require_measured(path, rows, column, once=parse is _table)  # verl writes steps again after a kill
     steps: dict[int, Row] = {}
     for row in rows:
         values = {ours: row[theirs] for ours, theirs in columns.items() if _is_logged(row.get(theirs))}
@@ -86,6 +88,8 @@ def read(
     likely = (name for name in others if _SCORE.fullmatch(name))
     offered = [n for n in likely if all(0 <= row[n] <= 1 for row in rows if is_number(row.get(n)))]
     curves = {name: _scores(path, rows, column, updates) for name, column in scores.items()}
+    if not ascending and not any(curves.values()):
+        raise LogError(f"{path}: no number in {', '.join(sorted(taken))}")
     accuracies = {folder_name(name, "benchmark"): curve for name, curve in curves.items()}
     return Log(ascending if updates == 1 else rollouts(ascending, updates), accuracies, others, offered)
 
@@ -108,10 +112,22 @@ def _require(path: Path, names: Iterable[str], columns: Iterable[str]) -> None:
         if column not in names:
             ending = column.removeprefix("eval")
             of_sets = [name for name in names if name.startswith("eval_") and name.endswith(ending)]
-            hint = nearest(column, names)
-            if of_sets:
-                hint = f"; there is one for each set: {', '.join(of_sets)}."
+            found = f"; there is one for each set: {', '.join(of_sets)}."
+            hint = found if of_sets else nearest(column, names)
             raise LogError(f"{path}: no column {column!r}{hint} There are: {', '.join(names)}")
+
+
+def _require_measured(path: Path, rows: list[Row], column: str, *, once: bool) -> None:
+    """Raises LogError if the column has no number; or different ones at a step, where it should have `once` one."""
+    found: dict[int, Any] = {}
+    for row in rows:
+        step, value = row["step"], row.get(column)
+        if _is_logged(value) and str(found.setdefault(step, value)) != str(value) and once:
+            raise LogError(f"{path}: step {step}: {column} is both {found[step]} and {value}")
+    if not found:
+        texts = [row.get(column) for row in rows]
+        number = next((number for number, text in enumerate(texts, 1) if text not in (None, "")), 1)
+        raise LogError(f"{path}: column {column!r} has no number (row {number}: {texts[number - 1]!r})")
 
 
 def _scores(path: Path, rows: Iterable[Row], column: str, updates: int) -> dict[int, float]:
@@ -211,7 +227,11 @@ def _table(text: str, path: Path) -> Iterable[Row]:
     elif stripped.startswith("{"):
         rows = [_json(line, path, n) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
     else:
-        rows = [{k: _value(v) for k, v in row.items() if k} for row in csv.DictReader(io.StringIO(text))]
+        table = csv.DictReader(io.StringIO(text))
+        header = list(table.fieldnames or ())
+        if twice := sorted({name for name in header if name and header.count(name) > 1}):
+            raise LogError(f"{path}: several columns have the same name: {', '.join(twice)}")
+        rows = [{k: _value(v) for k, v in row.items() if k} for row in table]
     for number, row in enumerate(rows, 1):
         if not isinstance(row, dict):
             raise LogError(f"{path}: row {number}: expected an object with a value for each column")

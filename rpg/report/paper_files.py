@@ -98,7 +98,7 @@ def appendix(db: Database, summary: Summary) -> str:
     """What somebody needs who repeats the runs: settings, seeds, compute, versions and digests."""
     manifests = queries.manifests(db, summary.sweep)
     if not manifests:
-        raise StoreError(f"{summary.sweep}: no run has begun here, so there is nothing to describe")
+        raise StoreError(f"{summary.sweep}: no run was trained here; --paper needs one with known settings")
     seeds = ", ".join(map(str, sorted({run["seed"] for run in manifests.values()})))
     parts = [
         r"% In the preamble: \usepackage{array,booktabs,longtable,tabularx}. Long tables take a single column.",

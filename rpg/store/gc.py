@@ -99,7 +99,7 @@ def _of_run(folder: RunFolder) -> Iterator[Item]:
         return
 
 
-def remove(layout: Layout, name: str) -> Path:
+def remove(layout: Layout, name: str, only_check: bool = False) -> Path:
     """Move a sweep (`quickstart`) or a run (`quickstart/grpo-s0-12345678`) to the trash; returns its new path. Raises
     StoreError: it does not exist, or is running."""
     name = name.strip("/")
@@ -110,6 +110,8 @@ def remove(layout: Layout, name: str) -> Path:
     busy = [member.name for member in members if member.state() == "running"]
     if busy or locks.alive(conductor):
         raise StoreError(f"{name} is in use ({', '.join(busy) or 'its sweep is running'}): stop it first")
+    if only_check:
+        return path
     target = _free(layout.home / TRASH / f"{time.strftime('%Y-%m-%d')}-{name.replace('/', '-')}")
     with readable("move", path):
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -138,6 +138,11 @@ def test_wandb_by_its_page_and_by_its_history(tmp_path):
         ("csv", "step,reword\n1,2\n", {}, "say which column holds what: --map reward=COLUMN. There are: reword"),
         ("csv", "step,reword\n1,2\n", {"mapping": {"reward": "reward"}}, "no column 'reward'; did you mean 'reword'?"),
         ("csv", "step,a\n1,2\n", {"mapping": {"step": "a"}}, "--map step: this name is reserved; give the column another"),
+        ("csv", "step,a\n1,x\n", {"mapping": {"reward": "a"}}, "column 'a' has no number (row 1: 'x')"),
+        ("csv", "step,a\n1,\n2,\n", {"scores": {"b": "a"}}, "column 'a' has no number (row 1: '')"),
+        ("csv", "step,a,a\n1,2,3\n", {"mapping": {"reward": "a"}}, "several columns have the same name: a"),
+        ("csv", "step,a\n1,2\n1,3\n", {"mapping": {"reward": "a"}}, "step 1: a is both 2 and 3"),
+        ("trl", '{"log_history": [{"step": 1, "loss": null}]}', {}, "no number in loss"),
         ("csv", "step,acc\n1,20\n", {"scores": {"a": "acc"}}, "step 1: acc is 20; expected an accuracy from 0 to 1"),
     ],
 )  # fmt: skip
@@ -257,6 +262,18 @@ def test_again_is_once_and_a_newer_file_replaces(layout, tmp_path):
     imported = filter(is_imported, current_runs(layout, "quickstart"))
     [folder] = [folder for folder in imported if folder.read_manifest()["seed"] == 1]
     assert folder.read_metrics()[-1]["reward"] == 2.0
+
+
+@pytest.mark.parametrize("options", [{"map": "reward=reward"}, {"map": ["acc=acc", "acc=reward"]}])
+def test_what_holds_no_number_or_two_leaves_the_former_run_alone(tmp_path, options):
+    given = {"sweep": "keep", "variant": "v", "home": tmp_path / "data"}
+    good = written(tmp_path, "a.csv", "step,reward,acc\n1,0.5,0.2\n2,0.6,1.4\n")
+    assert rpg_import("csv", good, map="reward=reward", **given).exit_code == 0
+    bad = written(tmp_path, "b.csv", "step,reward,acc\n1,x,0.2\n")
+    with pytest.raises((LogError, ConfigError)):
+        rpg_import("csv", bad, **options, **given)
+    [run] = current_runs(Layout.at(tmp_path / "data"), "keep")
+    assert [row["reward"] for row in run.read_metrics()] == [0.5, 0.6]
 
 
 def test_a_sweep_started_again_keeps_them(layout, tmp_path):

@@ -62,5 +62,7 @@ def test_what_is_null_is_empty_and_what_has_no_result_is_a_sentence(home, comman
     said = call("sql", sql, "--home", home)
     assert said.exit_code == 0 and said.output.splitlines()[-1].split() == ["nan", "7", "0.25"]
     late = "SELECT if(i = 2999, 'x', '1')::INT FROM range(3000) t(i)"  # it fails while it is fetched
-    for query, words in ((late, "sql: Conversion Error"), ("", "sql: '' has no result")):
+    for query, words in ((late, "sql: Conversion Error"), (" ", "sql: ' ' has no result")):
         assert words in command_line("sql", query, "--home", home)[2]
+    assert "home: is empty" in command_line("aggregate", "--home", "")[2]
+    assert call("sql", "SELECT uuid() AS id", "--out", home.parent / "id.json", "--home", home).exit_code == 0

@@ -46,6 +46,16 @@ def test_what_people_add_is_in_the_database_and_changes_no_run(layout):
         place(layout, "quickstar")
 
 
+def test_rm_moves_nothing_if_one_name_is_unknown_and_gc_names_its_options(layout, command_line):
+    code, _, error = command_line("rm", "quickstart", "nosuch", "--home", layout.home)
+    assert (code, layout.sweeps()) == (2, ["quickstart"]) and "nosuch: no such sweep" in error
+    said = command_line("tag", "quickstart", "--remove", "nope", "--home", layout.home)
+    assert said[0] == 0 and "has no tag 'nope'" in said[2]
+    assert command_line("rm", "quickstart", "--home", layout.home)[0] == 0
+    gc = CliRunner().invoke(load(), ["gc", "--home", str(layout.home)])
+    assert "--yes removes" in str(gc.exception) and garbage(layout)
+
+
 def test_what_is_added_is_all_written_or_nothing_and_two_at_once_lose_nothing(layout):
     sweep = place(layout, "quickstart")
     before = change(sweep, label="first")
