@@ -38,15 +38,6 @@ def assert_alike(found, expected):
     assert found.truncated.equal(expected.truncated)
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.6])
-@pytest.mark.parametrize("greedy", [False, True])
-def test_lean_and_transformers_decode_the_same(greedy, temperature):
-    lm = model()
-    u = None if greedy else random_numbers()
-    found = sample(LeanEngine(lm), u, temperature=temperature)
-    assert_alike(found, sample(generic_model.CacheEngine(lm), u, temperature=temperature))
-
-
 @pytest.mark.parametrize("kind", [model, llama])
 @pytest.mark.parametrize("rows", [1, 32])
 def test_a_large_model_s_steps_are_transformers_too(kind, rows, monkeypatch):

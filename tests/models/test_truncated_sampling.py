@@ -251,15 +251,7 @@ def test_the_sets_are_constant_so_their_gradient_is_none():
     assert slope == pytest.approx(float(exact.norm()), rel=0.01)
 
 
-# --- shortest length and stop texts
-
-
-def test_no_end_comes_before_the_shortest_length():
-    free, bound = sample(model(), Restriction()), sample(model(), Restriction(min_tokens=4))
-    assert int(free.batch.lengths.min()) < 4
-    assert int(bound.batch.lengths.min()) >= 5  # four tokens, and the one that ends it
-    early = bound.batch.tokens[:, :4]
-    assert not bool(torch.isin(early, torch.tensor(ENDS)).any())
+# --- stop texts
 
 
 TOKENIZER = build_tokenizer("abcdefghijklmno")  # 19 tokens, as the model has

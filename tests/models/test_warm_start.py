@@ -1,7 +1,6 @@
 """The initial model: warm start, its cache, models of other makers, tasks of one's own."""
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -186,17 +185,6 @@ def test_the_loss_of_the_supervised_start_counts_the_tokens_of_responses_only(tm
             optimizer = torch.optim.SGD(policy.model.parameters(), 0.0)
             got = warm_start._update(policy, optimizer, warm_start.demonstration_batch(policy, pairs), 0.0)
         assert got == pytest.approx(wanted, abs=1e-5)
-
-
-def test_without_demonstrations_the_supervised_start_says_what_is_missing(tmp_path):
-    task = own_task(tmp_path)
-    rows = [json.loads(line) for line in Path(task["train"]).read_text().splitlines()]
-    bare = [json.dumps({"prompt": row["prompt"], "answer": row["answer"]}) for row in rows]
-    (tmp_path / "train.jsonl").write_text("\n".join(bare))
-    model = {"type": "pretrained", "path": str(tiny_llama(tmp_path)), "warm_start": {}}
-    spec = RunSpec.model_validate(make_spec().model_dump(mode="json") | {"task": task, "model": model})
-    with pytest.raises(DataError, match="field demonstration is missing"):
-        prepare_model(spec, tmp_path, quiet)
 
 
 @pytest.mark.parametrize(

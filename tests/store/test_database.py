@@ -92,7 +92,7 @@ def test_evaluations_by_hand(tmp_path):
         "all-right": [("1", True)] * 4,
         "majority": [("1", True), ("1", True), ("2", False), (None, False)],
         "tie": [("1", True), ("2", False), ("1", True), ("2", False)],
-        "minority": [("2", False), ("2", False), ("1", True), (None, False)],
+        "minority": [("2", False), ("2", False), ("1", True), (None, False), (None, False)],
         "silent": [(None, False)] * 5,
     }
     row = {"problem": "?", "answer": "1", "response": "", "reason": "", "tokens": 8, "truncated": False}
@@ -116,27 +116,13 @@ def test_evaluations_by_hand(tmp_path):
     [(problems, k, accuracy, error, passed, majority)] = query(
         layout, "SELECT problems, k, accuracy, standard_error, pass_at_k, maj_at_k FROM evals"
     )
-    shares = [1, 1 / 2, 1 / 2, 1 / 4, 0]
+    shares = [1, 1 / 2, 1 / 2, 1 / 5, 0]
     mean = sum(shares) / 5
     assert (problems, k) == (5, 4)
     assert accuracy == pytest.approx(mean)
     assert error == pytest.approx(math.sqrt(sum((share - mean) ** 2 for share in shares) / 4 / 5))
-    assert passed == pytest.approx(4 / 5)
+    assert passed == pytest.approx((1 + 1 + 1 + 4 / 5 + 0) / 5)  # one of the five subsets has none right
     assert majority == pytest.approx((1 + 1 + 1 / 2 + 0 + 0) / 5)
-
-
-def test_pass_at_k_when_problems_have_unequal_numbers_of_samples(tmp_path):
-    layout = Layout.at(tmp_path)
-    run = layout.run("s", "r")
-    write_run(run, "grpo", 0, 0.3, Shape(2, 5, 1, 1, ("other",), 3), None)
-    shutil.rmtree(run.path / "evals")
-    row = dict.fromkeys(("problem", "answer", "response", "reason", "extracted"), "")
-    row |= {"tokens": 1, "truncated": False}
-    samples = [row | {"problem_id": "a", "sample": number, "correct": number < 2} for number in range(5)]
-    samples += [row | {"problem_id": "b", "sample": number, "correct": False} for number in range(2)]
-    write_eval(run, "b", 1, samples)
-    # problem a: 5 samples, 2 right, k = 2: 1 - C(3, 2) / C(5, 2) = 0.7; problem b: 0
-    assert query(layout, "SELECT pass_at_k FROM evals")[0][0] == pytest.approx(0.35)
 
 
 def test_last_best_and_mean_by_hand(layout):

@@ -26,49 +26,35 @@ def record(loss="1", revision="a" * 40, torch="2.6.0", processor="Xeon", **sourc
     }  # fmt: skip
 
 
-def test_runs_that_are_alike_need_no_word():
-    assert differences({"one": [record()], "two": [record(), record()]}) == []
+CODE, OTHER = (f"{record(loss=loss)['code']} (commit aaaaaaaaaa)" for loss in "12")
+LOSS = "rpg/losses/policy_loss.py differs; what is removed (rpg rm) is trained again"
+REVISIONS = "trained at different git revisions: commit bbbbbbbbbb+: two; commit aaaaaaaaaa: one, three"
+MACHINES = "trained on different machines, whose numbers may differ in the last digits"
+
+
+@pytest.mark.parametrize(
+    ("two", "lines"),
+    [
+        ([record(), record()], []),
+        ([record(**{"rpg/tasks/math_problems.py": "1"})], []),  # what only one of them imports
+        ([record(loss="2")], [f"trained by different code: {OTHER}: two; {CODE}: one, three; {LOSS}"]),
+        # resumed after an upgrade: it belongs to both
+        (
+            [record(), record(loss="2")],
+            [f"trained by different code: {OTHER}: two; {CODE}: one, two, three; {LOSS}"],
+        ),
+        ([record(revision="b" * 40 + "+")], [f"{REVISIONS}; the code that training imports is the same"]),
+        (
+            [record(torch="2.7.0")],
+            ["trained with different versions of torch: torch 2.7.0: two; torch 2.6.0: one, three"],
+        ),
+        ([record(processor="EPYC")], [f"{MACHINES}: EPYC: two; Xeon: one, three"]),
+        ([{}], ["no record of the code that trained two (by an earlier version)"]),
+    ],
+)
+def test_what_trainings_were_computed_with_is_said_where_it_differs(two, lines):
+    assert differences({"one": [record()], "two": two, "three": [record()]}) == lines
     assert differences({"one": [{}], "two": []}) == [], "of runs from before there is nothing to compare"
-
-
-def test_what_only_one_of_two_trainings_imports_is_no_difference():
-    assert differences({"chain": [record()], "math": [record(**{"rpg/tasks/math_problems.py": "1"})]}) == []
-
-
-def test_another_line_in_a_loss_is_said_with_runs_and_file_whatever_the_commit():
-    [line] = differences({"one": [record()], "two": [record(loss="2")], "three": [record()]})
-    assert line == (
-        f"trained by different code: {record(loss='2')['code']} (commit aaaaaaaaaa): two; "
-        f"{record()['code']} (commit aaaaaaaaaa): one, three; rpg/losses/policy_loss.py differs; "
-        "what is removed (rpg rm) is trained again"
-    )
-
-
-def test_a_run_that_was_resumed_after_an_upgrade_belongs_to_both():
-    [line] = differences({"one": [record()], "two": [record(), record(loss="2")]})
-    assert f"{record(loss='2')['code']} (commit aaaaaaaaaa): two;" in line
-    assert ": one, two; rpg/losses" in line
-
-
-def test_another_commit_with_the_same_code_is_said_to_be_that():
-    [line] = differences({"one": [record()], "two": [record(revision="b" * 40 + "+")]})
-    assert line == (
-        "trained at different git revisions: commit aaaaaaaaaa: one; commit bbbbbbbbbb+: two; "
-        "the code that training imports is the same"
-    )
-
-
-def test_other_pins_and_machines_are_said():
-    lines = differences({"one": [record()], "two": [record(torch="2.7.0", processor="EPYC")]})
-    assert lines == [
-        "trained with different versions of torch: torch 2.6.0: one; torch 2.7.0: two",
-        "trained on different machines, whose numbers may differ in the last digits: Xeon: one; EPYC: two",
-    ]
-
-
-def test_runs_of_before_are_said_to_be_unknown():
-    [line] = differences({"one": [record()], "two": [{}]})
-    assert line == "no record of the code that trained two (by an earlier version)"
 
 
 @pytest.fixture

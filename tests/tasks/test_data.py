@@ -40,22 +40,25 @@ def test_digest_follows_what_matters(tmp_path):
     assert data_digest(spec) == data_digest(spec.model_copy(update={"seed": 3}))
     other = RunSpec.model_validate({"task": {**CHAIN["task"], "data_seed": 1}})
     assert data_digest(other) != data_digest(spec)
-    train, held = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
-    train.write_text('{"prompt": "1", "answer": "1"}')
-    held.write_text('{"prompt": "2", "answer": "2"}')
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.mkdir()
+    (one / "a.jsonl").write_text('{"prompt": "1", "answer": "1"}')
+    (one / "b.jsonl").write_text('{"prompt": "2", "answer": "2"}')
 
-    def files(path):
-        section = {"type": "file", "train": str(path), "benchmarks": {"b": str(held)}}
+    def files(folder, **source):
+        train = {"path": str(folder / "a.jsonl"), **source}
+        section = {"type": "file", "train": [train], "benchmarks": {"b": str(folder / "b.jsonl")}}
         return RunSpec.model_validate({"task": section})
 
-    before = data_digest(files(train))
-    moved = train.rename(tmp_path / "moved.jsonl")
-    again = files(moved)
-    assert data_digest(again) == before  # contents, not names
-    moved.write_text('{"prompt": "1", "answer": "3"}')
+    before = data_digest(files(one))
+    one.rename(other)
+    again = files(other)
+    assert data_digest(again) == before  # contents, not places
+    assert data_digest(files(other, limit=1)) != before
+    (other / "a.jsonl").write_text('{"prompt": "1", "answer": "3"}')
     assert data_digest(again) != before
-    moved.unlink()
-    with pytest.raises(DataError, match=r"moved.jsonl: cannot be read"):
+    (other / "a.jsonl").unlink()
+    with pytest.raises(DataError, match=r"a.jsonl: cannot be read"):
         data_digest(again)
 
 

@@ -10,7 +10,7 @@ from rpg.config.errors import ConfigError
 from rpg.config.load import resolve
 from rpg.config.task import FileTask
 from rpg.tasks import DataError, kind_of, load_problems
-from rpg.tasks.preparation import data_digest, prepare_data, read_problems
+from rpg.tasks.preparation import prepare_data, read_problems
 from tests.specs import load_run
 from tests.tasks.fake_hub import ask_here, card, fake_hub, json_lines
 
@@ -192,22 +192,6 @@ def test_thinking_is_switched_where_the_template_can():
         tokenizer = build_tokenizer("onf")
         set_chat_template(tokenizer, Chat(template=template, options=options))
         assert rendered(tokenizer, "x") == expected
-
-
-def test_the_digest_is_of_what_is_there_not_of_where(tmp_path):
-    one, two = tmp_path / "one", tmp_path / "two"
-    digests = []
-    for folder in (one, two):
-        folder.mkdir()
-        benchmarks = {"held": {"path": "held.jsonl"}}
-        text = json.dumps({"type": "file", "train": "t.jsonl", "benchmarks": benchmarks})
-        jsonl(folder / "t.jsonl", [{"prompt": "a", "answer": "1"}])
-        jsonl(folder / "held.jsonl", HELD)
-        (folder / "run.yaml").write_text(f"task: {text}\n")
-        digests.append(data_digest(load_run(folder / "run.yaml")))
-    assert digests[0] == digests[1]
-    weighed = load_run(one / "run.yaml", {"task.train": [{"path": str(one / "t.jsonl"), "limit": 1}]})
-    assert data_digest(weighed) != digests[0]
 
 
 @pytest.mark.parametrize(
