@@ -63,9 +63,7 @@ def _kl(*asked: tuple[str, str, float]) -> list[str]:
 
 
 def _verl(source: str, settings: dict[str, Any], trainer: Trainer) -> tuple[Subject, list[str]]:
-    correction = {
-        key.removeprefix(_CORRECTION): settings[key] for key in settings if key.startswith(_CORRECTION)
-    }
+    correction = {k.removeprefix(_CORRECTION): v for k, v in settings.items() if k.startswith(_CORRECTION)}
     bypass, way, remarks = correction["bypass_mode"], correction["loss_type"], list[str]()
     if bypass:  # as verl's apply_bypass_mode, whatever loss_mode says
         loss = {"loss_mode": "bypass_mode", "rollout_correction": correction}

@@ -57,9 +57,8 @@ class Command(TyperCommand):
         """Refuses empty values, which would be taken for the working directory, or for none: `rpg gc --home "$UNSET"`."""
         given, _, _ = self.make_parser(ctx).parse_args([*args])
         for name, value in given.items():
-            if name != "label" and "" in (
-                value if isinstance(value, list | tuple) else (value,)
-            ):  # "": no label
+            values = value if isinstance(value, list | tuple) else (value,)
+            if name != "label" and "" in values:  # an empty label is none
                 refuse(f"{name.strip('_')}: is empty; leave it out, or give a value")
         return super().parse_args(ctx, args)
 

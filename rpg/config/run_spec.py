@@ -202,8 +202,7 @@ class RunSpec(Section):
         kept, every = t.keep_checkpoints, self.evaluation.every
         for step in () if isinstance(kept, str) else kept:
             if step != t.steps and step % every:  # beyond the end it may be for a longer run
-                evaluated = f"every {every} (evaluation.every) and the last, {t.steps}"
-                return f"training.keep_checkpoints {step}: only evaluated steps are kept, {evaluated}"
+                return f"training.keep_checkpoints {step}: only evaluated steps are kept, every {every} and {t.steps}"
         return None
 
     def task_benchmarks(self) -> tuple[str, ...]:

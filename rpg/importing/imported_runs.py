@@ -60,9 +60,7 @@ def take_over(
 def benchmark_name(name: str) -> str:
     """The name of a benchmark, checked. Raises LogError: it is that of the average over benchmarks."""
     if name == "mean":
-        raise LogError(
-            "benchmark 'mean': the average over benchmarks has this name; accepted: any other name"
-        )
+        raise LogError("benchmark 'mean': the average over benchmarks has this name; choose another")
     return folder_name(name, "benchmark")
 
 

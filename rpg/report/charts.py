@@ -25,7 +25,8 @@ def differences(summary: Summary, links: Mapping[str, str] = {}) -> alt.LayerCha
     data = summary.judged.sort_values("difference", ascending=False)
     if data.empty:
         return None
-    words = [f"{row.label}: {_points(row.difference)}, {row.verdict}" for row in data.itertuples()]
+    points = (data["difference"] * 100).map("{:+.1f}".format).str.replace("-", "−")
+    words = [f"{row.label}: {x}, {row.verdict}" for row, x in zip(data.itertuples(), points, strict=True)]
     data = data.assign(real=data["verdict"].isin(REAL), words=words)
     if links:
         data["link"] = data["label"].map(links)
@@ -59,10 +60,6 @@ def differences(summary: Summary, links: Mapping[str, str] = {}) -> alt.LayerCha
     text = base.mark_text(align="left", dy=-12, fontSize=10.5, color="#333333", limit=440)
     text = text.encode(x=alt.value(0), y=y, text="words:N", **link)
     return alt.layer(zero, rule, ring, real, text).properties(width=460, height=alt.Step(38))
-
-
-def _points(difference: float) -> str:
-    return f"{difference * 100:+.1f}".replace("-", "−")
 
 
 def frontier(data: pandas.DataFrame, labels: Sequence[str], *, name: str, x: str) -> alt.LayerChart:

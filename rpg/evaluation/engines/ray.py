@@ -67,9 +67,8 @@ class RayEngine:
         self._model: tuple[str, str | None] | None = None
         try:
             self._ray = connect(place.address, "evaluation.place")
-            bundle = {
-                kind: each * unit for kind, field, unit in _RESOURCES if (each := getattr(place, field))
-            }
+            wanted = [(kind, unit * (getattr(place, field) or 0)) for kind, field, unit in _RESOURCES]
+            bundle = {kind: float(amount) for kind, amount in wanted if amount}
             await_nodes(self._ray, self._lacking, [bundle] * place.workers, say)
         except ClusterError as error:
             raise EngineError(str(error)) from error
