@@ -63,8 +63,8 @@ class TaskSection(Section):
 
     @model_validator(mode="after")
     def _named_apart(self) -> Self:
-        for name in (names := [*self.benchmark_names(), *self.tuning_names()]):
-            if name == "mean" or names.count(name) > 1:
+        for name in self.benchmark_names():
+            if name == "mean" or name in self.tuning_names():
                 other = "the average over benchmarks" if name == "mean" else "that of tuning_problems"
                 raise ValueError(f"benchmarks: {name!r}: {other} has this name; accepted: any other name")
         return self
