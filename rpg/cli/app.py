@@ -28,14 +28,8 @@ app = typer.Typer(
 # A pipe or a log has no width: wide enough that no table loses a column.
 _WIDTH = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 150
 
-
-class _Console(Console):
-    def on_broken_pipe(self) -> None:  # rich's own ends with exit code 1; main ends with 0
-        raise BrokenPipeError
-
-
-console = _Console(width=_WIDTH)
-error_console = _Console(stderr=True)
+console = Console(width=_WIDTH)
+error_console = Console(stderr=True)
 
 
 class Command(TyperCommand):
