@@ -56,10 +56,7 @@ def main() -> NoReturn:
 
     try:
         code = app(standalone_mode=False)
-    except (
-        BrokenPipeError,
-        SystemExit,
-    ) as error:  # `rpg ... | head`, of which click and rich make an exit with 1
+    except (BrokenPipeError, SystemExit) as error:  # `rpg ... | head`: click and rich exit with 1
         if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
