@@ -51,29 +51,29 @@ class RPGTrainer(GRPOTrainer):
     # --- advantages
 
     def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Tensor:
-        """TRL's, (responses of all processes, functions); their weighted sum is kept for the advantages."""
+        """TRL's, (responses of all processes, functions); their weighted sum is kept for the advantages, NaN where no
+        function says anything."""
         rewards: Tensor = super()._calculate_rewards(*args, **kwargs)
         weights = self.reward_weights.to(rewards.device).unsqueeze(0)
-        self._earned = (rewards * weights).nansum(dim=1)
+        self._earned = (rewards * weights).nansum(dim=1).masked_fill(rewards.isnan().all(1), torch.nan)
         return rewards
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         assert self._earned is not None
         mask = _mask(output)
-        rows, first = len(mask), self.accelerator.process_index * len(mask)
+        rows, width = mask.shape
+        # Of all processes: the responses to a prompt may be spread over several.
+        wide = int(self.accelerator.gather(torch.tensor([width], device=mask.device)).max())
+        mask = self.accelerator.gather(torch.nn.functional.pad(mask, (0, wide - width)))
+        rewards = self._earned.to(mask.device)
         size = self.num_generations if self.model.training else self.num_generations_eval
-        if self.algorithm.advantage.type in ("batch", "group_then_batch"):  # they need every process's tokens
-            width = torch.tensor([mask.shape[1]], device=mask.device)
-            wide = int(self.accelerator.gather(width).max())
-            mask = self.accelerator.gather(torch.nn.functional.pad(mask, (0, wide - mask.shape[1])))
-            earned, keep = self._earned, slice(first, first + rows)
-        else:
-            earned, keep = self._earned[first : first + rows], slice(None)
-        group = torch.arange(len(earned), device=mask.device) // size
-        rewards = earned.to(mask.device)
-        values = advantages_of(self.algorithm, rewards=rewards, group=group, response_mask=mask)
-        output["advantages"] = values[keep, : output["completion_mask"].shape[1]]
+        group, scored = torch.arange(len(rewards), device=mask.device) // size, ~rewards.isnan()
+        given = {"rewards": rewards[scored], "group": group[scored], "response_mask": mask[scored]}
+        values = torch.zeros(mask.shape, device=mask.device)
+        values[scored] = advantages_of(self.algorithm, **given).to(values)
+        first = self.accelerator.process_index * rows
+        output["advantages"] = values[first : first + rows, :width]
         return output
 
     # --- loss
@@ -85,7 +85,9 @@ class RPGTrainer(GRPOTrainer):
         width = inputs["completion_ids"].size(1)
         # Further inputs of a multimodal model, by the names of TRL's own parameters.
         more = {name: inputs[name] for name in inspect.signature(forward).parameters if name in inputs}
-        log_prob, entropies = forward(model, ids, attended, width, compute_entropy=True, **more)[:2]
+        balanced = getattr(self, "aux_loss_enabled", False)  # a mixture of experts
+        more |= {"compute_aux_loss": True} if balanced else {}
+        log_prob, entropies, balance = forward(model, ids, attended, width, compute_entropy=True, **more)
         old = inputs.get("old_per_token_logps")
         mode = "train" if self.model.training else "eval"
         counts = self._counts(inputs) if mode == "train" else None
@@ -101,11 +103,13 @@ class RPGTrainer(GRPOTrainer):
             sums = torch.stack([(entropies.detach() * mask).sum(), mask.sum()]).view(1, 2)
             total, count = self.accelerator.gather(sums).sum(0)
             self._metrics[mode]["entropy"].append((total / count.clamp(min=1)).item())
-        for name, value in (out.metrics | {"loss": out.metrics["loss"] * parts}).items():
-            shown = self.accelerator.gather(torch.tensor(value, device=log_prob.device)).mean().item()
-            self._metrics[mode][f"rpg/{name}"].append(shown)
+        shown = {name: value for name, value in out.metrics.items() if name != "ratio_count"}
+        for name, value in (shown | {"loss": out.metrics["loss"] * parts}).items():
+            mean = self.accelerator.gather(torch.tensor(value, device=log_prob.device)).mean().item()
+            self._metrics[mode][f"rpg/{name}"].append(mean)
         # Gradients are averaged over processes, and the counts are those of all of them.
-        return out.loss * (self.accelerator.num_processes if mode == "train" else 1)
+        loss = out.loss * (self.accelerator.num_processes if mode == "train" else 1)
+        return loss + self.router_aux_loss_coef * balance / parts if balanced else loss
 
     def _counts(self, inputs: dict[str, Any]) -> Counts:
         """Sizes of the whole batch of an optimizer step, all processes and accumulated parts together."""
@@ -149,6 +153,13 @@ def _mask(inputs: dict[str, Any]) -> Tensor:
     return mask * inputs["tool_mask"] if "tool_mask" in inputs else mask
 
 
+_NOT_READ = {
+    "use_liger_kernel": False, "entropy_coef": 0.0, "use_adaptive_entropy": False, "top_entropy_quantile": 1.0,
+    "off_policy_mask_threshold": None, "delta": None, "multi_objective_aggregation": "sum_then_normalize",
+}  # fmt: skip
+"""Settings of TRL that add something to its loss or advantages, and what they are where they do not."""
+
+
 def _check(algorithm: Algorithm, config: Any) -> None:
     """Raises AlgorithmError for what TRL's trainer cannot give an algorithm."""
 
@@ -167,5 +178,6 @@ def _check(algorithm: Algorithm, config: Any) -> None:
         refuse("positive_lm_loss", algorithm.positive_lm_loss, "0", "is not available in GRPOTrainer")
     if algorithm.needs_reference and algorithm.reference.type != "fixed":
         refuse("reference", algorithm.reference.type, "old, fixed", "is not available in GRPOTrainer")
-    if config is not None and getattr(config, "use_liger_kernel", False):
-        refuse("use_liger_kernel", True, "False", "computes TRL's own loss")
+    for name, default in _NOT_READ.items():
+        if (value := getattr(config, name, default)) != default:
+            refuse(name, value, repr(default), "is of TRL's own loss and advantages, and would do nothing")

@@ -83,6 +83,16 @@ def as_trl(batch, pad):
     return {"prompt_ids": ids, "prompt_mask": mask, **completions}
 
 
+def scored(integration, monkeypatch, trainer, batch, rewards):
+    """The batch with our advantages, where TRL's trainer gave the responses of all processes these rewards."""
+    monkeypatch.setattr(integration.GRPOTrainer, "_calculate_rewards", lambda self, found: found)
+    monkeypatch.setattr(
+        integration.GRPOTrainer, "_generate_and_score_completions",
+        lambda self, inputs: self._calculate_rewards(inputs) is not None and {**batch, "advantages": None},
+    )  # fmt: skip
+    return trainer._generate_and_score_completions(rewards)
+
+
 def gradient(model):
     return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
 
@@ -110,32 +120,42 @@ def test_the_gradient_is_the_embedded_trainers(home, integration, monkeypatch, t
     trainer = trainer_for(integration, ours.policy, algorithm, 8, len(rollout.kept), parts, tmp_path)
     whole = as_trl(batch, ours.policy.tokenizer.pad_token_id)
     rewards = torch.stack([rollout.kept.rewards, torch.full_like(rollout.kept.rewards, torch.nan)], 1)
-    monkeypatch.setattr(integration.GRPOTrainer, "_calculate_rewards", lambda self, found: found)
-    monkeypatch.setattr(
-        integration.GRPOTrainer, "_generate_and_score_completions",
-        lambda self, inputs: self._calculate_rewards(inputs) is not None and {**whole, "advantages": None},
-    )  # fmt: skip
-    output = trainer._generate_and_score_completions(rewards)
+    output = scored(integration, monkeypatch, trainer, whole, rewards)
     output["num_items_in_batch"] = whole["completion_mask"].sum()
     for rows in torch.arange(len(rewards)).chunk(parts):
         inputs = {k: v[rows] if v.dim() else v for k, v in output.items()}
         trainer._compute_loss(model, inputs).backward()
     model.training = False
     assert (gradient(model) - expected[0]).abs().max() < 2e-6 * max(1.0, float(expected[0].abs().max()))
-    assert len(trainer._metrics["train"]["rpg/loss"]) == parts
+    metrics = trainer._metrics["train"]
+    assert len(metrics["rpg/loss"]) == parts and "rpg/ratio_count" not in metrics
+
+
+def test_a_group_on_two_processes_has_one_baseline_and_a_response_that_nobody_scored_no_part_in_it(
+    integration, monkeypatch
+):
+    trainer = object.__new__(integration.RPGTrainer)
+    trainer.algorithm, trainer.model = rpg.algorithm("dr-grpo"), types.SimpleNamespace(training=True)
+    trainer.num_generations, trainer.reward_weights = 4, torch.ones(2)
+    trainer.accelerator = types.SimpleNamespace(process_index=1, gather=lambda x: torch.cat([x, x]))
+    batch = {"completion_mask": torch.tensor([[1, 1], [1, 0]])}
+    rewards = torch.tensor([[1.0, torch.nan], [0.0, torch.nan], [torch.nan, torch.nan], [2.0, 3.0]])
+    output = scored(integration, monkeypatch, trainer, batch, rewards)
+    assert output["advantages"].tolist() == [[0, 0], [5 - 2, 0]]
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "words"),
+    ("algorithm", "config", "words"),
     [
-        (rpg.algorithm("ppo", advantage="gae"), "advantage: 'gae' needs a critic, and GRPOTrainer has none"),
-        (rpg.algorithm("rpg-urkl", reference={"type": "every_k"}), "reference: 'every_k' is not available in GRPOTrainer"),
-        (rpg.algorithm("reinforce-pp", beta=0.1), "kl: 'reward' has no place in GRPOTrainer"),
+        (rpg.algorithm("ppo", advantage="gae"), {}, "advantage: 'gae' needs a critic, and GRPOTrainer has none"),
+        (rpg.algorithm("rpg-urkl", reference={"type": "every_k"}), {}, "reference: 'every_k' is not available in"),
+        (rpg.algorithm("reinforce-pp", beta=0.1), {}, "kl: 'reward' has no place in GRPOTrainer"),
+        (rpg.algorithm("dapo"), {"entropy_coef": 0.1}, "entropy_coef: 0.1 is of TRL's own loss"),
     ],
 )  # fmt: skip
-def test_what_trl_cannot_give_is_refused(integration, algorithm, words):
+def test_what_trl_cannot_give_is_refused(integration, algorithm, config, words):
     with pytest.raises(AlgorithmError) as error:
-        integration._check(algorithm, None)
+        integration._check(algorithm, types.SimpleNamespace(**config))
     assert words in str(error.value)
 
 
