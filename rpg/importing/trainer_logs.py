@@ -7,7 +7,7 @@ import json
 import math
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,7 +74,7 @@ def read(
         shown = ", ".join(names)
         raise LogError(f"{path}: say which column holds what: --map reward=COLUMN. There are: {shown}")
     for column in (*(mapping or {}).values(), *scores.values()):
-        _require_measured(path, rows, column, once=parse is _table)  # verl writes steps again after a kill
+        _require_measured(path, rows, column, once=kind == "csv")  # trainers write steps again after a kill
     steps: dict[int, Row] = {}
     for row in rows:
         values = {ours: row[theirs] for ours, theirs in columns.items() if _is_logged(row.get(theirs))}
@@ -94,11 +94,11 @@ def read(
     return Log(ascending if updates == 1 else rollouts(ascending, updates), accuracies, others, offered)
 
 
-def columns_of(our_names: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+def columns_of(our_names: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
     """Our name -> theirs, of those among a log's `names` whose meaning is known; {} without a table of `our_names`."""
     if not our_names:
         return {}
-    columns = {our_names[name]: name for name in names if name in our_names}
+    columns = {ours: name for name, ours in our_names.items() if name in names}
     functions = (re.fullmatch(r"(?:train/)?rewards/(.+)/mean", name) for name in names)
     columns |= {f"reward_{match[1]}": match[0] for match in functions if match}
     # What our losses log inside other trainers (rpg.integrations) is measured by them, under our names.
@@ -232,26 +232,34 @@ def _table(text: str, path: Path) -> Iterable[Row]:
         if twice := sorted({name for name in header if name and header.count(name) > 1}):
             raise LogError(f"{path}: several columns have the same name: {', '.join(twice)}")
         rows = [{k: _value(v) for k, v in row.items() if k} for row in table]
+    rows = [_of_one_run(row, f"{path}: row {number}") for number, row in enumerate(rows, 1)]
+    column = next((name for name in _STEP if any(row.get(name) not in (None, "") for row in rows)), None)
+    if rows and column is None:
+        raise LogError(f"{path}: row 1: no step: it has none of the columns {', '.join(_STEP)}")
     for number, row in enumerate(rows, 1):
-        if not isinstance(row, dict):
-            raise LogError(f"{path}: row {number}: expected an object with a value for each column")
-        name = next((name for name in _STEP if name in row), None)
-        if name is None:
-            raise LogError(f"{path}: row {number}: no step: it has none of the columns {', '.join(_STEP)}")
-        step = row[name]
+        step = row.pop(column, None)
+        if step in (None, "") and not row.keys().isdisjoint(_STEP):
+            continue  # logged to wandb beside the trainer's steps
         if isinstance(step, float) and step.is_integer():
             step = int(step)
         if not is_step(step):
-            raise LogError(f"{path}: row {number}: {name} is {row[name]!r}; expected a whole number from 0")
-        # The web page of wandb puts the run's name before each column: `my-run - train/reward`.
-        short = {key: key.rpartition(" - ")[2] for key in row if key != name}
-        if len(set(short.values())) < len(short):
-            runs = ", ".join(dict.fromkeys(key.rpartition(" - ")[0] or key for key in short))
-            raise LogError(f"{path}: columns of several runs, {runs}; export each run to a file of its own")
-        yield {**{short[key]: value for key, value in row.items() if key != name}, "step": step}
+            raise LogError(f"{path}: row {number}: {column} is {step!r}; expected a whole number from 0")
+        yield {**row, "step": step}
 
 
-_STEP = ("step", "_step", "Step", "global_step", "train/global_step", "training/global_step", "iteration")
+def _of_one_run(row: Row, where: str) -> Row:
+    """Without the run's name, which the web page of wandb puts before each column: `my-run - train/reward`."""
+    if not isinstance(row, dict):
+        raise LogError(f"{where}: expected an object with a value for each column")
+    short = {key.rpartition(" - ")[2]: value for key, value in row.items()}
+    if len(short) < len(row):
+        runs = ", ".join(dict.fromkeys(key.rpartition(" - ")[0] or key for key in row if key not in _STEP))
+        raise LogError(f"{where}: columns of several runs, {runs}; export each run to a file of its own")
+    return short
+
+
+_STEP = ("step", "global_step", "train/global_step", "training/global_step", "_step", "Step", "iteration")
+"""Columns of steps, the trainer's first: wandb counts the records that it is sent, evaluations among them."""
 _WANDB = {**{f"train/{name}": ours for name, ours in TRL.items()}, **VERL}
 KINDS: dict[str, tuple[Mapping[str, str], Callable[[str, Path], Iterable[Row]], str]] = {
     "trl": (TRL, _trl, "the trainer_state.json of a checkpoint, with numbers in its log_history"),

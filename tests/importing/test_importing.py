@@ -112,9 +112,9 @@ def test_verl_by_its_console_and_by_its_file(tmp_path):
     assert read("verl", VERL_FILE).offered == ["val-core/chain-easy/acc/mean@4", name]
     cut = written(tmp_path, "killed.jsonl", VERL_FILE.read_text()[:-40])
     assert read("verl", cut).steps == by_file.steps[:-1]
-    odd = "{'actor': 1}\n(TaskRunner pid=7) step:2 - actor/entropy:nan - critic/rewards/mean:-0.5 - actor/lr:1e-06 - a:b\n"
+    odd = "{'actor': 1}\n(Task pid=7) step:2 - actor/entropy:nan - critic/score/mean:-5e-01 - critic/rewards/mean:-2 - a:b\n"
     [step] = read("verl", written(tmp_path, "odd.log", odd)).steps
-    assert math.isnan(step.pop("entropy")) and step == {"step": 2, "reward": -0.5, "learning_rate": 1e-6}
+    assert math.isnan(step.pop("entropy")) and step == {"step": 2, "reward": -0.5}
 
 
 def test_wandb_by_its_page_and_by_its_history(tmp_path):
@@ -124,6 +124,11 @@ def test_wandb_by_its_page_and_by_its_history(tmp_path):
     assert second == {"step": 3, "reward": 0.75, "accuracy": 8}
     history = [{"_step": 1, "train/reward": 0.5}, {"_step": 2, "train/reward": None}]
     assert read("wandb", written(tmp_path, "a.json", history)).steps == [{"step": 1, "reward": 0.5}]
+    # As transformers logs: records are counted apart from steps, which come again after a kill.
+    steps = [(0, 10, 0.5), (1, None, None), (2, 20, 0.75), (3, 20, 0.25)]
+    history = [{"_step": record, "train/global_step": step, "train/reward": r} for record, step, r in steps]
+    log = read("wandb", written(tmp_path, "b.json", history), {"again": "train/reward"})
+    assert [tuple(row.values()) for row in log.steps] == [(10, 0.5, 0.5), (20, 0.25, 0.25)]
 
 
 @pytest.mark.parametrize(
@@ -133,7 +138,7 @@ def test_wandb_by_its_page_and_by_its_history(tmp_path):
         ("trl", "[", {}, "not JSON"),
         ("verl", "nothing", {}, "contains no step; expected lines of verl's file logger"),
         ("wandb", "Step,a - reward,b - reward\n1,0,1\n", {}, "columns of several runs, a, b; export each"),
-        ("csv", "a,b\n1,2\n", {}, "row 1: no step: it has none of the columns step, _step"),
+        ("csv", "a,b\n1,2\n", {}, "row 1: no step: it has none of the columns step, global_step"),
         ("csv", "step,b\n1.5,2\n", {}, "row 1: step is 1.5; expected a whole number"),
         ("csv", "step,reword\n1,2\n", {}, "say which column holds what: --map reward=COLUMN. There are: reword"),
         ("csv", "step,reword\n1,2\n", {"mapping": {"reward": "reward"}}, "no column 'reward'; did you mean 'reword'?"),
