@@ -83,17 +83,18 @@ class Recording:
         self._told: set[str] = set()
         self._over = threading.Event()
         self._attempt = self.last_step = 0
-        self._idle = (os.environ.get("RANK") or "0") != "0"
+        self.idle = (os.environ.get("RANK") or "0") != "0"
         """In all but the first process of a distributed training nothing is written."""
 
     def __enter__(self) -> Self:
         """Raises StoreError: another live process records this run. LogError: it was trained here, or imported."""
-        if self._idle:
-            return self
-        run_writer.claim_run(self.folder)
-        self._attempt = self.folder.next_attempt()
+        if not self.idle:
+            run_writer.claim_run(self.folder)
         earlier = self.folder.read_metrics()
         self.last_step = earlier[-1]["step"] if earlier else 0
+        if self.idle:
+            return self
+        self._attempt = self.folder.next_attempt()
         if self.folder.manifest_path.exists():
             was = self.folder.read_manifest()
             self._manifest |= {"created": was["created"], "benchmarks": was.get("benchmarks", [])}
@@ -109,7 +110,7 @@ class Recording:
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
         self._over.set()
-        if self._idle:
+        if self.idle:
             return
         if error is None:
             rows = self.folder.read_metrics()
@@ -138,7 +139,7 @@ class Recording:
         Raises LogError: the step is no whole number. StoreError: the file cannot be written.
         """
         _check("log", step)
-        if self._idle:
+        if self.idle:
             return
         if not self._attempt or self._over.is_set():
             why = "run.log: nothing is being recorded; call it within `with rpg.record(...) as run:`"
@@ -175,7 +176,7 @@ class Recording:
             sizes = " or ".join(map(str, sorted(set(counts.values())))) or "no"
             why = f"run.evaluate: {benchmark}: {sizes} samples per problem; expected as many of each"
             raise LogError(why)
-        if not self._idle:
+        if not self.idle:
             write_eval(self.folder, benchmark, step, rows)
             self._evaluated(benchmark)
         return self.folder.eval_path(benchmark, step)
@@ -186,7 +187,7 @@ class Recording:
             raise LogError(f"run.score: {benchmark}: {accuracy!r}; expected an accuracy from 0 to 1")
         _check("score", step)
         benchmark_name(benchmark)
-        if self._idle:
+        if self.idle:
             return
         scores = scores_of(self.folder)
         scores.setdefault(benchmark, {})[str(step)] = float(accuracy)
@@ -247,7 +248,7 @@ class Recording:
         register(self._layout, self.folder, self._manifest, baseline=self._baseline)
 
     def _write(self, **changed: Any) -> None:
-        if self._idle:
+        if self.idle:
             return
         self._manifest |= {**read_json_object(self.folder.manifest_path), **changed}
         run_writer.write_manifest(self.folder, self._manifest)

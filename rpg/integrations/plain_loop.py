@@ -20,7 +20,8 @@ from rpg.store.atomic_files import atomic_path
 def steps(run: Recording, last: int, *, every: int = 1, **parts: Any) -> Iterator[int]:
     """The steps that are left until `last`, from 1. After each `every`-th, what `parts` hold (models, optimizers, schedules:
     what has state_dict and load_state_dict) is kept, with the state of torch's and Python's random numbers; a kill loses
-    the steps since. Raises UserError: another loop, with other parts, was kept.
+    the steps since. In a distributed training the process with RANK 0 does so; the others load what it kept, but for the
+    random numbers. Raises UserError: another loop, with other parts, was kept.
     """
     path = run.folder.path / "plain-loop.pt"
     done = 0
@@ -30,14 +31,15 @@ def steps(run: Recording, last: int, *, every: int = 1, **parts: Any) -> Iterato
             raise UserError(f"{path}: holds {', '.join(had)}; expected {', '.join(sorted(parts))}")
         for name, part in parts.items():
             part.load_state_dict(kept["parts"][name])
-        torch.set_rng_state(kept["torch"])
-        if kept["cuda"]:
+        if not run.idle:
+            torch.set_rng_state(kept["torch"])
+            random.setstate(kept["python"])
+        if kept["cuda"] and not run.idle:
             torch.cuda.set_rng_state_all(kept["cuda"])
-        random.setstate(kept["python"])
         done = kept["step"]
     for step in range(done + 1, last + 1):
         yield step
-        if step % every and step < last:
+        if run.idle or (step % every and step < last):
             continue
         with atomic_path(path) as temporary:
             cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []

@@ -19,6 +19,7 @@ import rpg
 from benchmarks.synthetic import Shape, write_sweep
 from rpg.errors import UserError
 from rpg.importing import read, take_over
+from rpg.integrations.plain_loop import steps
 from rpg.report import diagnostics
 from rpg.report.summary import summarise
 from rpg.store import Layout, StoreError
@@ -160,8 +161,9 @@ def test_states_are_those_of_our_runs(tmp_path, monkeypatch):
     assert folder.state() == "done" and [row["reward"] for row in folder.read_metrics()] == [5, 1]
     monkeypatch.setenv("RANK", "1")
     with rpg.record("s", variant="other process", home=tmp_path) as run:
-        run.log(1, reward=1)
+        run.log(*steps(run, 1), reward=1)
     assert not run.folder.path.exists()
+    assert rpg.record("s", variant="v", home=tmp_path).__enter__().last_step == 3, "where RANK 0 goes on, too"
 
 
 @pytest.mark.parametrize(
