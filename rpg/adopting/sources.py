@@ -60,15 +60,20 @@ def read_source(given: str) -> Source:
     return source
 
 
-def _taken(foreign: ForeignSettings, name: str, read: str) -> Source:
+def _taken(foreign: ForeignSettings, name: str) -> Source:
     """The trainer's settings that have a counterpart, its defaults where nothing is said; a remark about all others that
-    are not `read` elsewhere, and about what only the proposal says."""
+    are not read elsewhere, and about what only the proposal says."""
     table, defaults = _KNOWN[foreign.trainer], _KNOWN[f"{foreign.trainer}-defaults"]
-    given = {table[key]: value for key, value in foreign.values.items() if key in table}
+    values = {
+        key: _SAME.get(f"{key}={value}", value) for key, value in foreign.values.items() if key in table
+    }
+    given = {
+        table[key]: value for key, value in values.items() if value is not None
+    }  # None is as if nothing were said
     source = Source(name, [], settings=defaults | given)
     if proposed := sorted({"training.steps", "rollout.group_size"} - source.settings.keys()):
         source.remarks.append(f"proposed, not read from {foreign.trainer}: {', '.join(proposed)}")
-    if others := sorted(foreign.values.keys() - table.keys() - set(read.split())):
+    if others := sorted(foreign.values.keys() - table.keys() - set(_KNOWN["read"][foreign.trainer])):
         source.remarks.append(f"settings that are not taken over: {', '.join(others)}")
     source.remarks += [f"{key} is not taken over: {why}" for key, why in foreign.unresolved.items()]
     return source
@@ -80,7 +85,7 @@ def _verl(path: Path) -> Source:
         why = f"{path}: starts {foreign.trainer}; accepted are commands of verl (overrides a.b=value)"
         raise UserError(why)
     kl, estimator = "actor_rollout_ref.actor.use_kl_loss", "algorithm.adv_estimator"
-    source = _taken(foreign, path.stem, f"data.train_files data.val_files {estimator} {kl}")
+    source = _taken(foreign, path.stem)
     for key, files in (("train", source.train), ("val", source.held_out)):
         value = foreign.values.get(f"data.{key}_files", [])
         files += [value] if isinstance(value, str) else map(str, value)
@@ -97,6 +102,10 @@ def _verl(path: Path) -> Source:
     settings[sizes[0]] = min(settings[name] for name in sizes)
     settings["algorithm.name"] = advantages.get(name, "grpo")
     return source
+
+
+_SAME = {"lr_scheduler_type=constant_with_warmup": "constant", "top_k=0": None, "max_steps=-1": None}
+"""Settings of other trainers that have another value here."""
 
 
 class _Script:
@@ -132,19 +141,23 @@ class _Script:
             self.given.values[name] = unread[name]
             del self.given.unresolved[name]
         values = self.given.values
-        own = "loss_type scale_rewards per_device_train_batch_size gradient_accumulation_steps reward_weights"
-        source = _taken(self.given, self.path.stem, own)
+        source = _taken(self.given, self.path.stem)
         loss = str(values.get("loss_type", "dapo"))  # TRL 1.16's default
         if loss not in _KNOWN["losses"]:
             remark = f"loss_type {loss!r} is not taken over: GRPO with averages over all tokens is taken"
             source.remarks.append(remark)
-        sizes = ("num_generations", "per_device_train_batch_size")
-        group, rows = (int(values.get(name, 8)) for name in sizes)
-        prompts = max(1, rows * int(values.get("gradient_accumulation_steps", 1)) // group)
+        group, rows = source.settings["rollout.group_size"], int(values.get("per_device_train_batch_size", 8))
+        parts = int(values.get("gradient_accumulation_steps", 1))
+        drawn = (values.get("steps_per_generation") or 0) * rows or values.get("generation_batch_size") or 0
+        mini = max(1, rows * parts // group)
+        updates = max(1, int(drawn) // (rows * parts))  # TRL counts these as steps; for us they are one
+        source.remarks.append(
+            "prompts_per_step and mini_batch_prompts are those of one device: multiply them"
+        )
         source.settings = {
             "algorithm.name": "grpo",
             "algorithm.loss_agg_mode": _KNOWN["losses"].get(loss, "token-mean"), **source.settings,
-            "rollout.group_size": group, "training.prompts_per_step": prompts, "training.mini_batch_prompts": prompts,
+            "training.prompts_per_step": updates * mini, "training.mini_batch_prompts": mini,
         }  # fmt: skip
         scale = values.get("scale_rewards", "group")
         source.settings["algorithm.advantage.std"] = scale not in (False, "none")
@@ -153,8 +166,9 @@ class _Script:
             source.settings["algorithm.clip.high"] = source.settings.get("algorithm.clip.high") or low
         if source.settings["algorithm.beta"] > 0:
             source.settings["algorithm.reference"] = "fixed"
-        if source.settings.get("training.steps", 1) < 1:
-            del source.settings["training.steps"]
+        if (steps := source.settings.get("training.steps")) is not None:
+            updates *= source.settings.get("training.epochs", 1)
+            source.settings["training.steps"] = -(-steps // updates)
         sets = [name for call in self.calls("load_dataset") for name in self._data(call)]
         source.train, source.held_out = sets[:1], sets[1:]
         methods = ("map", "filter", "select", "train_test_split")  # of a data set; map is also a function
@@ -172,12 +186,14 @@ class _Script:
         named = [call for call in calls if ast.unparse(call.func).rpartition(".")[2] == name]
         return sorted(named, key=lambda call: call.lineno)
 
+    def meant(self, node: ast.expr) -> ast.expr:
+        """What a name was assigned, where the script says it."""
+        return self.assigned.get(node.id, node) if isinstance(node, ast.Name) else node
+
     def value(self, node: ast.expr | None) -> Any:
         """A literal, or the literal that a name stands for; None where it is neither."""
-        if isinstance(node, ast.Name):
-            node = self.assigned.get(node.id)
         try:
-            return ast.literal_eval(node) if node else None
+            return ast.literal_eval(self.meant(node)) if node else None
         except (ValueError, TypeError):
             return None
 
@@ -199,16 +215,13 @@ class _Script:
             arguments = dict(_keywords(call))
             if "reward_funcs" not in arguments:
                 continue
-            model = arguments.get("model")
-            model = self.assigned.get(model.id) if isinstance(model, ast.Name) else model
+            model = self.meant(arguments["model"]) if "model" in arguments else None
             if isinstance(model, ast.Call) and ast.unparse(model.func).endswith("from_pretrained"):
                 model = model.args[0] if model.args else None
             if isinstance(path := self.value(model), str):
                 local = self.path.parent / path
                 source.settings["model.path"] = str(local) if local.is_dir() else path
-            functions = arguments["reward_funcs"]
-            if isinstance(functions, ast.Name):
-                functions = self.assigned.get(functions.id, functions)
+            functions = self.meant(arguments["reward_funcs"])
             parts = functions.elts if isinstance(functions, ast.List | ast.Tuple) else [functions]
             for number, part in enumerate(parts):
                 if isinstance(part, ast.Name) and part.id in self.top:

@@ -64,8 +64,7 @@ class RPGTrainer(GRPOTrainer):
         mask = _mask(output)
         rows, width = mask.shape
         # Of all processes: the responses to a prompt may be spread over several.
-        wide = int(self.accelerator.gather(torch.tensor([width], device=mask.device)).max())
-        mask = self.accelerator.gather(torch.nn.functional.pad(mask, (0, wide - width)))
+        mask = self.accelerator.gather(self.accelerator.pad_across_processes(mask, dim=1))
         rewards = self._earned.to(mask.device)
         size = self.num_generations if self.model.training else self.num_generations_eval
         group, scored = torch.arange(len(rewards), device=mask.device) // size, ~rewards.isnan()
@@ -86,8 +85,8 @@ class RPGTrainer(GRPOTrainer):
         # Further inputs of a multimodal model, by the names of TRL's own parameters.
         more = {name: inputs[name] for name in inspect.signature(forward).parameters if name in inputs}
         balanced = getattr(self, "aux_loss_enabled", False)  # a mixture of experts
-        more |= {"compute_aux_loss": True} if balanced else {}
-        log_prob, entropies, balance = forward(model, ids, attended, width, compute_entropy=True, **more)
+        more |= {"compute_entropy": True, "compute_aux_loss": balanced}
+        log_prob, entropies, balance = forward(model, ids, attended, width, **more)
         old = inputs.get("old_per_token_logps")
         mode = "train" if self.model.training else "eval"
         counts = self._counts(inputs) if mode == "train" else None

@@ -117,7 +117,8 @@ def main():
     config = GRPOConfig(
         output_dir="out", learning_rate=rate, per_device_train_batch_size=16, gradient_accumulation_steps=2,
         num_generations=8, max_steps=6, beta=0.04, epsilon=0.3, loss_type="grpo", reward_weights=[1.0, 2.0],
-        seed=int(NAME or 0),
+        seed=int(NAME or 0), steps_per_generation=4, num_iterations=2, top_k=0, min_p=None, epsilon_high=None,
+        lr_scheduler_type="constant_with_warmup",
     )
     judged = [right, form, "org/judge"]
     GRPOTrainer(model=MODEL, reward_funcs=judged, args=config, train_dataset=data, peft_config=None).train()
@@ -135,9 +136,11 @@ def test_a_trl_script_becomes_a_sweep_without_being_executed(home):
     spec = adopted(home / "grpo")
     algorithm, training = spec.algorithm, spec.training
     assert (spec.model.path, algorithm.beta, algorithm.reference.type) == ("org/some-model", 0.04, "fixed")
-    assert (training.steps, training.prompts_per_step, training.optimizer.learning_rate) == (6, 4, 1e-3)
+    # Each rollout has 4 of TRL's steps: two halves, twice.
+    assert (training.steps, training.prompts_per_step, training.optimizer.learning_rate) == (2, 8, 1e-3)
+    assert (training.mini_batch_prompts, training.epochs, spec.rollout.top_k) == (4, 2, None)
     assert (spec.rollout.group_size, spec.rollout.max_response_tokens, algorithm.clip.high) == (8, 512, 0.3)
-    assert (training.optimizer.schedule, training.optimizer.weight_decay) == ("linear", 0.0), "as in TRL"
+    assert (training.optimizer.schedule, training.optimizer.weight_decay) == ("constant", 0.0), "as in TRL"
     problem = load_problems(spec.task).train[0]
     assert [m["role"] for m in problem.messages] == ["system", "user"]
     assert problem.prompt.startswith("Q: Ann has")
@@ -149,7 +152,7 @@ def test_a_trl_script_becomes_a_sweep_without_being_executed(home):
             for response in (f"so #### {problem.answer}", "#### 0", problem.answer)
         ]
         assert [scored.reward for scored in scorer.score(answered)] == [2.0, 1.0, 0.0]
-    for words in ("output_dir", "seed is not taken over", "not executed: ...", "'org/judge'", "peft_config",
+    for words in ("output_dir", "one device", "seed is not taken over", "not executed: ...", "'org/judge'", "peft_config",
                   "adopted_rewards.py: right, form and what they name"):  # fmt: skip
         assert words in said
 

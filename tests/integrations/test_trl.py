@@ -28,7 +28,7 @@ class StandIn:
         raise NotImplementedError
 
     def _get_per_token_logps_and_entropies(
-        self, model, input_ids, attention_mask, logits_to_keep, compute_entropy=False, pixel_values=None
+        self, model, input_ids, attention_mask, logits_to_keep, compute_entropy=False, compute_aux_loss=False
     ):
         positions = (attention_mask.cumsum(-1) - 1).clamp(min=0)
         logits = model(input_ids=input_ids, attention_mask=attention_mask, position_ids=positions).logits
@@ -62,7 +62,7 @@ def trainer_for(integration, policy, algorithm, size, rows, parts, folder):
     else:
         made = object.__new__(integration.RPGTrainer)
         made.algorithm, made.model, made._earned = algorithm, policy.model, None
-        made.accelerator = types.SimpleNamespace(num_processes=1, process_index=0, gather=lambda x: x)
+        made.accelerator = accelerator(1, lambda x: x)
         made.args = types.SimpleNamespace(steps_per_generation=parts)
         made.state = types.SimpleNamespace(global_step=0)
         made.num_generations = made.num_generations_eval = size
@@ -71,6 +71,12 @@ def trainer_for(integration, policy, algorithm, size, rows, parts, folder):
     made.reward_weights = torch.tensor([1.0, 0.5])
     made.current_gradient_accumulation_steps = parts
     return made
+
+
+def accelerator(processes, gather):
+    """accelerate's, in the last of several processes."""
+    about = {"num_processes": processes, "process_index": processes - 1, "gather": gather}
+    return types.SimpleNamespace(**about, pad_across_processes=lambda x, dim: x)
 
 
 def as_trl(batch, pad):
@@ -137,7 +143,7 @@ def test_a_group_on_two_processes_has_one_baseline_and_a_response_that_nobody_sc
     trainer = object.__new__(integration.RPGTrainer)
     trainer.algorithm, trainer.model = rpg.algorithm("dr-grpo"), types.SimpleNamespace(training=True)
     trainer.num_generations, trainer.reward_weights = 4, torch.ones(2)
-    trainer.accelerator = types.SimpleNamespace(process_index=1, gather=lambda x: torch.cat([x, x]))
+    trainer.accelerator = accelerator(2, lambda x: torch.cat([x, x]))
     batch = {"completion_mask": torch.tensor([[1, 1], [1, 0]])}
     rewards = torch.tensor([[1.0, torch.nan], [0.0, torch.nan], [torch.nan, torch.nan], [2.0, 3.0]])
     output = scored(integration, monkeypatch, trainer, batch, rewards)

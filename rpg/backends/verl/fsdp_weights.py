@@ -70,7 +70,7 @@ def resharding(manager: Any, folder: str, workers: int) -> Iterator[None]:
 def load_resharded(manager: Any, workers: int, local_path: str, **_: Any) -> None:
     """In place of verl's `FSDPCheckpointManager.load_checkpoint`, for a checkpoint that `workers` workers wrote.
 
-    Random states are not restored: no training draws from them.
+    Random states and verl's scheduler are not restored: no training draws from the ones or reads the other.
     """
     folder = Path(local_path)
 
@@ -95,9 +95,6 @@ def load_resharded(manager: Any, workers: int, local_path: str, **_: Any) -> Non
             for name in [name for name, value in entries.items() if isinstance(value, DTensor)]:
                 entries[name] = _like(live[index], [part["state"][index][name] for part in parts])
         manager.optimizer.load_state_dict({key: merged_state[key] for key in ("state", "param_groups")})
-    scheduler = read("extra_state", 0)["lr_scheduler"]
-    if scheduler is not None and manager.lr_scheduler is not None:
-        manager.lr_scheduler.load_state_dict(scheduler)
 
 
 def load_shards_of(module: nn.Module, folder: str | Path, pattern: str, workers: int) -> None:

@@ -9,9 +9,7 @@ def hydra_value(value: Any) -> str:
     """Text is quoted where it could be read as anything else, and never interpolated."""
     if value is None:
         return "null"
-    if isinstance(value, bool):
-        return str(value)
-    if isinstance(value, (int, float)):
+    if isinstance(value, (int, float)):  # a bool is one, too
         return repr(value)
     if isinstance(value, (list, tuple)):
         return "[" + ",".join(map(hydra_value, value)) + "]"

@@ -133,18 +133,15 @@ def _data(paths: Paths) -> dict[str, Any]:
 
 
 def _model(spec: RunSpec, backend: VerlBackend, paths: Paths) -> dict[str, Any]:
-    lora, keys = spec.model.lora, {}
-    if lora is not None:
-        targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
-        keys = {
-            f"{MODEL}.lora_rank": lora.rank,
-            f"{MODEL}.lora_alpha": lora.alpha,
-            f"{MODEL}.target_modules": targets,
-            f"{MODEL}.lora.merge": True,  # the servers get whole weights (fsdp_weights.py)
-        }
+    wait = max(LEAST_WAIT, math.ceil(60 * backend.hang_minutes))
+    keys = {f"{MODEL}.path": paths.model, "actor_rollout_ref.nccl_timeout": wait}
+    if (lora := spec.model.lora) is None:
+        return keys
     return keys | {
-        "actor_rollout_ref.model.path": paths.model,
-        "actor_rollout_ref.nccl_timeout": max(LEAST_WAIT, math.ceil(60 * backend.hang_minutes)),
+        f"{MODEL}.lora_rank": lora.rank,
+        f"{MODEL}.lora_alpha": lora.alpha,
+        f"{MODEL}.target_modules": lora.targets if isinstance(lora.targets, str) else list(lora.targets),
+        f"{MODEL}.lora.merge": True,  # the servers get whole weights (fsdp_weights.py)
     }
 
 
@@ -155,11 +152,9 @@ def _actor(spec: RunSpec) -> dict[str, Any]:
         f"{ACTOR}.optim.betas": list(optimizer.betas),
         f"{ACTOR}.optim.clip_grad": math.inf if training.max_grad_norm is None else training.max_grad_norm,
         **_engine(spec, ACTOR),
-        f"{ACTOR}.checkpoint.save_contents": [
-            *("model", "optimizer", "extra"),
-            *(["hf_model"] if spec.model.lora is None else []),  # otherwise fsdp_weights.py writes it
-        ],
-        f"{ACTOR}.checkpoint.load_contents": ["model", "optimizer", "extra"],
+        f"{ACTOR}.checkpoint.load_contents": (state := ["model", "optimizer", "extra"]),
+        f"{ACTOR}.checkpoint.save_contents": state
+        + ["hf_model"] * (spec.model.lora is None),  # else fsdp_weights.py's
     }
     if isinstance(optimizer, ScheduleFreeAdamW):
         keys |= {

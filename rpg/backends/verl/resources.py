@@ -41,18 +41,14 @@ def lacking(nodes: Sequence[Mapping[str, float]], wanted: int, gpus_per_node: in
         )
     roomy = [node for node in have_gpus if node.get("CPU", 0) >= cpus]
     total, need = sum(node.get("CPU", 0) for node in nodes), cpus_reserved(gpus, units)
+    if len(roomy) >= wanted and total >= need:
+        return None
+    lacks = f"{need} CPUs for {gpus} GPUs, and the Ray cluster has {total:g} free"
+    if len(roomy) < wanted:
+        each = f"{cpus} CPUs on each node ({PER_GPU} for every GPU)"
+        lacks = f"{each}, and {len(roomy)} of the {wanted} nodes it needs have as many free"
     advice = (
         "they mostly wait, so more may be claimed than there are: start each node's Ray with `ray start --num-cpus "
         f"{-(-need // wanted)}`, or lower backend.gpus_per_node"
     )
-    if len(roomy) < wanted:
-        return (
-            f"backend.gpus_per_node {gpus_per_node}: verl reserves {cpus} CPUs on each node ({PER_GPU} for every GPU), and "
-            f"{len(roomy)} of the {wanted} nodes it needs have as many free; {advice}"
-        )
-    if total < need:
-        return (
-            f"backend.gpus_per_node {gpus_per_node}: verl reserves {need} CPUs for {gpus} GPUs, and the Ray cluster has "
-            f"{total:g} free; {advice}"
-        )
-    return None
+    return f"backend.gpus_per_node {gpus_per_node}: verl reserves {lacks}; {advice}"

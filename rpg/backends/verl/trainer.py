@@ -6,7 +6,7 @@ Shapes: N responses (rows), T response tokens of the longest.
 
 import functools
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -287,7 +287,14 @@ class Trainer(PPOTrainerSync):
 
     def on_train_begin(self) -> None:
         super().on_train_begin()
-        self.logger: Any = _Logger(self.logger, self._finish_checkpoint)
+        logger: Any = self.logger
+        log = logger.log
+
+        def then_finish(data: dict[str, Any], step: int) -> None:
+            log(data=data, step=step)
+            self._finish_checkpoint()
+
+        logger.log = then_finish
 
     def on_step_end(self) -> None:
         if self.global_steps in self.settings.save_steps and self.saved is None:
@@ -339,17 +346,3 @@ class Trainer(PPOTrainerSync):
         if self.kept and self.reference.renewed_at:
             self.actor_rollout_wg.load_reference(str(folder / "reference"))
         self.prefetch.restore(folder, state.step)
-
-
-class _Logger:
-    """verl's logger, with a callback once a step's metrics are written."""
-
-    def __init__(self, inner: Any, after: Callable[[], None]):
-        self._inner, self._after = inner, after
-
-    def log(self, data: dict[str, Any], step: int) -> None:
-        self._inner.log(data=data, step=step)
-        self._after()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
