@@ -177,12 +177,10 @@ def _run(
     texts = {name: column for name, column in columns.items() if name != "answer"}
     longest = {name: max(len(str(value_at(row, column))) for row in rows) for name, column in texts.items()}
     prompt = longest["prompt"] + len(f"{source.system or ''}{source.template or template or ''}") + 64
+    local = str(Path(path).resolve()) if path and Path(path).is_dir() else path
     run: Row = {
         "task": task,
-        "model": {
-            "type": "pretrained",
-            "path": str(Path(path).resolve()) if path and Path(path).is_dir() else path,
-        },
+        "model": {"type": "pretrained", "path": local},
         "algorithm": {"name": "grpo"},
         "training": {"steps": 12, "prompts_per_step": 32, "mini_batch_prompts": 8},
         # A token has at least two characters, on average over a prompt.

@@ -90,8 +90,7 @@ def _verl(path: Path) -> Source:
         value = foreign.values.get(f"data.{key}_files", [])
         files += [value] if isinstance(value, str) else map(str, value)
     name = str(foreign.values.get(estimator, "gae"))
-    advantages = _KNOWN["advantages"]
-    if name not in advantages:
+    if name not in _KNOWN["advantages"]:
         source.remarks.append(f"{estimator}={name} has no counterpart that is taken over: GRPO is taken")
     settings = source.settings
     if foreign.values.get(kl):
@@ -100,7 +99,7 @@ def _verl(path: Path) -> Source:
         settings["algorithm.beta"] = 0.0
     sizes = ("training.mini_batch_prompts", "training.prompts_per_step")
     settings[sizes[0]] = min(settings[name] for name in sizes)
-    settings["algorithm.name"] = advantages.get(name, "grpo")
+    settings["algorithm.name"] = _KNOWN["advantages"].get(name, "grpo")
     return source
 
 

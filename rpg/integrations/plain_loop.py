@@ -33,16 +33,14 @@ def steps(run: Recording, last: int, *, every: int = 1, **parts: Any) -> Iterato
             part.load_state_dict(kept["parts"][name])
         if not run.idle:
             torch.set_rng_state(kept["torch"])
-            random.setstate(kept["python"])
-        if kept["cuda"] and not run.idle:
             torch.cuda.set_rng_state_all(kept["cuda"])
+            random.setstate(kept["python"])
         done = kept["step"]
     for step in range(done + 1, last + 1):
         yield step
         if run.idle or (step % every and step < last):
             continue
         with atomic_path(path) as temporary:
-            cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-            states = {name: part.state_dict() for name, part in parts.items()}
-            numbers = {"torch": torch.get_rng_state(), "cuda": cuda, "python": random.getstate()}
-            torch.save({"step": step, "parts": states, **numbers}, temporary)
+            kept = {"torch": torch.get_rng_state(), "python": random.getstate(), "step": step}
+            kept |= {"parts": {name: part.state_dict() for name, part in parts.items()}}
+            torch.save(kept | {"cuda": torch.cuda.get_rng_state_all()}, temporary)

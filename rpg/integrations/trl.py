@@ -51,8 +51,7 @@ class RPGTrainer(GRPOTrainer):
     # --- advantages
 
     def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Tensor:
-        """TRL's, (responses of all processes, functions); their weighted sum is kept for the advantages, NaN where no
-        function says anything."""
+        """TRL's, (responses of all processes, functions); their weighted sums are kept, NaN where all are None."""
         rewards: Tensor = super()._calculate_rewards(*args, **kwargs)
         weights = self.reward_weights.to(rewards.device).unsqueeze(0)
         self._earned = (rewards * weights).nansum(dim=1).masked_fill(rewards.isnan().all(1), torch.nan)
@@ -102,10 +101,9 @@ class RPGTrainer(GRPOTrainer):
             sums = torch.stack([(entropies.detach() * mask).sum(), mask.sum()]).view(1, 2)
             total, count = self.accelerator.gather(sums).sum(0)
             self._metrics[mode]["entropy"].append((total / count.clamp(min=1)).item())
-        shown = {name: value for name, value in out.metrics.items() if name != "ratio_count"}
-        for name, value in (shown | {"loss": out.metrics["loss"] * parts}).items():
-            mean = self.accelerator.gather(torch.tensor(value, device=log_prob.device)).mean().item()
-            self._metrics[mode][f"rpg/{name}"].append(mean)
+        for name, value in (out.metrics | {"loss": out.metrics["loss"] * parts}).items():
+            shown = self.accelerator.gather(torch.tensor(value, device=log_prob.device)).mean().item()
+            self._metrics[mode][f"rpg/{name}"].append(shown)
         # Gradients are averaged over processes, and the counts are those of all of them.
         loss = out.loss * (self.accelerator.num_processes if mode == "train" else 1)
         return loss + self.router_aux_loss_coef * balance / parts if balanced else loss

@@ -48,9 +48,7 @@ def policy_loss(
     inputs["response_mask"] = response_mask
     algo = override(algorithm, loss_agg_mode=loss_agg_mode)
     out = loss_of(algo, rollout_weights=rollout_is_weights, counts=counts, **inputs)
-    metrics = {
-        f"rpg/{name}": value for name, value in out.metrics.items() if name not in ("loss", "ratio_count")
-    }
+    metrics = {f"rpg/{name}": value for name, value in out.metrics.items() if name != "loss"}
     return out.loss * (info.get("dp_size") or 1), metrics
 
 

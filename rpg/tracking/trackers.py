@@ -5,6 +5,7 @@ Their packages are imported when they are used.
 
 import math
 import os
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -182,7 +183,7 @@ class Mlflow:
 
     def log(self, records: Sequence[Record]) -> None:
         metrics = [
-            self._metric(name, value, int(record.time * 1000), record.step)
+            self._metric(re.sub(r"[^/\w.\- :]", "_", name), value, int(record.time * 1000), record.step)
             for record in records
             for name, value in record.values.items()
         ]

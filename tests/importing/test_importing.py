@@ -76,14 +76,6 @@ def test_optimizer_steps_become_rollouts(tmp_path):
     ]
 
 
-def test_what_our_loss_logs_inside_trl_keeps_its_name(tmp_path):
-    row = {"step": 1, "reward": 0.5, "loss": 7.0, "rpg/loss": 0.25, "rpg/clip_fraction": 0.5, "rpg/ess": 0.75}
-    log = read("trl", written(tmp_path, "ours.json", {"log_history": [row]}))
-    [step] = log.steps
-    assert (step["loss"], step["clip_fraction"], step["ess"]) == (0.25, 0.5, 0.75)
-    assert log.others == ["loss"]  # TRL's own beside it
-
-
 def test_a_step_that_diverged_stays(tmp_path):
     losses = (1.0, math.nan, math.inf, -math.inf)
     rows = [{"step": step, "loss": loss} for step, loss in enumerate(losses, 1)]

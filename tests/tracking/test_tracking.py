@@ -7,18 +7,21 @@ import sqlite3
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from benchmarks.synthetic import write_sweep
 from rpg.config.errors import ConfigError
+from rpg.config.identity import identity
 from rpg.config.tracking import MlflowTracker, TensorBoardTracker, TrackioTracker, WandbTracker
 from rpg.importing.imported_runs import write_scores
 from rpg.store import Layout, RunFolder
 from rpg.tracking import follower as following
 from rpg.tracking.follower import Follower, tracking_folder
-from rpg.tracking.trackers import evaluated
+from rpg.tracking.trackers import Mlflow, Record, evaluated
 from tests.specs import load_run
+from tests.verl.test_launch_overrides import CHAIN
 from tests.waiting import free_port
 
 
@@ -234,10 +237,15 @@ def test_a_mistake_names_field_and_what_would_be_accepted(tmp_path, text, words)
     assert words.lower() in str(error.value).lower()
 
 
-def test_tracking_changes_no_run(tmp_path):
-    from rpg.config.identity import identity
-
-    (tmp_path / "one.yaml").write_text("seed: 1\n")
-    (tmp_path / "two.yaml").write_text("seed: 1\ntrack: [tensorboard, {type: wandb}, trackio]\n")
-    one, two = (load_run(tmp_path / f"{name}.yaml") for name in ("one", "two"))
+def test_tracking_changes_no_run():
+    tracked = {"track": ["tensorboard", {"type": "wandb"}, "trackio"]}
+    one, two = load_run(CHAIN), load_run(CHAIN, tracked)
     assert identity(one, "d") == identity(two, "d") and len(two.track) == 3
+
+
+def test_mlflow_gets_names_that_it_takes():
+    sink, sent = object.__new__(Mlflow), []
+    sink._id, sink._metric = "run", lambda name, *_: name
+    sink._client = SimpleNamespace(log_batch=lambda run, metrics: sent.extend(metrics))
+    sink.log([Record("step 1", 1, 0.0, {"val-core/sums/acc/mean@4": 0.5, "a b": 1.0})])
+    assert sent == ["val-core/sums/acc/mean_4", "a b"]

@@ -14,7 +14,6 @@ from rpg.config.errors import ConfigError
 from rpg.config.run_spec import RunSpec
 from rpg.store import Layout
 from rpg.store.checkpoints import damaged, model_digest
-from rpg.store.run_writer import write_manifest
 from tests.forked_commands import Child
 from tests.tiny import make_run, make_spec
 from tests.verl import marked
@@ -135,6 +134,7 @@ def test_what_an_attempt_wrote_while_nobody_followed_is_taken_in(home, monkeypat
 
 MISTAKES = {
     "no model": ({"model": {"type": "pretrained", "path": "/nowhere/model"}}, r"model.path: '/nowhere/model' is neither"),
+    "no config": ({"model": {"type": "pretrained", "path": str(HERE)}}, r"is not a Hugging Face model: config.json is"),
     "no head": ({"backend.ray": {"type": "address", "address": "127.0.0.1:9"}}, "no Ray cluster answers at 127.0.0.1:9"),
     "no port": ({"backend.ray": {"type": "address", "address": "somewhere"}}, "expected host:port"),
 }  # fmt: skip
@@ -151,13 +151,6 @@ def test_mistakes_are_said_in_one_line(home, monkeypatch, name):
     with pytest.raises((TrainingFailed, ConfigError), match=expected) as error:
         train(folder, home)
     assert "\n" not in str(error.value)
-
-
-def test_a_folder_that_is_no_model_is_said(home, tmp_path):
-    value = {**spec().model_dump(mode="json"), "model": {"type": "pretrained", "path": str(tmp_path)}}
-    folder = make_run(home, "empty-model", RunSpec.model_validate(value))
-    with pytest.raises(ConfigError, match=r"is not a Hugging Face model: config.json is missing"):
-        train(folder, home)
 
 
 def test_verl_that_is_not_installed_is_said(home, monkeypatch):
@@ -186,12 +179,3 @@ def test_a_training_in_bfloat16_leaves_bfloat16_and_verls_copy_in_float32_goes(h
     assert damaged(last) is None and damaged(last / "training", "state.json") is None
     left = {path.name for path in (last / "training").rglob("*") if path.is_file()}
     assert "model.safetensors" not in left and "model_world_size_1_rank_0.pt" in left
-
-
-def test_other_workers_than_those_of_the_checkpoint_go_on(home):
-    folder = make_run(home, "workers", spec(2))
-    train(folder, home)
-    more = spec(4, gpus_per_node=2)
-    manifest = folder.read_manifest() | {"spec": more.model_dump(mode="json"), "steps": 4}
-    write_manifest(folder, manifest | {"eval_steps": list(more.eval_steps())})
-    assert "continuing after step 2 of 4" in train(folder, home)[0]

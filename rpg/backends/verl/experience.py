@@ -99,8 +99,6 @@ def mini_batch_order(settings: JobSettings, step: int, epoch: int, mini_batches:
 
 def _deal(rows: list[int], lengths: Sequence[int], workers: int) -> list[list[int]]:
     """As many rows for each worker and about as many tokens: dealt longest first, in alternating directions."""
-    if workers == 1:
-        return [rows]
     hands: list[list[int]] = [[] for _ in range(workers)]
     for place, row in enumerate(sorted(rows, key=lambda r: -lengths[r])):
         lap, seat = divmod(place, workers)

@@ -19,7 +19,7 @@ from rpg.config.model import bfloat16
 from rpg.config.reward import PythonReward
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import EnvironmentTask, chat_of
-from rpg.config.training import AdamW, ScheduleFreeAdamW
+from rpg.config.training import ScheduleFreeAdamW
 from rpg.config.verl_keys import is_added, taken_over
 from rpg.tasks import verifier_of
 from rpg.tasks.preparation import PreparedData
@@ -212,8 +212,6 @@ def _ours(spec: RunSpec, backend: VerlBackend, paths: Paths) -> dict[str, Any]:
         "rpg.max_refills": spec.rollout.max_refills,
         "rpg.save_steps": [step for step in spec.eval_steps() if step],
     }
-    if spec.reward != RunSpec.model_fields["reward"].default:
-        keys["rpg.reward"] = json.dumps([part.model_dump(mode="json") for part in spec.reward])
     environment = spec.task if isinstance(spec.task, EnvironmentTask) else None
     if environment or any(isinstance(part, PythonReward) for part in spec.reward):
         keys["rpg.manifest"] = str(paths.state.parent / "manifest.json")
@@ -221,8 +219,10 @@ def _ours(spec: RunSpec, backend: VerlBackend, paths: Paths) -> dict[str, Any]:
     if environment and environment.reply is not None:
         stop.append(environment.markers[1])
     records = spec.training.token_records
-    schedule = optimizer.schedule if isinstance(optimizer, AdamW) else "constant"
+    schedule = getattr(optimizer, "schedule", "constant")
+    rewards = [part.model_dump(mode="json") for part in spec.reward]
     optional = {
+        "rpg.reward": json.dumps(rewards) if spec.reward != RunSpec.model_fields["reward"].default else None,
         "rpg.schedule": schedule if schedule != "constant" else None,
         "rpg.prefix": chat_of(spec.task).prefix,
         "rpg.task": environment.model_dump_json() if environment else None,

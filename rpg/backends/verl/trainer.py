@@ -267,16 +267,11 @@ class Trainer(PPOTrainerSync):
         if self.trains:
             super()._compute_metrics(batch, metrics, timing_raw, *rest, **kwargs)
 
-        def seconds(*names: str) -> float:
-            return sum(timing_raw.get(name, 0.0) for name in names)
-
-        self.ours |= {
-            "seconds_rollout": seconds("gen"),
-            "seconds_log_prob": seconds("old_log_prob", "ref", "values", "adv"),
-            "seconds_update": seconds("update_critic", "update_actor"),
-            "seconds_step": seconds("step"),
-            "tokens_per_second": self.step_tokens / seconds("step"),
-        }
+        phases = {"rollout": ["gen"], "log_prob": ["old_log_prob", "ref", "values", "adv"]}
+        phases |= {"update": ["update_critic", "update_actor"], "step": ["step"]}
+        for name, timers in phases.items():
+            self.ours[f"seconds_{name}"] = sum(timing_raw.get(timer, 0.0) for timer in timers)
+        self.ours["tokens_per_second"] = self.step_tokens / self.ours["seconds_step"]
         metrics |= {f"rpg/{name}": value for name, value in self.ours.items()}
 
     def _val_metrics_update(self, sources: Any, uids: Any, infos: Any, *args: Any, **kwargs: Any) -> Metrics:
@@ -287,14 +282,13 @@ class Trainer(PPOTrainerSync):
 
     def on_train_begin(self) -> None:
         super().on_train_begin()
-        logger: Any = self.logger
-        log = logger.log
+        log = self.logger.log
 
         def then_finish(data: dict[str, Any], step: int) -> None:
             log(data=data, step=step)
             self._finish_checkpoint()
 
-        logger.log = then_finish
+        self.logger.log = then_finish
 
     def on_step_end(self) -> None:
         if self.global_steps in self.settings.save_steps and self.saved is None:
