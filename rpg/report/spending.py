@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas
 
+from rpg import stats
 from rpg.report import verdicts
 from rpg.report.verdicts import Checkpoints
 from rpg.store.queries import Database
@@ -14,6 +15,8 @@ SPENT = ("responses", "tokens", "updates", "seconds")
 """Columns of the table: what a variant had spent when it was last measured, mean over seeds."""
 UNEQUAL = 1.1
 """Spending that differs by more than this factor is reported as unequal."""
+AT = "equal "
+"""Before tokens or seconds: what a look calls differences there, where others have the name of a benchmark."""
 
 
 class Equal(NamedTuple):
@@ -70,12 +73,15 @@ def at_equal_spending(
     labels: Mapping[str, str],
     planned: float | None,
     notes: list[str],
+    looks: Sequence[stats.Look],
+    level: float,
 ) -> Iterator[Equal]:
     """At equal tokens and at equal seconds, if variants differ in them: at the least that a compared run has spent; at
     `planned` tokens, where a budget was named and all have spent it.
 
     `complete` are the evaluated (run, step); accuracies are means over the `benchmarks`. A variant of which a run was first
-    evaluated when it had spent more is left out, and named in a line that is added to `notes`.
+    evaluated when it had spent more is left out, and named in a line that is added to `notes`. `looks` were taken before, and
+    this one may err with `level`.
     """
     if baseline not in chosen:
         return
@@ -109,12 +115,13 @@ def at_equal_spending(
             places[variant] = {seed: (run, verdicts.at_budget(curves[run], budget)) for seed, run in runs}
         pairs = {name: (places[name], places[baseline]) for name in totals if name != baseline}
         problems = verdicts.ProblemScores(db, sweep, verdicts.checkpoints(pairs))
-        differences = verdicts.compare(problems, pairs, {axis: benchmarks})
+        tested = verdicts.compare(problems, pairs, {AT + axis: benchmarks}, level)
+        differences = verdicts.looked_at(tested, looks)
         rows = []
         for variant, place in places.items():
             if block := problems.block(benchmarks, [place]):
                 accuracy = float(np.mean([array.mean() for array in block]))
-                tested = differences.get((variant, axis), (*[np.nan] * 5, ""))
+                tested = differences.get((variant, AT + axis), (*[np.nan] * 5, ""))
                 rows.append([variant, labels[variant], len(place), accuracy, *tested])
         columns = ["variant", "label", "seeds", "accuracy", *verdicts.Difference._fields]
         yield Equal(axis, budget, pandas.DataFrame(rows, columns=columns))

@@ -16,7 +16,7 @@ import pandas
 from rpg import stats
 from rpg.report import diagnostics, verdicts
 from rpg.report.labels import labels
-from rpg.report.spending import SPENT, Equal, add_spending, at_equal_spending, short_of, unequal
+from rpg.report.spending import AT, SPENT, Equal, add_spending, at_equal_spending, short_of, unequal
 from rpg.report.verdicts import Checkpoints, Pairs, ProblemScores
 from rpg.store import Layout, StoreError, queries
 from rpg.store.current import how_it_came, require_comparable
@@ -189,8 +189,13 @@ def summarise(
     notes += [advice] if advice else []
     measured_at = scores.loc[scores["benchmark"].isin(judged), ["run", "step"]]
     complete = set(measured_at.itertuples(index=False, name=None))
-    compared = (complete, chosen, baseline, spent, judged, names_of, past.budget, notes)
+    earlier = stats.next_look(past.looks, *look[:3])[0] if look else []
+    compared = (complete, chosen, baseline, spent, judged, names_of, past.budget, notes, earlier, level)
     equal = tuple(at_equal_spending(db, sweep, *compared))
+    if look:
+        there = ((AT + part.axis, row) for part in equal for row in part.table.itertuples() if row.verdict)
+        outcomes = {json.dumps([row.variant, name]): (row.low, row.high, row.verdict) for name, row in there}
+        look = look._replace(results={**look.results, **outcomes})
     notes += short_of(past.budget, spent, chosen, names_of)
     return Summary(
         sweep, baseline, benchmarks, variants, names_of, table, notes + ill, queries.rules(db, sweep), tuple(ill), look,

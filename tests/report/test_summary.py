@@ -186,6 +186,23 @@ def test_unequal_spending_is_said_and_compared_at_equal_tokens(layout):
     assert "not compared at equal tokens: RPG-URKL (first evaluated when more had been spent)" in found.notes
 
 
+def test_verdicts_at_equal_tokens_share_the_error_of_all_looks(layout):
+    spend(layout, grpo=100, rpg=200)
+    for run, step in itertools.product(layout.run_folders("demo"), (4, 8)):
+        if run.name.startswith("rpg"):
+            answered(run, step, right=lambda problem, sample: problem or sample)
+
+    def at_tokens(*looks):
+        found = summary(layout, past=History(looks))
+        return found.equal[0].table.set_index("variant").loc["rpg-urkl"], found.look
+
+    first, look = at_tokens()
+    late, _ = at_tokens(before := look._replace(runs=look.runs[1:], results={}))
+    assert (first["verdict"], late["verdict"]) == ("better", "within noise"), "little error is left"
+    kept, _ = at_tokens(before._replace(results=look.results))
+    assert kept["verdict"] == "better" and kept["low"] == first["low"] > late["low"], "what was found stays"
+
+
 @pytest.mark.parametrize(("budget", "compared"), [(400, 400), (1000, 800)])
 def test_a_budget_of_tokens_is_where_variants_are_compared(layout, budget, compared):
     spend(layout, grpo=100, rpg=100)
