@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from rpg.config.run_spec import RunSpec
-from rpg.planning.cost import known_spreads, measured, seconds_per_step, size
+from rpg.planning.cost import design, known_spreads, measured, seconds_per_step, size
 from rpg.planning.gpu_estimate import Assumptions, problems_of
 
 
@@ -41,3 +41,10 @@ def test_runs_of_one_size_do_the_same_work_in_a_step():
     runs = [{"algorithm": {"name": "grpo"} | change} for change in changes]
     runs += [{"rollout": {"engine": "vllm"}}, {"rollout": {"max_prompt_tokens": 32}}]
     assert len({size(RunSpec(**run).model_dump(mode="json")) for run in runs}) == len(runs)
+
+
+def test_greedy_evaluation_counts_one_answer_to_a_problem():
+    greedy = RunSpec(evaluation={"temperature": 0, "samples_per_problem": 32})
+    for spec, samples in ((greedy, 1), (RunSpec(evaluation={"samples_per_problem": 32}), 32)):
+        runs = [SimpleNamespace(variant=name, spec=spec) for name in "ab" for _ in range(3)]
+        assert design(SimpleNamespace(runs=runs)).samples == samples

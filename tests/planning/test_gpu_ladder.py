@@ -9,8 +9,9 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from rpg.config.errors import ConfigError
+from rpg.config.load import resolve
 from rpg.config.sweep_spec import load_file
-from rpg.planning.gpu_estimate import machine_named, nearest_change
+from rpg.planning.gpu_estimate import hours, machine_named, nearest_change
 from rpg.planning.model_shapes import KNOWN, TABLE, shape_and_source
 from rpg.planning.space import memory
 
@@ -50,6 +51,21 @@ def test_show_says_what_fits_and_the_nearest_change_that_would(command_line, tmp
     assert code == 0 and "does not fit" not in text and "fits into a GPU with 12 GB" in text
     code, text = show(small, "--gpu", "rtx-9999")
     assert code == 2 and "rtx-9999" in text and "rtx-4090" in text and "Traceback" not in text
+
+
+def test_hours_and_memory_are_those_of_critic_teacher_and_vllm():
+    def needed(algorithm=None, engine="local"):
+        model = {"type": "pretrained", "path": "Qwen/Qwen3-0.6B", "dtype": "bfloat16"}
+        run = {"model": model, "backend": {"device": "cuda"}, "rollout": {"engine": engine}}
+        return resolve({**run, "algorithm": {"name": "grpo", "beta": 0.1} | (algorithm or {})}, "x")
+
+    teacher = {"reference": {"type": "model", "path": "Qwen/Qwen3-4B"}}
+    changes = {}, {"beta": 0}, {"advantage": {"type": "gae"}}, teacher
+    fixed, bare, critic, taught = (hours(needed(change), machine_named("h100")) for change in changes)
+    assert (critic - fixed) / (fixed - bare) == pytest.approx(1 + 3), "scored and updated, as the policy is"
+    assert 5 < (taught - bare) / (fixed - bare) < 8
+    assert "gpu_memory_utilization=0.4" in nearest_change(needed(engine="vllm"), machine_named("24GB"))
+    assert 0 < hours(needed(engine="vllm"), machine_named("h100")) < 10 * fixed
 
 
 def test_where_nothing_else_helps_a_smaller_model_is_named():
