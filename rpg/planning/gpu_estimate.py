@@ -58,27 +58,24 @@ def hours(spec: RunSpec, machine: Machine) -> float | None:
     """Of a training with the embedded trainer on this GPU, evaluations not counted; None if the speed of the GPU or the size
     of the model is unknown.
     """
-    shape, need, a = shape_of(spec.model), memory(spec, machine.memory), Assumptions(machine)
+    shape, need, a = shape_of(spec.model), memory(spec, machine.memory), Assumptions()
     if shape is None or need is None or not machine.flops:
         return None
-    t, r, rows = spec.training, spec.rollout, spec.rollout_rows()
+    r, rows = spec.rollout, spec.rollout_rows()
     response = a.response_share * (r.max_response_tokens + r.min_response_tokens)
-    length = a.prompt_tokens + response
-    rounds = 1 / (a.useful_groups if spec.algorithm.dynamic_sampling else 1)
-    if r.engine.type == "vllm":
-        drawing = _Server(spec, shape, a, r.engine).seconds(rounds * rows, 1)
-    else:
-        half_way = a.prompt_tokens + response / 2  # tokens of a sequence, on average
-        read = 2 * shape.parameters + need.rows_at_once * shape.cache_bytes_per_token * half_way
-        token = max(read / (machine.bandwidth * a.decoding_efficiency), KERNELS * shape.layers * KERNEL_SECONDS)
-        drawing = rounds * -(-rows // need.rows_at_once) * r.max_response_tokens * token
-    step = drawing + _computed(spec, shape, rows, length) / (machine.flops * a.training_efficiency)
-    return t.steps * step * (1 + a.overhead) / 3600
+    half_way = a.prompt_tokens + response / 2  # tokens of a sequence, on average
+    read = 2 * shape.parameters + need.rows_at_once * shape.cache_bytes_per_token * half_way
+    token = max(read / (machine.bandwidth * a.decoding_efficiency), KERNELS * shape.layers * KERNEL_SECONDS)
+    sampled = -(-rows // need.rows_at_once) / (a.useful_groups if spec.algorithm.dynamic_sampling else 1)
+    computed = _computed(spec, shape, rows, a.prompt_tokens + response)
+    step = sampled * r.max_response_tokens * token + computed / (machine.flops * a.training_efficiency)
+    return spec.training.steps * step * (1 + a.overhead) / 3600
 
 
 def _computed(spec: RunSpec, shape: Shape, rows: int, length: float) -> float:
     """Operations of a step's scoring and updates: of the policy, a critic and a reference."""
-    flops, of_reference = (rows * length * _flops_per_token(x, length) for x in (shape, teacher_shape(spec) or shape))
+    shapes = shape, teacher_shape(spec) or shape
+    flops, of_reference = (rows * length * _flops_per_token(each, length) for each in shapes)
     models = 1 + (spec.algorithm.advantage.type == "gae")
     update = spec.training.epochs * (4 if spec.backend.gradient_checkpointing else 3)
     return models * (1 + update) * flops + spec.algorithm.needs_reference * of_reference
@@ -95,7 +92,7 @@ def nearest_change(spec: RunSpec, machine: Machine) -> str | None:
         "backend.gradient_checkpointing=true": not backend.gradient_checkpointing,
         "training.micro_batch_tokens=2048": not t.micro_batch_tokens or t.micro_batch_tokens > 2048,
         "backend.offload=true": isinstance(backend, LocalBackend) and not backend.offload,
-        "rollout.engine.gpu_memory_utilization=0.4": getattr(spec.rollout.engine, "gpu_memory_utilization", 0) > 0.4,
+        "rollout.engine.gpu_memory_utilization=0.4": isinstance(spec.rollout.engine, VllmEngineSpec),
         "model.lora.rank=32": lora,
     }
     savings = [change for change, helps in useful.items() if helps]

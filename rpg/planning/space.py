@@ -74,7 +74,8 @@ def disk(spec: RunSpec, problems: int) -> Disk | None:
     steps, evaluated = spec.eval_steps(), len(spec.eval_steps())
     names = len(spec.benchmarks())
     sample = SAMPLE_BYTES + TOKEN_BYTES[spec.model.type] * RESPONSE_SHARE * spec.rollout.max_response_tokens
-    rest = evaluated * (names * EVALUATION_BYTES + problems * spec.evaluation.samples * sample) + spec.training.steps * STEP_BYTES
+    graded = problems * spec.evaluation.samples * sample
+    rest = evaluated * (names * EVALUATION_BYTES + graded) + spec.training.steps * STEP_BYTES
     rest += PROVENANCE_BYTES + token_records(spec)
     keep = spec.training.keep_checkpoints
     counts = {"all": evaluated, "last": 1, "best": 2}
@@ -197,7 +198,7 @@ def memory(spec: RunSpec, room: float | None = None) -> Memory | None:
         most = max(1, min(rows, int((ROOM * room - fixed - none) // (one - none))))
         rows = -(-rows // -(-rows // most))
     update = pass_bytes(shape, min(tokens, passes), backend, weight_bytes)
-    if isinstance(r.engine, VllmEngineSpec) and backend.device == "cuda":  # takes its share of the GPU, and sleeps then
+    if isinstance(r.engine, VllmEngineSpec) and backend.device == "cuda":  # while it updates, vLLM sleeps
         return Memory(fixed, r.engine.gpu_memory_utilization * (room or 0), update, spec.rollout_rows())
     return Memory(fixed, _rollout(spec, shape, rows), update, rows)
 

@@ -16,7 +16,7 @@ import pandas
 from rpg import stats
 from rpg.report import diagnostics, verdicts
 from rpg.report.labels import labels
-from rpg.report.spending import AT, SPENT, Equal, add_spending, at_equal_spending, short_of, unequal
+from rpg.report.spending import SPENT, Equal, add_spending, at_equal_spending, short_of, unequal
 from rpg.report.verdicts import Checkpoints, Pairs, ProblemScores
 from rpg.store import Layout, StoreError, queries
 from rpg.store.current import how_it_came, require_comparable
@@ -189,17 +189,12 @@ def summarise(
     notes += [advice] if advice else []
     measured_at = scores.loc[scores["benchmark"].isin(judged), ["run", "step"]]
     complete = set(measured_at.itertuples(index=False, name=None))
-    earlier = stats.next_look(past.looks, *look[:3])[0] if look else []
-    compared = (complete, chosen, baseline, spent, judged, names_of, past.budget, notes, earlier, level)
-    equal = tuple(at_equal_spending(db, sweep, *compared))
-    if look:
-        there = ((AT + part.axis, row) for part in equal for row in part.table.itertuples() if row.verdict)
-        outcomes = {json.dumps([row.variant, name]): (row.low, row.high, row.verdict) for name, row in there}
-        look = look._replace(results={**look.results, **outcomes})
+    compared = (complete, chosen, baseline, spent, judged, names_of, past.budget, notes, past.looks, look)
+    equal, look = at_equal_spending(db, sweep, *compared)
     notes += short_of(past.budget, spent, chosen, names_of)
     return Summary(
         sweep, baseline, benchmarks, variants, names_of, table, notes + ill, queries.rules(db, sweep), tuple(ill), look,
-        equal, unequal(table, names_of), advice=advice, question=str(sweeps.loc[sweep, "description"] or ""),
+        tuple(equal), unequal(table, names_of), advice=advice, question=str(sweeps.loc[sweep, "description"] or ""),
     )  # fmt: skip
 
 
@@ -382,9 +377,9 @@ def _judge(
             table.loc[place, names] = list(result)
     if all(result.verdict == verdicts.TOO_FEW for result in results.values()):
         return None
-    outcomes = {json.dumps(key): (result.low, result.high, result.verdict) for key, result in results.items()}
     benchmarks = [benchmark for benchmark in parts if benchmark != MEAN]
-    return stats.Look(name, compared, planned, len(earlier) + 1, level, benchmarks, None, outcomes)
+    found = verdicts.outcomes(results)
+    return stats.Look(name, compared, planned, len(earlier) + 1, level, benchmarks, None, found)
 
 
 def _leads(

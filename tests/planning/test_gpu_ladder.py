@@ -65,7 +65,6 @@ def test_hours_and_memory_are_those_of_critic_teacher_and_vllm():
     assert (critic - fixed) / (fixed - bare) == pytest.approx(1 + 3), "scored and updated, as the policy is"
     assert 5 < (taught - bare) / (fixed - bare) < 8
     assert "gpu_memory_utilization=0.4" in nearest_change(needed(engine="vllm"), machine_named("24GB"))
-    assert 0 < hours(needed(engine="vllm"), machine_named("h100")) < 10 * fixed
 
 
 def test_where_nothing_else_helps_a_smaller_model_is_named():
@@ -84,9 +83,13 @@ def test_sizes_in_the_table_are_those_of_the_models():
 
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [("qwen3", "Qwen/Qwen3-0.6B"), ("qwen2", "Qwen/Qwen2.5-1.5B"), ("llama", "meta-llama/Llama-3.2-1B")],
+    [
+        ("qwen3", "Qwen/Qwen3-0.6B"),
+        ("qwen2", "Qwen/Qwen2.5-7B-Instruct"),
+        ("llama", "meta-llama/Llama-3.2-1B"),
+    ],
 )
-def test_the_count_is_that_of_transformers(kind, name):
+def test_the_count_is_that_of_transformers_in_the_table_and_in_a_folder(tmp_path, kind, name):
     """A model of these sizes on the meta device has exactly as many parameters."""
     shape = KNOWN[name]
     config = AutoConfig.for_model(
@@ -98,6 +101,10 @@ def test_the_count_is_that_of_transformers(kind, name):
         model = AutoModelForCausalLM.from_config(config)
     model.tie_weights()
     assert sum(p.numel() for p in model.parameters()) == shape.parameters
+    config.save_pretrained(tmp_path)
+    assert shape_and_source(str(tmp_path))[0] == shape
+    (tmp_path / "config.json").write_text("{}")
+    assert shape_and_source(str(tmp_path))[0] is None
 
 
 def test_sizes_are_read_from_a_folder_or_the_hub_s_cache_first(tmp_path, monkeypatch):

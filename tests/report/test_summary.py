@@ -20,7 +20,7 @@ from rpg.store import StoreError
 from rpg.store.database import build, connect
 from rpg.store.run_writer import write_failed
 from rpg.store.samples import read_samples, write_samples
-from tests.report.sweeps import SHAPE, answered, array, demo, row, shown, summary
+from tests.report.sweeps import SHAPE, answered, array, demo, rewritten, row, shown, summary
 
 
 @pytest.fixture
@@ -160,9 +160,7 @@ def spend(layout, **per_step):
     """Give the runs of each variant this many tokens per step."""
     for run in layout.run_folders("demo"):
         tokens = per_step[run.name.partition("-")[0]]
-        rows = [json.loads(line) for line in run.metrics_path(1).read_text().splitlines()]
-        changed = [json.dumps(one | {"tokens": tokens * one["step"]}) for one in rows]
-        run.metrics_path(1).write_text("\n".join(changed) + "\n")
+        rewritten(run, lambda one, tokens=tokens: {"tokens": tokens * one["step"]})
 
 
 def test_unequal_spending_is_said_and_compared_at_equal_tokens(layout):
