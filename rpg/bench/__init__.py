@@ -37,8 +37,7 @@ def run(command: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Any]:
     if child.returncode or not lines:
         errors = [line for line in child.stderr.splitlines() if line.strip()] or ["no output"]
         raise BenchError(f"{' '.join(command)}: {errors[-1]}")
-    answer: dict[str, Any] = json.loads(lines[-1])
-    return answer
+    return dict(json.loads(lines[-1]))
 
 
 def bench(

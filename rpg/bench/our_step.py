@@ -36,10 +36,6 @@ Clock = defaultdict[str, float]
 """Processor seconds by phase."""
 
 
-def _quiet(_: str) -> None:
-    """The models are reported elsewhere."""
-
-
 def timed(clock: Clock, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         began = time.process_time()
@@ -63,7 +59,7 @@ class Even(Scorer):
 
 def measure(spec: RunSpec, home: Path, scratch: Path, steps: int) -> dict[str, Any]:
     """Everything that `rpg bench` says about our side."""
-    policy = initial_policy(spec, home, say=_quiet)
+    policy = initial_policy(spec, home, say=lambda _: None)
     policy.stop = []
     problems = read_problems(prepare_data(spec, home).train)
     roller = Roller(spec, problems)
@@ -80,8 +76,9 @@ def measure(spec: RunSpec, home: Path, scratch: Path, steps: int) -> dict[str, A
     for name in clock:
         clock[name] /= steps
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    given = [problem.given() for problem in problems[: spec.training.prompts_per_step]]
-    prompts = encode_prompts(policy.tokenizer, given, spec.rollout.max_prompt_tokens)
+    given = [problem.given() for problem in problems]
+    every = encode_prompts(policy.tokenizer, given, spec.rollout.max_prompt_tokens)
+    prompts = every[: spec.training.prompts_per_step]
     generated = _generate(policy, prompts, spec)
     written = _checkpoint(trainer, scratch, clock)
     length = spec.rollout.max_response_tokens
@@ -90,14 +87,12 @@ def measure(spec: RunSpec, home: Path, scratch: Path, steps: int) -> dict[str, A
         policy, prompts, group_size=1, max_new_tokens=length, uniforms=uniforms, temperature=1.0
     )
     if spec.model.type == "pretrained":
-        folder = pretrained_folder(spec.model.path, home, say=_quiet)
+        folder = pretrained_folder(spec.model.path, home, say=lambda _: None)
     else:
         folder = scratch / "model"
         policy.model.save_pretrained(folder)
         policy.tokenizer.save_pretrained(folder)
-    texts = [policy.tokenizer.decode(prompt) for prompt in encode_prompts(
-        policy.tokenizer, [problem.given() for problem in problems], spec.rollout.max_prompt_tokens
-    )]  # fmt: skip
+    texts = [policy.tokenizer.decode(prompt) for prompt in every]
     bare, products = _limits(policy, prompts, spec)
     block = bytes(2**24)
     with open(scratch / "block", "wb") as file:

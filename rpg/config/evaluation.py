@@ -102,3 +102,8 @@ class Evaluation(Section):
     """What produces the responses."""
     place: Annotated[Place, OPERATES] = ThisMachine()
     """Where evaluation runs, and its limits. It may change between two calls of the same sweep."""
+
+    @property
+    def samples(self) -> int:
+        """Of each problem: greedy sampling takes one."""
+        return self.samples_per_problem if self.temperature else 1

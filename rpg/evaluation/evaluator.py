@@ -120,14 +120,14 @@ class Evaluator:
         rows = evaluate_problems(
             engine,
             problems,
-            samples_per_problem=samples_of(spec),
+            samples_per_problem=spec.evaluation.samples,
             seed=spec.seed,
             scorer=self._scorer(folder, spec),
             draws=draws,
             graded_rows=read_samples(fewer).to_pylist() if fewer.exists() else (),
             progress=self._report_progress(folder, step, benchmark),
         )
-        asked = requests(problems, samples_of(spec), spec.seed, draws)
+        asked = requests(problems, spec.evaluation.samples, spec.seed, draws)
         if drift := self._drift.measure(spec, draws, asked, engine):
             atomic_write_json(drift_path(target), drift)  # before the samples, which say that all is done
         clear_progress(folder.path / EVALUATION)
@@ -218,8 +218,3 @@ def limits_of(layout: Layout, sweep: str) -> ThisMachine | None:
         with contextlib.suppress(UserError):  # an unreadable manifest is reported when its run's turn comes
             places.append(spec_of(folder).evaluation.place)
     return strictest(places)
-
-
-def samples_of(spec: RunSpec) -> int:
-    """Samples per problem; greedy sampling takes one."""
-    return 1 if spec.evaluation.temperature == 0 else spec.evaluation.samples_per_problem

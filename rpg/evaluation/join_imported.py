@@ -12,7 +12,6 @@ from rpg.backends.manifest import spec_of
 from rpg.config.task import EnvironmentTask, chat_of
 from rpg.errors import UserError
 from rpg.evaluation.drawing import Drawing
-from rpg.evaluation.evaluator import samples_of
 from rpg.evaluation.graded_samples import evaluate_problems, progress_lines
 from rpg.models.device import configure_device
 from rpg.models.hub_models import hub_commit
@@ -80,7 +79,7 @@ def join(
             rows = evaluate_problems(
                 engine,
                 read_problems(prepared.benchmarks[benchmark]),
-                samples_per_problem=samples_of(spec),
+                samples_per_problem=spec.evaluation.samples,
                 seed=spec.seed,
                 scorer=scorer,
                 draws=draws,

@@ -3,7 +3,6 @@
 import json
 import math
 import re
-from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 from typing import NamedTuple
@@ -65,10 +64,9 @@ def _key(name: str) -> str:
     return re.sub(r"[^a-z0-9+]", "", name.lower())
 
 
-def tables(entries: Sequence[Entry] | None = None) -> RenderableType:
+def tables() -> RenderableType:
     """Every table as printed, with the error due to sampling alone."""
-    entries = published() if entries is None else entries
-    parts: list[RenderableType] = []
+    entries, parts = published(), list[RenderableType]()
     for name in dict.fromkeys(entry.table for entry in entries):
         of_table = [entry for entry in entries if entry.table == name]
         heading = f"{name}: {of_table[0].model}, {of_table[0].context} context; last / best"

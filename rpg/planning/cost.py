@@ -79,7 +79,7 @@ def design(sweep: Sweep) -> stats.Design | None:
         return None
     count = len(spec.benchmarks())
     problems = (max(2, problems_of(spec, Assumptions()) // count),) * count
-    return stats.Design(len(seeds), min(seeds.values()), problems, spec.evaluation.samples_per_problem)
+    return stats.Design(len(seeds), min(seeds.values()), problems, spec.evaluation.samples)
 
 
 def known_spreads(layout: Layout, benchmarks: tuple[str, ...]) -> stats.Spreads | None:

@@ -61,18 +61,24 @@ def hours(spec: RunSpec, machine: Machine) -> float | None:
     shape, need, a = shape_of(spec.model), memory(spec, machine.memory), Assumptions()
     if shape is None or need is None or not machine.flops:
         return None
-    t, r = spec.training, spec.rollout
-    parts = -(-spec.rollout_rows() // need.rows_at_once)
+    r, rows = spec.rollout, spec.rollout_rows()
     response = a.response_share * (r.max_response_tokens + r.min_response_tokens)
     half_way = a.prompt_tokens + response / 2  # tokens of a sequence, on average
     read = 2 * shape.parameters + need.rows_at_once * shape.cache_bytes_per_token * half_way
     token = max(read / (machine.bandwidth * a.decoding_efficiency), KERNELS * shape.layers * KERNEL_SECONDS)
-    sampled = parts / (a.useful_groups if spec.algorithm.dynamic_sampling else 1)
-    length = a.prompt_tokens + response
-    flops = spec.rollout_rows() * length * _flops_per_token(shape, length)
-    passes = 1 + spec.algorithm.needs_reference + t.epochs * (4 if spec.backend.gradient_checkpointing else 3)
-    step = sampled * r.max_response_tokens * token + passes * flops / (machine.flops * a.training_efficiency)
-    return t.steps * step * (1 + a.overhead) / 3600
+    sampled = -(-rows // need.rows_at_once) / (a.useful_groups if spec.algorithm.dynamic_sampling else 1)
+    computed = _computed(spec, shape, rows, a.prompt_tokens + response)
+    step = sampled * r.max_response_tokens * token + computed / (machine.flops * a.training_efficiency)
+    return spec.training.steps * step * (1 + a.overhead) / 3600
+
+
+def _computed(spec: RunSpec, shape: Shape, rows: int, length: float) -> float:
+    """Operations of a step's scoring and updates: of the policy, a critic and a reference."""
+    shapes = shape, teacher_shape(spec) or shape
+    flops, of_reference = (rows * length * _flops_per_token(each, length) for each in shapes)
+    models = 1 + (spec.algorithm.advantage.type == "gae")
+    update = spec.training.epochs * (4 if spec.backend.gradient_checkpointing else 3)
+    return models * (1 + update) * flops + spec.algorithm.needs_reference * of_reference
 
 
 def nearest_change(spec: RunSpec, machine: Machine) -> str | None:
@@ -86,6 +92,7 @@ def nearest_change(spec: RunSpec, machine: Machine) -> str | None:
         "backend.gradient_checkpointing=true": not backend.gradient_checkpointing,
         "training.micro_batch_tokens=2048": not t.micro_batch_tokens or t.micro_batch_tokens > 2048,
         "backend.offload=true": isinstance(backend, LocalBackend) and not backend.offload,
+        "rollout.engine.gpu_memory_utilization=0.4": isinstance(spec.rollout.engine, VllmEngineSpec),
         "model.lora.rank=32": lora,
     }
     savings = [change for change, helps in useful.items() if helps]
@@ -166,14 +173,10 @@ def estimate(spec: RunSpec, assume: Assumptions | None = None) -> Estimate | Non
     server = _Server(spec, shape, a, backend.rollout)
     evaluator = _Server(spec, shape, a, spec.evaluation.engine)
     generation = t.steps * server.seconds(sampled, gpus // server.tensor_parallel)
-    flops = trained * length * _flops_per_token(shape, length)  # of a pass over the trained tokens
     speed = gpus * a.machine.flops * a.training_efficiency
-    of_reference = trained * length * _flops_per_token(teacher_shape(spec) or shape, length)
+    training = t.steps * _computed(spec, shape, trained, length) / speed
     models = 1 + (spec.algorithm.advantage.type == "gae")  # the policy, and a critic
-    scoring = t.steps * (models * flops + spec.algorithm.needs_reference * of_reference) / speed
-    update = models * t.steps * t.epochs * flops * (4 if backend.gradient_checkpointing else 3) / speed
-    samples = spec.evaluation.samples_per_problem if spec.evaluation.temperature else 1
-    each = problems_of(spec, a) * samples  # of a checkpoint
+    each = problems_of(spec, a) * spec.evaluation.samples  # of a checkpoint
     evaluator_gpus = spec.evaluator_gpus()
     at_once = max(1, gpus // evaluator_gpus) if evaluator_gpus else 1  # evaluators, each with a checkpoint
     evaluation = math.ceil(len(spec.eval_steps()) / at_once) * evaluator.seconds(each, 1)
@@ -188,7 +191,7 @@ def estimate(spec: RunSpec, assume: Assumptions | None = None) -> Estimate | Non
     assert left is not None, "the size of the model is known"
     return Estimate(
         gpus=gpus,
-        hours=(1 + a.overhead) * (generation + scoring + update) / 3600,
+        hours=(1 + a.overhead) * (generation + training) / 3600,
         evaluation_hours=evaluation / 3600,
         memory_rollout=offloaded + server.utilization * a.machine.memory + a.context_bytes,
         memory_update=states + 4 * updated / gpus + _working(shape, backend, a.packed) + a.context_bytes,

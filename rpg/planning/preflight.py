@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from rpg.config.model import KNOWN_MODELS, PretrainedModel, located
+from rpg.config.model import KNOWN_MODELS, located
 from rpg.config.run_spec import RunSpec, teacher_path
 from rpg.config.task import FileTask, MathTask, is_name
 from rpg.config.verl_keys import sections, unknown
@@ -99,12 +99,9 @@ def _files(spec: RunSpec) -> list[str]:
 
 
 def _models(spec: RunSpec, layout: Layout) -> list[str]:
-    model, lines = spec.model, list[str]()
-    if isinstance(model, PretrainedModel):
-        lines += _model(layout, "model.path", model.path)
-    if (teacher := teacher_path(spec.algorithm)) is not None:
-        lines += _model(layout, "algorithm.reference.path", teacher)
-    return lines
+    own = spec.model.path if spec.model.type == "pretrained" else None
+    named = {"model.path": own, "algorithm.reference.path": teacher_path(spec.algorithm)}
+    return [line for field, path in named.items() if path is not None for line in _model(layout, field, path)]
 
 
 def _model(layout: Layout, field: str, named: str) -> list[str]:

@@ -9,6 +9,7 @@ layer with its gradients.
 from dataclasses import dataclass
 
 from rpg.config.backend import LocalBackend, VerlBackend
+from rpg.config.evaluation import VllmEngineSpec
 from rpg.config.model import TinyModel, bfloat16
 from rpg.config.run_spec import RunSpec, teacher_path
 from rpg.planning.model_shapes import Shape, shape_and_source, shape_of, tiny_shape
@@ -72,9 +73,9 @@ def disk(spec: RunSpec, problems: int) -> Disk | None:
     training = FLOAT * trained * copies + VERL_BYTES * workers + _waiting(spec) * verl
     steps, evaluated = spec.eval_steps(), len(spec.eval_steps())
     names = len(spec.benchmarks())
-    k = 1 if spec.evaluation.temperature == 0 else spec.evaluation.samples_per_problem
     sample = SAMPLE_BYTES + TOKEN_BYTES[spec.model.type] * RESPONSE_SHARE * spec.rollout.max_response_tokens
-    rest = evaluated * (names * EVALUATION_BYTES + problems * k * sample) + spec.training.steps * STEP_BYTES
+    graded = problems * spec.evaluation.samples * sample
+    rest = evaluated * (names * EVALUATION_BYTES + graded) + spec.training.steps * STEP_BYTES
     rest += PROVENANCE_BYTES + token_records(spec)
     keep = spec.training.keep_checkpoints
     counts = {"all": evaluated, "last": 1, "best": 2}
@@ -178,7 +179,7 @@ def memory(spec: RunSpec, room: float | None = None) -> Memory | None:
     weight_bytes = HALF if spec.half_weights() else FLOAT  # bytes of a weight in computations
     trained = FLOAT * (1 + MOMENTS) + weight_bytes  # gradient and moments with it
     trained += FLOAT * spec.half_weights()  # the master
-    trained += (FLOAT * (1 + MOMENTS) + weight_bytes) * (spec.algorithm.advantage.type == "gae")  # a critic
+    trained *= 1 + (spec.algorithm.advantage.type == "gae")  # a critic
     trained += weight_bytes * copies
     if lora := model.lora:  # fixed weights; while sampling, also a copy with the adapters merged
         held = shape.parameters * weight_bytes * (2 + rounded) + shape.adapter_parameters(lora) * trained
@@ -197,6 +198,8 @@ def memory(spec: RunSpec, room: float | None = None) -> Memory | None:
         most = max(1, min(rows, int((ROOM * room - fixed - none) // (one - none))))
         rows = -(-rows // -(-rows // most))
     update = pass_bytes(shape, min(tokens, passes), backend, weight_bytes)
+    if isinstance(r.engine, VllmEngineSpec) and backend.device == "cuda":  # while it updates, vLLM sleeps
+        return Memory(fixed, r.engine.gpu_memory_utilization * (room or 0), update, spec.rollout_rows())
     return Memory(fixed, _rollout(spec, shape, rows), update, rows)
 
 

@@ -77,22 +77,19 @@ def of_answers(
 
 def of_unread(
     benchmark: str, step: int, share: float, forms: Mapping[str, int], accuracies: tuple[float, float | None]
-) -> list[Finding]:
+) -> Iterator[Finding]:
     """Findings from answers that could not be read: their `share` of the responses, why and how often (`forms`), and the
-    accuracy without and with what a second reader made of them (None: it read none).
-    """
+    accuracy without and with what a second reader made of them (None: it read none)."""
     if share <= UNREAD:
-        return []
+        return
     accuracy, second = accuracies
     most = sorted(forms.items(), key=lambda item: (-item[1], item[0]))[:10]
     instead = f" (with a second reader mean@k is {second or 0:.1%} instead of {accuracy:.1%})"
     told = "" if second is None else instead
-    return [
-        Finding(
-            "unread answers", f"{share:.1%} of the answers to {benchmark} at step {step} could not be read and count as "
-            f"wrong{told}", "; ".join(f"{form} ({count})" for form, count in most),
-        )
-    ]  # fmt: skip
+    evidence = (
+        f"{share:.1%} of the answers to {benchmark} at step {step} could not be read and count as wrong{told}"
+    )
+    yield Finding("unread answers", evidence, "; ".join(f"{form} ({count})" for form, count in most))
 
 
 def identical(variants: Sequence[str]) -> Finding:

@@ -106,7 +106,8 @@ def appendix(db: Database, summary: Summary) -> str:
         rf"\section{{Reproducing {tables.tex(summary.sweep)}}}",
     ]
     parts += [tables.tex(summary.question)] if summary.question else []
-    parts += [f"Seeds: {seeds}; variants with the same seed share data order and initial model."]
+    shared = "share data order and, where their models have the same settings, the initial model"
+    parts += [f"Seeds: {seeds}; variants with the same seed {shared}."]
     specs = {run["variant"]: _leaves(run["spec"]) for run in manifests.values()}
     for prose in ("seed", "description", "algorithm.citation", "algorithm.description"):
         for spec in specs.values():
@@ -121,9 +122,8 @@ def appendix(db: Database, summary: Summary) -> str:
     parts += _long((0.2, 0.75), ("variant", "its own settings"), differing)
     if grid := tables.spending_table(summary):
         parts += tables.latex_table(summary.sweep, grid._replace(key="spent-in-all"), columns=1)
-    ids = {name: str((queries.run(db, summary.sweep, name) or {}).get("run_id")) for name in manifests}
     runs = [
-        (name, run["seed"], ids[name][:16], str(run.get("identity", {}).get("data", ""))[:16])
+        (name, run["seed"], str(run["run_id"])[:16], str(run.get("identity", {}).get("data", ""))[:16])
         for name, run in manifests.items()
     ]
     parts += _long((0.38, 0.07, 0.2, 0.2), ("run", "seed", "run id", "digest of the data"), runs)

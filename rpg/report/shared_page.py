@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 import altair as alt
 
 from rpg.report import curves, tables
+from rpg.report.spending import unequal
 from rpg.report.summary import Summary, history, summarise
 from rpg.report.sweep_report import POINTS, Section, curve_data, document, score_names, section
 from rpg.report.theme import specification
@@ -58,7 +59,9 @@ def _summary(
         shown = f"{len(kept)} of {len(summary.variants)} variants are shown"
         notes.append(f"{shown}; tests are corrected for all of them")
     table = summary.table[summary.table["variant"].isin(kept)].reset_index(drop=True)
-    return summary._replace(table=table, variants=kept, notes=notes)
+    equal = tuple(part._replace(table=part.table[part.table["variant"].isin(kept)]) for part in summary.equal)
+    spending = unequal(table, summary.labels)
+    return summary._replace(table=table, variants=kept, notes=notes, equal=equal, spending=spending)
 
 
 def _curves(

@@ -1,11 +1,12 @@
 """What variants have spent, and their differences where all have spent the same."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pandas
 
+from rpg import stats
 from rpg.report import verdicts
 from rpg.report.verdicts import Checkpoints
 from rpg.store.queries import Database
@@ -70,15 +71,20 @@ def at_equal_spending(
     labels: Mapping[str, str],
     planned: float | None,
     notes: list[str],
-) -> Iterator[Equal]:
+    looks: Sequence[stats.Look],
+    look: stats.Look | None,
+) -> tuple[list[Equal], stats.Look | None]:
     """At equal tokens and at equal seconds, if variants differ in them: at the least that a compared run has spent; at
     `planned` tokens, where a budget was named and all have spent it.
 
     `complete` are the evaluated (run, step); accuracies are means over the `benchmarks`. A variant of which a run was first
-    evaluated when it had spent more is left out, and named in a line that is added to `notes`.
+    evaluated when it had spent more is left out, and named in a line that is added to `notes`. `looks` were taken
+    before `look`, which is returned with what was found.
     """
     if baseline not in chosen:
-        return
+        return [], look
+    earlier, _, level = stats.next_look(looks, *look[:3]) if look else ([], 0, stats.ERROR)
+    tables = list[Equal]()
     for axis in ("tokens", "seconds"):
         curves = {
             run: dict(part.droplevel("run").astype(float))
@@ -109,12 +115,17 @@ def at_equal_spending(
             places[variant] = {seed: (run, verdicts.at_budget(curves[run], budget)) for seed, run in runs}
         pairs = {name: (places[name], places[baseline]) for name in totals if name != baseline}
         problems = verdicts.ProblemScores(db, sweep, verdicts.checkpoints(pairs))
-        differences = verdicts.compare(problems, pairs, {axis: benchmarks})
+        name = f"equal {axis}"  # not that of a benchmark, which has no blank
+        differences = verdicts.looked_at(
+            verdicts.compare(problems, pairs, {name: benchmarks}, level), earlier
+        )
+        look = look and look._replace(results={**look.results, **verdicts.outcomes(differences)})
         rows = []
         for variant, place in places.items():
             if block := problems.block(benchmarks, [place]):
                 accuracy = float(np.mean([array.mean() for array in block]))
-                tested = differences.get((variant, axis), (*[np.nan] * 5, ""))
+                tested = differences.get((variant, name), (*[np.nan] * 5, ""))
                 rows.append([variant, labels[variant], len(place), accuracy, *tested])
         columns = ["variant", "label", "seeds", "accuracy", *verdicts.Difference._fields]
-        yield Equal(axis, budget, pandas.DataFrame(rows, columns=columns))
+        tables.append(Equal(axis, budget, pandas.DataFrame(rows, columns=columns)))
+    return tables, look

@@ -189,12 +189,12 @@ def summarise(
     notes += [advice] if advice else []
     measured_at = scores.loc[scores["benchmark"].isin(judged), ["run", "step"]]
     complete = set(measured_at.itertuples(index=False, name=None))
-    compared = (complete, chosen, baseline, spent, judged, names_of, past.budget, notes)
-    equal = tuple(at_equal_spending(db, sweep, *compared))
+    compared = (complete, chosen, baseline, spent, judged, names_of, past.budget, notes, past.looks, look)
+    equal, look = at_equal_spending(db, sweep, *compared)
     notes += short_of(past.budget, spent, chosen, names_of)
     return Summary(
         sweep, baseline, benchmarks, variants, names_of, table, notes + ill, queries.rules(db, sweep), tuple(ill), look,
-        equal, unequal(table, names_of), advice=advice, question=str(sweeps.loc[sweep, "description"] or ""),
+        tuple(equal), unequal(table, names_of), advice=advice, question=str(sweeps.loc[sweep, "description"] or ""),
     )  # fmt: skip
 
 
@@ -377,9 +377,9 @@ def _judge(
             table.loc[place, names] = list(result)
     if all(result.verdict == verdicts.TOO_FEW for result in results.values()):
         return None
-    outcomes = {json.dumps(key): (result.low, result.high, result.verdict) for key, result in results.items()}
     benchmarks = [benchmark for benchmark in parts if benchmark != MEAN]
-    return stats.Look(name, compared, planned, len(earlier) + 1, level, benchmarks, None, outcomes)
+    found = verdicts.outcomes(results)
+    return stats.Look(name, compared, planned, len(earlier) + 1, level, benchmarks, None, found)
 
 
 def _leads(

@@ -83,5 +83,4 @@ def themed(chart: Any) -> Any:
 
 def specification(chart: Any) -> dict[str, Any]:
     """The chart in Vega-Lite. Altair's validation would take as long as making it; a test checks it against the schema."""
-    spec: dict[str, Any] = chart.to_dict(validate=False)
-    return spec
+    return dict(chart.to_dict(validate=False))

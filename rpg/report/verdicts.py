@@ -153,6 +153,11 @@ def compare(
     return results
 
 
+def outcomes(results: Mapping[tuple[str, str], Difference]) -> dict[str, tuple[float, float, str]]:
+    """As rpg.stats.Look.results has them."""
+    return {json.dumps(key): (result.low, result.high, result.verdict) for key, result in results.items()}
+
+
 def looked_at(
     results: Mapping[tuple[str, str], Difference], earlier: Sequence[stats.Look]
 ) -> dict[tuple[str, str], Difference]:

@@ -93,7 +93,8 @@ def problems_needed(design: Design, spread: Spreads, difference: float) -> int |
 def sentence(design: Design, spread: Spreads, difference: float) -> str:
     """What a design finds and what a difference that matters would take."""
     if design.seeds < MINIMUM_SEEDS:
-        return f"{design.seeds} seeds give differences and intervals, but no verdicts: those take three"
+        given = "one seed gives" if design.seeds == 1 else f"{design.seeds} seeds give"
+        return f"{given} differences and intervals, but no verdicts: those take three"
     smallest = detectable(design, spread)
     found = "no difference is" if smallest >= 1 else f"differences of {100 * smallest:.1f} points or more are"
     sizes = f"{design.seeds} seeds and {sum(design.problems):,} problems x {design.samples}"

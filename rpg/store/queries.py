@@ -76,17 +76,17 @@ def runs(db: Database, sweep: str, superseded: bool = False) -> pandas.DataFrame
 
 
 def manifests(db: Database, sweep: str) -> dict[str, dict[str, Any]]:
-    """Current run that has begun here -> what distinguishes it: variant, seed, axes, spec and identity."""
+    """Current run that has begun here -> what distinguishes it: variant, seed, run_id, axes, spec and identity."""
     rows = db.execute(
-        """SELECT run, variant, seed, axes, spec, identity FROM runs
+        """SELECT run, variant, seed, run_id, axes, spec, identity FROM runs
            WHERE sweep = ? AND superseded IS NULL AND variant IS NOT NULL AND imported IS NULL ORDER BY run""",
         [sweep],
     )
     names = ("axes", "spec", "identity")
     return {
-        run: {"variant": variant, "seed": seed}
+        run: {"variant": variant, "seed": seed, "run_id": run_id}
         | {name: json.loads(text or "null") or {} for name, text in zip(names, texts, strict=True)}
-        for run, variant, seed, *texts in rows.fetchall()
+        for run, variant, seed, run_id, *texts in rows.fetchall()
     }
 
 
@@ -113,12 +113,6 @@ def provenance(db: Database, sweep: str) -> dict[str, list[dict[str, Any]]]:
 def differences(db: Database, sweep: str) -> list[str]:
     """Notes on the differences in what the current runs of a sweep were computed with."""
     return provenance_differences(provenance(db, sweep))
-
-
-def run(db: Database, sweep: str, name: str) -> dict[str, Any] | None:
-    """All columns of one run, or None."""
-    rows = frame(db, "SELECT * FROM runs WHERE sweep = ? AND run = ?", [sweep, name])
-    return None if rows.empty else rows.iloc[0].to_dict()
 
 
 def warnings(db: Database) -> list[str]:

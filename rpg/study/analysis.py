@@ -10,7 +10,7 @@ import pandas
 
 from rpg import stats
 from rpg.report.summary import MEAN
-from rpg.report.verdicts import TOO_FEW, Difference, ProblemScores, Runs
+from rpg.report.verdicts import TOO_FEW, Difference, ProblemScores, Runs, outcomes
 from rpg.stats import searches
 from rpg.stats.variance_components import variance_components
 from rpg.store import queries
@@ -118,10 +118,7 @@ def look_over_levels(
     earlier, planned, level = stats.next_look(taken, OVER_LEVELS, scores.runs, len(registered.runs))
     apart, benchmarks = over_levels(scores, registered.baseline, level), list(registered.benchmarks)
     judged = MEAN if len(benchmarks) > 1 else benchmarks[0]
-    results = {
-        json.dumps([name, judged]): (result.low, result.high, result.verdict)
-        for name, result in apart.items()
-    }
+    results = outcomes({(name, judged): result for name, result in apart.items()})
     look = stats.Look(OVER_LEVELS, scores.runs, planned, len(earlier) + 1, level, benchmarks, None, results)
     return apart, look
 

@@ -164,9 +164,11 @@ def problems(scores: analysis.Reported, baseline: str) -> Section:
     for rank, (variant, values) in zip(over_problems.ranks(scores.strata), together.items(), strict=True):
         chance = "baseline"
         if baseline in together and variant != baseline:
-            chance = _interval(over_problems.probability_of_improvement(values, together[baseline]))
-        middle = _interval(over_problems.interquartile_mean(values))
-        rows.append([variant, f"{rank.place} [{rank.low}, {rank.high}]", middle, chance])
+            improved = over_problems.probability_of_improvement(values, together[baseline])
+            chance = plus_minus(improved.mean, improved.low, improved.high)
+        middle = over_problems.interquartile_mean(values)
+        place = f"{rank.place} [{rank.low}, {rank.high}]"
+        rows.append([variant, place, plus_minus(middle.mean, middle.low, middle.high), chance])
         for above in thresholds:
             share = over_problems.profile(values, above + 1e-8)
             shares.append((variant, above, share.mean, share.low, share.high, False))
@@ -277,7 +279,3 @@ def _text(value: Any) -> str:
     if len(texts) > 1 and all(isinstance(each, int | float) for each in value):
         return f"{_text(min(value))} to {_text(max(value))}"
     return ", ".join(texts)
-
-
-def _interval(estimate: Any) -> str:
-    return plus_minus(estimate.mean, estimate.low, estimate.high)

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from rpg.config.run_spec import RunSpec
-from rpg.planning.cost import known_spreads, measured, seconds_per_step, size
+from rpg.planning.cost import design, known_spreads, measured, seconds_per_step, size
 from rpg.planning.gpu_estimate import Assumptions, problems_of
 
 
@@ -28,12 +28,16 @@ def test_spreads_are_those_of_the_last_look_that_has_any():
     assert known_spreads(layout, ("b",)) == (1, 2, 3) and known_spreads(layout, ("c",)) is None
 
 
-def test_a_benchmark_has_no_more_problems_than_its_limit(tmp_path):
+def test_a_benchmark_has_no_more_problems_than_its_limit_and_one_greedy_answer_to_each(tmp_path):
     (tmp_path / "rows.jsonl").write_text('{"prompt": "1", "answer": "1"}\n' * 50)
     file = str(tmp_path / "rows.jsonl")
     sources = {"few": {"path": file, "limit": 7}, "all": file, "hub": {"hub": "a/b", "limit": 3}}
-    spec = RunSpec(task={"type": "file", "train": file, "benchmarks": sources})
-    assert problems_of(spec, Assumptions()) == 7 + 50 + 3
+    task = {"type": "file", "train": file, "benchmarks": sources}
+    for temperature, samples in ((1, 8), (0, 1)):
+        spec = RunSpec(task=task, evaluation={"temperature": temperature, "samples_per_problem": 8})
+        assert problems_of(spec, Assumptions()) == 7 + 50 + 3
+        runs = [SimpleNamespace(variant=name, spec=spec) for name in "ab"]
+        assert design(SimpleNamespace(runs=runs)).samples == samples
 
 
 def test_runs_of_one_size_do_the_same_work_in_a_step():

@@ -9,8 +9,9 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from rpg.config.errors import ConfigError
+from rpg.config.load import resolve
 from rpg.config.sweep_spec import load_file
-from rpg.planning.gpu_estimate import machine_named, nearest_change
+from rpg.planning.gpu_estimate import hours, machine_named, nearest_change
 from rpg.planning.model_shapes import KNOWN, TABLE, shape_and_source
 from rpg.planning.space import memory
 
@@ -52,6 +53,20 @@ def test_show_says_what_fits_and_the_nearest_change_that_would(command_line, tmp
     assert code == 2 and "rtx-9999" in text and "rtx-4090" in text and "Traceback" not in text
 
 
+def test_hours_and_memory_are_those_of_critic_teacher_and_vllm():
+    def needed(algorithm=None, engine="local"):
+        model = {"type": "pretrained", "path": "Qwen/Qwen3-0.6B", "dtype": "bfloat16"}
+        run = {"model": model, "backend": {"device": "cuda"}, "rollout": {"engine": engine}}
+        return resolve({**run, "algorithm": {"name": "grpo", "beta": 0.1} | (algorithm or {})}, "x")
+
+    teacher = {"reference": {"type": "model", "path": "Qwen/Qwen3-4B"}}
+    changes = {}, {"beta": 0}, {"advantage": {"type": "gae"}}, teacher
+    fixed, bare, critic, taught = (hours(needed(change), machine_named("h100")) for change in changes)
+    assert (critic - fixed) / (fixed - bare) == pytest.approx(1 + 3), "scored and updated, as the policy is"
+    assert 5 < (taught - bare) / (fixed - bare) < 8
+    assert "gpu_memory_utilization=0.4" in nearest_change(needed(engine="vllm"), machine_named("24GB"))
+
+
 def test_where_nothing_else_helps_a_smaller_model_is_named():
     (run,) = load_file(LADDER[0].with_name("80gb.yaml"), {}, lambda spec: "").runs
     assert "--set model.path=Qwen/" in nearest_change(run.spec, machine_named("8GB"))
@@ -68,9 +83,13 @@ def test_sizes_in_the_table_are_those_of_the_models():
 
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [("qwen3", "Qwen/Qwen3-0.6B"), ("qwen2", "Qwen/Qwen2.5-1.5B"), ("llama", "meta-llama/Llama-3.2-1B")],
+    [
+        ("qwen3", "Qwen/Qwen3-0.6B"),
+        ("qwen2", "Qwen/Qwen2.5-7B-Instruct"),
+        ("llama", "meta-llama/Llama-3.2-1B"),
+    ],
 )
-def test_the_count_is_that_of_transformers(kind, name):
+def test_the_count_is_that_of_transformers_in_the_table_and_in_a_folder(tmp_path, kind, name):
     """A model of these sizes on the meta device has exactly as many parameters."""
     shape = KNOWN[name]
     config = AutoConfig.for_model(
@@ -82,6 +101,10 @@ def test_the_count_is_that_of_transformers(kind, name):
         model = AutoModelForCausalLM.from_config(config)
     model.tie_weights()
     assert sum(p.numel() for p in model.parameters()) == shape.parameters
+    config.save_pretrained(tmp_path)
+    assert shape_and_source(str(tmp_path))[0] == shape
+    (tmp_path / "config.json").write_text("{}")
+    assert shape_and_source(str(tmp_path))[0] is None
 
 
 def test_sizes_are_read_from_a_folder_or_the_hub_s_cache_first(tmp_path, monkeypatch):

@@ -66,6 +66,13 @@ def test_bfloat16_on_a_gpu_is_weights_beside_masters_and_half_of_what_a_pass_kee
     assert cpu.fixed - PROCESS == pytest.approx(weights * 4 * 5, rel=1e-3)
     assert gpu.fixed - CONTEXT == pytest.approx(weights * (2 + 2 + 4 * 4), rel=1e-3)
     assert gpu.update < 0.8 * cpu.update  # but for the logits, of which a part at a time is there in float32
+    other = {"backend": {"device": "cuda"}, "algorithm": {"name": "grpo", "advantage": {"type": "gae"}}}
+    other["rollout"] = {"max_response_tokens": 512, "engine": {"type": "vllm", "gpu_memory_utilization": 0.3}}
+    other = memory(resolve({**run, **other}, "x"), 24e9)
+    assert other.fixed - gpu.fixed == pytest.approx(weights * (2 + 4 * 4), rel=1e-3), (
+        "a critic has a master, too"
+    )
+    assert other.rollout == 0.3 * 24e9 and other.most == other.fixed + other.rollout, "vLLM takes its share"
 
 
 @pytest.mark.parametrize("shape", SHAPES)

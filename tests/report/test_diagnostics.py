@@ -1,6 +1,5 @@
 """Each rule speaks where it should, with its evidence and what to do, and is silent about healthy runs."""
 
-import json
 import math
 
 import pytest
@@ -15,6 +14,7 @@ from rpg.rewards.graders import rules_name
 from rpg.store.current import current_runs
 from rpg.store.database import build, connect
 from rpg.store.samples import read_eval, write_eval
+from tests.report.sweeps import rewritten
 
 HEALTHY = {
     "reward": -0.2, "accuracy": 0.4, "truncation_rate": 0.02, "groups_kept": 12, "kl_policy_to_old": 0.002,
@@ -104,10 +104,7 @@ def ill(tmp_path):
     shape = Shape(steps=12, eval_every=6, problems=8, samples=2, benchmarks=("easy",), metrics=12)
     layout = write_sweep(tmp_path, "demo", ("grpo", "dapo"), (0, 1), shape)
     for seed in (0, 1):
-        run = layout.run("demo", f"dapo-seed{seed}")
-        rows = [json.loads(line) for line in run.metrics_path(1).read_text().splitlines()]
-        changed = (json.dumps(row | {"reward": -1.0, "accuracy": 0.0}) for row in rows)
-        run.metrics_path(1).write_text("\n".join(changed) + "\n")
+        rewritten(layout.run("demo", f"dapo-seed{seed}"), lambda row: {"reward": -1.0, "accuracy": 0.0})
     return layout
 
 
@@ -145,4 +142,4 @@ def test_answers_that_could_not_be_read():
     assert "3.0% of the answers to aime24 at step 40 could not be read" in str(finding)
     assert "52.0% instead of 50.0%" in str(finding)
     assert finding.advice.startswith("not read: l (12); not read: k (11)") and finding.advice.count(";") == 9
-    assert diagnostics.of_unread("aime24", 40, 0.02, forms, (0.5, None)) == []
+    assert not [*diagnostics.of_unread("aime24", 40, 0.02, forms, (0.5, None))]

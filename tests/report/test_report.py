@@ -21,7 +21,7 @@ from rpg.store.database import build, connect
 from rpg.store.notes import change
 from rpg.store.run_writer import append_metrics
 from rpg.store.samples import read_eval, write_eval
-from tests.report.sweeps import SHAPE, array, demo, row, shown, summary
+from tests.report.sweeps import SHAPE, array, demo, rewritten, row, shown, summary
 
 
 @pytest.fixture
@@ -160,6 +160,8 @@ def test_several_sweeps_are_one_page_with_what_was_chosen(tmp_path):
     write_sweep(tmp_path, "other", ("grpo", "dapo"), (0, 1), SHAPE)
     change(layout.sweep_folder("other"), note="after <b>the</b> mend", label="<i>other</i>")
     change(layout.run_folders("other")[0].path, add=["hidden"])
+    for run in layout.run_folders("demo")[:2]:
+        rewritten(run, lambda one: {"tokens": one["tokens"] / 9})
     build(layout)
     both = ("demo", "other")
     with connect(layout) as db:
@@ -180,6 +182,9 @@ def test_several_sweeps_are_one_page_with_what_was_chosen(tmp_path):
         f"demo · {HOSTILE}",
         "hard",
     }
+    assert (
+        "times as many tokens" in page and "&lt;script&gt;alert" in page and "&lt;script&gt;alert" not in some
+    )
     assert "1 of 2 variants are shown; tests are corrected for all of them" in some
     assert "&lt;i&gt;other&lt;/i&gt; (other)" in some and "but counted here: dapo-seed0" in some
 

@@ -20,7 +20,7 @@ from rpg.store import StoreError
 from rpg.store.database import build, connect
 from rpg.store.run_writer import write_failed
 from rpg.store.samples import read_samples, write_samples
-from tests.report.sweeps import SHAPE, answered, array, demo, row, shown, summary
+from tests.report.sweeps import SHAPE, answered, array, demo, rewritten, row, shown, summary
 
 
 @pytest.fixture
@@ -160,9 +160,7 @@ def spend(layout, **per_step):
     """Give the runs of each variant this many tokens per step."""
     for run in layout.run_folders("demo"):
         tokens = per_step[run.name.partition("-")[0]]
-        rows = [json.loads(line) for line in run.metrics_path(1).read_text().splitlines()]
-        changed = [json.dumps(one | {"tokens": tokens * one["step"]}) for one in rows]
-        run.metrics_path(1).write_text("\n".join(changed) + "\n")
+        rewritten(run, lambda one, tokens=tokens: {"tokens": tokens * one["step"]})
 
 
 def test_unequal_spending_is_said_and_compared_at_equal_tokens(layout):
@@ -184,6 +182,23 @@ def test_unequal_spending_is_said_and_compared_at_equal_tokens(layout):
     found = summary(layout)
     assert not [part for part in found.equal if part.axis == "tokens"]
     assert "not compared at equal tokens: RPG-URKL (first evaluated when more had been spent)" in found.notes
+
+
+def test_verdicts_at_equal_tokens_share_the_error_of_all_looks(layout):
+    spend(layout, grpo=100, rpg=200)
+    for run, step in itertools.product(layout.run_folders("demo"), (4, 8)):
+        if run.name.startswith("rpg"):
+            answered(run, step, right=lambda problem, sample: problem or sample)
+
+    def at_tokens(*looks):
+        found = summary(layout, past=History(looks))
+        return found.equal[0].table.set_index("variant").loc["rpg-urkl"], found.look
+
+    first, look = at_tokens()
+    late, _ = at_tokens(before := look._replace(runs=look.runs[1:], results={}))
+    assert (first["verdict"], late["verdict"]) == ("better", "within noise"), "little error is left"
+    kept, _ = at_tokens(before._replace(results=look.results))
+    assert kept["verdict"] == "better" and kept["low"] == first["low"] > late["low"], "what was found stays"
 
 
 @pytest.mark.parametrize(("budget", "compared"), [(400, 400), (1000, 800)])
