@@ -127,22 +127,22 @@ def _initialise(
 ) -> None:
     """Set a widget's selection: its previous one, else the one in the link, else `default`.
 
-    A selection that `follows` and was the default is the default again: that of another sweep, or with what a running
-    sweep has added. Names that do not exist here (another sweep has other variants) are dropped, with a notice if they came
-    from the link.
-    Streamlit's own binding leaves defaults out of the address: a copied link would open whatever the default is by then.
+    A selection that `follows`, and that nobody has changed, is the default by now: another sweep's, or what a running one
+    has added, too. Names that do not exist here are dropped, with a notice if they came from the link. Streamlit's own
+    binding leaves defaults out of the address: a copied link would open whatever the default is by then.
     """
-    state = st.session_state
-    requested = st.query_params.get_all(key) if key not in state else state[key] if many else [state[key]]
+    state, unchanged = st.session_state, f"default of {key}"
+    new = key not in state
+    requested = st.query_params.get_all(key) if new else state[key] if many else [state[key]]
     selected = [name for name in requested if name in options]
-    untouched = follows and key in state and requested == state.get(f"default of {key}")
-    if key not in state and len(selected) < len(requested):
+    if new and len(selected) < len(requested):
         missing = ", ".join(repr(name) for name in requested if name not in options)
         notice(f"{label}: nothing here is called {missing}; showing something else instead.")
-    if untouched or not (selected or (many and key in state and not requested)):
-        selected = list(default)
+    if (follows and requested == state.get(unchanged)) or not (selected or (many and not (new or requested))):
+        selected, new = list(default), True
     state[key] = selected if many else selected[0]
-    state[f"default of {key}"] = list(default)
+    if new:
+        state[unchanged] = list(default)
 
 
 def linked(key: str, value: T) -> T:

@@ -9,7 +9,7 @@ from benchmarks import synthetic_study
 from benchmarks.synthetic import Shape, write_run
 from rpg.store import atomic_write_json
 from rpg.store.database import build, connect
-from rpg.store.run_writer import append_metrics, claim_run, write_failed, write_waiting
+from rpg.store.run_writer import append_metrics, claim_run, write_done, write_failed, write_waiting
 from rpg.store.samples import read_eval, write_samples
 from rpg.study import study_report
 from tests.dashboard.driver import HOSTILE, SHAPE, markup, show, texts
@@ -69,10 +69,12 @@ def test_overview_links_to_the_flow_run_also_where_every_sweep_is_hidden(demo):
 
 def test_run_shows_its_settings_and_finds_samples(demo):
     write_run(demo.run("demo", "beta"), "grpo algorithm.beta=0.001", 0, 0.3, SHAPE, "grpo")
+    write_done(demo.run("demo", "beta"), seconds=0.0, attempts=1)  # as an import does, which knows no time
     build(demo)
     app = show("run", sweep="demo", run="beta", part="Settings")
     settings = app.dataframe[0].value.set_index("setting")["value"]
     assert json.loads(settings["algorithm.algorithm.beta"]) == "0.001"
+    assert any(text.endswith("attempts: 1") for text in texts(app))
     app = show("run", sweep="demo", run="grpo-seed0", part="Samples")
     app.text_input(key="search").set_value("problem 3 of easy").run()
     assert any(text.startswith("3 of 15 samples") for text in texts(app))
