@@ -196,8 +196,9 @@ def test_a_sample_is_found(page, address):
     page.goto(f"{address}/problems?sweep=demo&benchmark=hard")
     settled(page)
     table = page.locator("[data-testid=stDataFrame]").bounding_box()
+    first = page.url
     page.mouse.click(table["x"] + 17, table["y"] + 125)  # the box of the third row
-    settled(page)
+    page.wait_for_url(lambda url: url != first)
     [problem] = re.findall("&problem=([^&]*)", page.url)
     pick(page, "Its step", "0")
     assert f"&problem={problem}" in page.url, "of the same problem, wherever it stands now"
