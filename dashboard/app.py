@@ -13,20 +13,8 @@ from dashboard.view import freeze_imports, with_results
 
 # Name of a page in its address -> its title; the function `page` of dashboard/<name>_page.py draws it.
 # (A comment, since Streamlit shows strings that stand alone in the script that it runs.)
-PAGES = {
-    "overview": "Overview",
-    "compare": "Compare",
-    "table": "Table",
-    "frontier": "Frontier",
-    "problems": "Problems",
-    "why": "Why",
-    "tokens": "Tokens",
-    "paper": "Paper",
-    "run": "Run",
-    "studies": "Studies",
-    "evaluations": "Evaluations",
-    "nightly": "Nightly runs",
-}
+NAMES = "overview compare table frontier problems why tokens paper run studies evaluations nightly".split()
+PAGES = {name: name.capitalize() for name in NAMES} | {"nightly": "Nightly runs"}
 
 STYLE = """
 .stMainBlockContainer { padding-top: 4rem; padding-bottom: 3rem; }

@@ -33,11 +33,12 @@ def page(view: View) -> None:
         shown_labels = {key: label for key, label in names.items() if label in chosen}
         data = curve_data(view, shown_labels, panels, x)
     if data.empty:
-        raise Nothing("Nothing to show: select sweeps, variants and panels on the left.")
+        raise Nothing("Nothing to show: select other sweeps, variants, panels or another axis on the left.")
     for sweep in sweeps:
         for line in view.ask("differences", sweep):
             notice(f"! {sweep}: {line}")
-    imported = _imported(view, shown_labels)
+    elsewhere = {(row.sweep, row.variant) for row in runs.itertuples() if isinstance(row.imported, str)}
+    imported = [label for key, label in shown_labels.items() if key in elsewhere]
     remark = f"Trained elsewhere: {', '.join(imported)}." if imported else ""
     show_curves(view, data, shown_labels, list(names.values()), panels, benchmarks, x, remark, height=210)
     made = {
@@ -66,15 +67,9 @@ def show_curves(
     show_legend(labels, list(shown.values()))
     panels = curves.panels(data, labels, drawn, benchmarks, x, by_seed, legend=(), height=height, zoom=True)
     show_panels(panels)
-    lines = [*curves.explanation(data, each=two), remark, *constants, HOW]
+    missing = curves.undrawn(data, list(shown.values()), x)
+    lines = [*curves.explanation(data, each=two), missing, remark, *constants, HOW]
     st.text(" ".join(filter(None, lines)))
-
-
-def _imported(view: View, labels: Mapping[queries.Series, str]) -> list[str]:
-    """Labels of the variants whose runs were imported: neither their settings nor their data are known."""
-    runs = {sweep: view.ask("runs", sweep) for sweep in dict.fromkeys(key.sweep for key in labels)}
-    imported = {sweep: set(rows.loc[rows["imported"].notna(), "variant"]) for sweep, rows in runs.items()}
-    return [label for key, label in labels.items() if key.variant in imported[key.sweep]]
 
 
 FILES = {"HTML": ("Page as HTML", "report.html"), "CSV": ("Data as CSV", "curves.csv")}

@@ -67,7 +67,7 @@ def _over_k(view: View, sweep: str, labels: list[str], shown: dict[str, str]) ->
     data = view.compute(frontier.over_k, sweep, shown)
     if data.empty:
         raise widgets.Nothing("No checkpoint has been evaluated on all benchmarks yet.")
-    widgets.show_legend(labels, list(shown.values()))
+    widgets.show_legend(labels, [label for label in shown.values() if label in set(data["label"])])
     headings = {
         "pass": "pass@k: at least one of k samples is right",
         "maj": "maj@k: the most frequent of k answers is right",

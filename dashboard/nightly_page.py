@@ -51,8 +51,9 @@ def night_folders(folder: Path) -> dict[str, Path]:
 
 def headline(night: Mapping[str, Any], judged: list[Number]) -> str:
     off = sum(number.red for number in judged)
-    parts = [f"{len(night['failed'])} runs failed"] if night.get("failed") else []
-    parts += [state(night)] if night.get("bits") or night.get("accepted") else []
+    failed = len(night.get("failed", {}))
+    parts = [f"{failed} run{'s' * (failed > 1)} failed"] if failed else []
+    parts += [state({**night, "failed": {}})] if night.get("bits") or night.get("accepted") else []
     parts += [f"{off} of {len(judged)} numbers outside their bands"] if off else []
     return f"Newest night {night['night']}: {', '.join(parts) or 'as before'}"
 

@@ -1,6 +1,7 @@
 """A sweep at a glance: what it asks, what it has found, at what price, whether its runs are sound; and every run."""
 
 import time
+from datetime import datetime
 from typing import Any
 
 import altair as alt
@@ -33,7 +34,9 @@ def page(view: View) -> None:
     widgets.show_element("answer", question=summary.question, answer=conclusion(summary))
     _pictures(view, summary)
     if grid := tables.spending_table(summary):
-        with st.expander(summary.spending or grid.title):
+        if summary.spending:
+            st.text(summary.spending)  # above: the title of what unfolds would be Markdown
+        with st.expander(grid.title):
             widgets.show_grid(grid)
     _live(view, sweep)
     if flow_run := view.layout.flow_run_url(sweep):
@@ -42,7 +45,7 @@ def page(view: View) -> None:
 
 def _all_sweeps(sweeps: pandas.DataFrame) -> None:
     shown = sweeps.assign(
-        created=pandas.to_datetime(sweeps["created"], unit="s"),
+        created=sweeps["created"].map(datetime.fromtimestamp, na_action="ignore"),
         share=sweeps["done"] / sweeps["runs"].clip(lower=1),
         open=[widgets.address("", sweep=name) for name in sweeps["sweep"]],
     )
@@ -74,7 +77,7 @@ def _pictures(view: View, summary: Summary) -> None:
         x = widgets.choose("Mean accuracy over", ["step", "tokens", "hours"], "x")
         data = view.compute(sweep_report.curve_data, summary.series, [name], [], x, None)
         if data.empty:
-            st.text("No checkpoint has been evaluated yet.")
+            st.text(f"No checkpoint of known {curves.X_TITLES[x]} has been evaluated yet.")
             return
         first = view.ask("runs", sweep).drop_duplicates("variant").set_index("variant")["run"]
         names = [first.get(variant, "") for variant in data["variant"]]
@@ -84,6 +87,8 @@ def _pictures(view: View, summary: Summary) -> None:
         chart.title = alt.Undefined
         widgets.show_chart(chart.properties(usermeta=widgets.SVG), "accuracy")
         widgets.show_legend(labels, [label for label in labels if label in set(data["label"])])
+        if missing := curves.undrawn(data, labels, x):
+            st.text(missing)
 
 
 @widgets.fragment(run_every=2)

@@ -20,7 +20,7 @@ def page(view: View) -> None:
     titles = {f"{row.table}: {row.model}, {row.context} context": row.table for row in each}
     left, right = st.columns([3, 2])
     table = titles[choose("Published table", list(titles), "table", column=left)]
-    sweep = choose_sweep(view, column=right)
+    sweep = choose_sweep(view, column=right) if len(view.ask("sweeps")) else ""
     results = ours(view, sweep) if sweep else {}
     show_grid(grid(entries[entries["table"] == table], results))
     if not any((row.row, row.benchmark) in results for row in entries.itertuples()):

@@ -53,8 +53,8 @@ def _show_facts(record: dict[str, Any], folder: RunFolder) -> None:
         record["variant"],
         f"seed {record['seed']:.0f}" if pandas.notna(record["seed"]) else "",
         f"step {step:.0f} of {steps:.0f}" if measured else "no step yet",
-        f"attempts: {record['attempts']}",
-        f"{record['seconds']:.0f} s" if pandas.notna(record["seconds"]) else "",
+        f"attempts: {record['attempts']:.0f}" if pandas.notna(record["attempts"]) else "",
+        f"{record['seconds']:.0f} s" if (record["seconds"] or 0.0) > 0 else "",  # 0: it was imported
     ]
     st.text(" · ".join(part for part in parts if isinstance(part, str) and part))
     if now := folder.now():

@@ -87,7 +87,8 @@ def _companion(
 def _show_responses(shown: Mapping[str, Mapping[str, Any]], field: str, heading: str) -> None:
     """Blue below zero, orange above, as strong as its share of the largest value of all the responses."""
     values = {label: _values(row, field) for label, row in shown.items()}
-    most = max((abs(value) for part in values.values() for value in part), default=0.0) or 1.0
+    finite = [abs(value) for part in values.values() for value in part if math.isfinite(value)]
+    most = max(finite, default=0.0) or 1.0
     for (label, row), column in zip(shown.items(), rows_of(len(shown), 2), strict=True):
         tokens = [
             (text, _colour(value / most), _title(row, place), row["clipped"][place])

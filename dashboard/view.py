@@ -104,8 +104,8 @@ def with_results(page: Callable[[View], None]) -> Callable[[], None]:
 
     @functools.wraps(page)
     def run() -> None:
-        for problem in service_problems(Layout.at().home):
-            notice(problem)
+        for problem in read_problems(Layout.at().home):
+            notice(f"rpg serve: {problem}")
         view = newest_view()
         if view is not None:
             try:
@@ -137,11 +137,6 @@ def _show_left_out(view: View) -> None:
     if hidden:
         line = f"Show what is hidden from lists (sweeps: {len(hidden) - runs}, runs: {runs})"
         st.toggle(line, key=ALL, persist_state="session")
-
-
-def service_problems(home: Path) -> list[str]:
-    """Problems that `rpg serve` has noticed in itself."""
-    return [f"rpg serve: {problem}" for problem in read_problems(home)]
 
 
 @fragment(run_every=REFRESH)

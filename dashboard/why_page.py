@@ -31,8 +31,6 @@ def page(view: View) -> None:
 
 
 def _curves(view: View, shown: Labels, labels: list[str], metrics: tuple[str, ...]) -> None:
-    measured = view.ask("metric_names")
-    metrics = tuple(name for name in metrics if name in measured)
     data = curve_data(view, shown, metrics, "step")
     if data.empty:
         raise Nothing("Nothing measured yet.")

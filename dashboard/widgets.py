@@ -93,7 +93,8 @@ def choose(
     if not options:
         return ""
     with column or nullcontext():
-        _initialise(label, key, options, [default] if default in options else options[:1], many=False)
+        first = [default] if default in options else options[:1]
+        _initialise(label, key, options, first, many=False, follows=default is not None)
         return linked(key, str(st.selectbox(label, options, key=key, persist_state="session", **how)))
 
 
@@ -103,7 +104,7 @@ def choose_many(
     """Select several options (default: all); they are in the URL under `key`."""
     first = [name for name in (options if default is None else default) if name in options]
     with column or nullcontext():
-        _initialise(label, key, options, first, many=True)
+        _initialise(label, key, options, first, many=True, follows=True)
         return linked(key, list(st.multiselect(label, options, key=key, persist_state="session")))
 
 
@@ -116,28 +117,32 @@ def choose_axis(column: Any) -> str:
 
 def choose_part(options: Sequence[str], key: str, default: str | None = None) -> str:
     """A row of buttons that selects the part of the page to show; in the URL under `key`."""
-    _initialise("Part", key, options, [default or options[0]], many=False)
+    _initialise("Part", key, options, [default or options[0]], many=False, follows=False)
     buttons = st.segmented_control("Show", options, key=key, required=True, label_visibility="collapsed")
     return linked(key, str(buttons))
 
 
 def _initialise(
-    label: str, key: str, options: Sequence[str], default: Sequence[str | None], many: bool
+    label: str, key: str, options: Sequence[str], default: Sequence[str | None], many: bool, follows: bool
 ) -> None:
     """Set a widget's selection: its previous one, else the one in the link, else `default`.
 
-    Names that do not exist here (another sweep has other variants) are dropped, with a notice if they came from the link.
-    Streamlit's own binding leaves defaults out of the address: a copied link would open whatever the default is by then.
+    A selection that `follows`, and that nobody has changed, is the default by now: another sweep's, or what a running one
+    has added, too. Names that do not exist here are dropped, with a notice if they came from the link. Streamlit's own
+    binding leaves defaults out of the address: a copied link would open whatever the default is by then.
     """
-    state = st.session_state
-    requested = st.query_params.get_all(key) if key not in state else state[key] if many else [state[key]]
+    state, unchanged = st.session_state, f"default of {key}"
+    new = key not in state
+    requested = st.query_params.get_all(key) if new else state[key] if many else [state[key]]
     selected = [name for name in requested if name in options]
-    if key not in state and len(selected) < len(requested):
+    if new and len(selected) < len(requested):
         missing = ", ".join(repr(name) for name in requested if name not in options)
         notice(f"{label}: nothing here is called {missing}; showing something else instead.")
-    if not selected and not (many and key in state and not requested):
-        selected = list(default)
+    if (follows and requested == state.get(unchanged)) or not (selected or (many and not (new or requested))):
+        selected, new = list(default), True
     state[key] = selected if many else selected[0]
+    if new:
+        state[unchanged] = list(default)
 
 
 def linked(key: str, value: T) -> T:
@@ -191,7 +196,8 @@ def choose_row(
 ) -> int:
     """A table, and the number of its selected row: the one that was clicked, else that of the URL, else the first. Its name
     is in the URL under `key`."""
-    event = show_table(frame, 330, columns, on_select="rerun", selection_mode="single-row", key=f"{key}s")
+    rows = f"{key}s {hash(tuple(names))}"  # others are another table, in which a place says nothing
+    event = show_table(frame, 330, columns, on_select="rerun", selection_mode="single-row", key=rows)
     clicked = [row for row in (event["selection"]["rows"] if event else []) if row < len(names)]
     requested = st.query_params.get(key)
     place = clicked[0] if clicked else names.index(requested) if requested in names else 0

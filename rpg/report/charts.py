@@ -129,15 +129,16 @@ def over_k(
 
 def histogram(tokens: Mapping[str, Sequence[float]], labels: Sequence[str], name: str) -> alt.Chart:
     """The distribution of a quantity of tokens per label, as outlines over common bins; a ratio on a logarithmic axis."""
-    values = {label: np.asarray(part, float) for label, part in tokens.items() if len(part)}
-    every = np.concatenate([*values.values(), np.zeros(0)])
+    every = {label: np.asarray(part, float) for label, part in tokens.items() if len(part)}
+    values = {label: part[np.isfinite(part)] for label, part in every.items()}
+    together = np.concatenate([*values.values(), np.zeros(0)])
     log = name == "ratio"
-    every = np.log10(np.maximum(every, 1e-9)) if log else every
-    edges = np.histogram_bin_edges(every, bins=40)
+    together = np.log10(np.maximum(together, 1e-9)) if log else together
+    edges = np.histogram_bin_edges(together, bins=40)
     rows = []
     for label, part in values.items():
         counts, _ = np.histogram(np.log10(np.maximum(part, 1e-9)) if log else part, edges)
-        shares = [*(counts / max(1, len(part))), 0.0]
+        shares = [*(counts / len(every[label])), 0.0]
         places = 10**edges if log else edges
         rows += [(label, float(x), float(share)) for x, share in zip(places, shares, strict=True)]
     scale = alt.Scale(type="log" if log else "linear", nice=False, zero=False)

@@ -69,6 +69,7 @@ def section(data: pandas.DataFrame, shown: Sequence[str], labels: Sequence[str],
     fitted = fits(data, shown)
     drawn = [("compute", "Accuracy over compute", chart(data, fitted, labels, x))]
     refused = [f"{label}: no extrapolation: {fit.refusal}." for label, fit in fitted.items() if fit.refusal]
+    refused += [f"{label}: no checkpoint of known {X_TITLES[x]}." for label in shown if label not in fitted]
     return Section("Over compute", (), [grid(fitted, x)], drawn, [NOTE], refused)
 
 

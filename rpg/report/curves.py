@@ -110,7 +110,7 @@ def panel(
     log = _is_log(data, name)
     domain = _domain(data, log, points and band == "interval")
     colour, dash = (encodings(labels, legend)[channel] for channel in ("color", "strokeDash"))
-    last = float(data["x"].max()) if len(data) else 1.0
+    last = (float(data["x"].max()) if len(data) else 0.0) or 1.0
     edge = 0.02 * last if points else 0.0  # marks at the first and the last step are not cut in two
     span = alt.Scale(nice=False, domain=[-edge, last + edge])
     ticks = alt.Axis(tickCount=8, tickMinStep=1 if x == "step" else 0)
@@ -255,6 +255,12 @@ def explanation(data: pandas.DataFrame, each: bool = False) -> list[str]:
     if pandas.notna(width) and width > 1:
         parts.append(f"Points of training curves are averages of {width:.0f} steps.")
     return [" ".join(parts)]
+
+
+def undrawn(data: pandas.DataFrame, labels: Sequence[str], x: str) -> str:
+    """Which of these labels have no point after step 0, in one line; empty if all have."""
+    missing = [label for label in labels if label not in set(data.loc[data["step"] > 0, "label"])]
+    return f"No point after step 0 over {X_TITLES[x]}: {', '.join(missing)}." if missing else ""
 
 
 def interval_tooltips(low: str, high: str, number_format: str) -> list[alt.Tooltip]:

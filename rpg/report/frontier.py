@@ -17,7 +17,7 @@ DIRECTIONS = {"policy_to_initial": "KL(policy ‖ initial)", "initial_to_policy"
 TRAINING = "training step"
 """What paths follow if no axis of the sweep is numeric."""
 SUBSETS = 64
-"""Random subsets of a problem's samples over which maj@k is averaged; pass@k has a closed form."""
+"""Random subsets of a problem's samples, or more, over which maj@k is averaged; pass@k has a closed form."""
 
 
 class Along(NamedTuple):
@@ -125,8 +125,10 @@ def _majority(codes: np.ndarray, right: np.ndarray, k: int) -> np.ndarray:
     """(seeds, problems) probability that the most frequent of k answers is right; code -1, no answer, has no vote."""
     rng = np.random.default_rng(k)
     samples = codes.shape[2]
-    draws = 1 if k == samples else SUBSETS
-    chosen = np.stack([rng.permutation(samples)[:k] for _ in range(draws)])
+    parts = samples // k  # of one order of the samples: all count alike, so that maj@1 is the accuracy
+    orders = 1 if k == samples else -(-SUBSETS // parts)
+    chosen = np.reshape([rng.permutation(samples)[: parts * k] for _ in range(orders)], (-1, k))
+    draws = len(chosen)
     value = np.zeros(codes.shape[:2])
     for place in np.ndindex(*value.shape):
         answers, verdicts = codes[place], right[place]

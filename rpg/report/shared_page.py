@@ -75,7 +75,8 @@ def _curves(
     data = curves.by_reference(data, queries.references(db, sweeps))
     varied, constants = curves.folded(data, panels, scores)
     drawn = curves.panels(data, list(shown.values()), varied, scores, x)
-    return curves.figure(drawn, ", ".join(sweeps), [*curves.explanation(data), *constants])
+    missing = filter(None, [curves.undrawn(data, list(shown.values()), x)])
+    return curves.figure(drawn, ", ".join(sweeps), [*curves.explanation(data), *missing, *constants])
 
 
 def _overview(summaries: Sequence[Summary]) -> tables.Grid:

@@ -194,7 +194,7 @@ def summarise(
     notes += short_of(past.budget, spent, chosen, names_of)
     return Summary(
         sweep, baseline, benchmarks, variants, names_of, table, notes + ill, queries.rules(db, sweep), tuple(ill), look,
-        tuple(equal), unequal(table, names_of), advice=advice, question=str(sweeps.loc[sweep, "description"] or ""),
+        tuple(equal), unequal(table, names_of), advice=advice, question=str(sweeps.loc[sweep, "description"]),
     )  # fmt: skip
 
 

@@ -114,7 +114,7 @@ def curve_data(
         parts.insert(0, score_curves(db, series, scores, x))
     parts = [part for part in parts if len(part)] or parts
     data = pandas.concat(parts, ignore_index=True)
-    data = data[data["mean"].notna()]
+    data = data.dropna(subset=["mean", "x"])
     return data.assign(label=[labels[key] for key in map(queries.Series, data["sweep"], data["variant"])])
 
 

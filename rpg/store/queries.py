@@ -54,8 +54,8 @@ def sweeps(db: Database) -> pandas.DataFrame:
                        array_to_string(list_sort(list_distinct(flatten(list(tags)))), ', ') AS tags,
                        string_agg(notes, chr(10) ORDER BY run NULLS FIRST) AS notes
                 FROM marks GROUP BY sweep)
-            SELECT s.sweep, s.baseline, s.description, s.benchmarks, s.created, s.runs, s.superseded, {counts},
-                   count(DISTINCT r.variant)::INTEGER AS variants,
+            SELECT s.sweep, s.baseline, coalesce(s.description, '') AS description, s.benchmarks, s.created,
+                   s.runs, s.superseded, {counts}, count(DISTINCT r.variant)::INTEGER AS variants,
                    coalesce(a.label, '') AS label, coalesce(a.tags, '') AS tags, coalesce(a.notes, '') AS notes
             FROM sweeps s LEFT JOIN runs r ON r.sweep = s.sweep AND r.superseded IS NULL
                           LEFT JOIN added a ON a.sweep = s.sweep

@@ -16,11 +16,9 @@ from benchmarks.synthetic import Shape, write_sweep
 from dashboard.view import REFRESH
 from rpg.report.summary import summarise
 from rpg.report.tables import plus_minus
-from rpg.store import Layout
 from rpg.store.database import KEEP, build, connect
 from rpg.store.notes import change, place, read_marks
 from rpg.store.run_writer import append_metrics
-from tests.dashboard.driver import show
 from tests.waiting import HANG
 
 MISSING = "playwright is not installed (pip install playwright)"
@@ -195,6 +193,15 @@ def test_a_sample_is_found(page, address):
     press(page, "Samples")
     page.get_by_text("4 of 24 samples").wait_for()
     page.locator("code", has_text="Compute problem 3 of easy.").wait_for()
+    page.goto(f"{address}/problems?sweep=demo&benchmark=hard")
+    settled(page)
+    table = page.locator("[data-testid=stDataFrame]").bounding_box()
+    first = page.url
+    page.mouse.click(table["x"] + 17, table["y"] + 125)  # the box of the third row
+    page.wait_for_url(lambda url: url != first)
+    [problem] = re.findall("&problem=([^&]*)", page.url)
+    pick(page, "Its step", "0")
+    assert f"&problem={problem}" in page.url, "of the same problem, wherever it stands now"
 
 
 def test_a_study_grows_on_its_page_and_a_point_leads_to_its_run(page, address, layout):
@@ -253,28 +260,6 @@ def test_with_a_password_a_sweep_is_renamed_noted_and_hidden_and_without_one_it_
     ).wait_for()
     assert page.get_by_role("button", name="Save").count() == 0 and page.locator("img[src=x]").count() == 0
     change(demo, remove=record["tags"], label="")
-
-
-@pytest.mark.long
-def test_the_pages_of_a_real_sweep(page, bench, monkeypatch):
-    """All pages of a sweep that was really run, in Streamlit's driver; the table's numbers in the browser."""
-    layout = Layout.at(bench[0] / "data")
-    monkeypatch.setenv("RPG_HOME", str(layout.home))
-    for name in PAGES:
-        show(name or "overview", sweep="small", sweeps="small")
-    with dashboard(layout.home) as (address, _):
-        with connect(layout) as db:
-            found = summarise(db, "small").table
-            count = "SELECT count(*) FROM samples WHERE benchmark = 'chain-easy' AND step = 6"
-            [samples] = db.execute(count).fetchone()
-        page.goto(f"{address}/table?sweep=small")
-        settled(page)
-        assert cells(page) == lines(found)
-        run = layout.run_folders("small")[0].name
-        page.goto(f"{address}/run?sweep=small&run={run}&benchmark=chain-easy&step=6")
-        settled(page)
-        press(page, "Samples")
-        page.get_by_text(f"{samples // 2} of {samples // 2} samples").wait_for()
 
 
 def test_nothing_shows_while_a_sweep_writes_and_the_database_is_rebuilt(page, address, layout):

@@ -16,33 +16,45 @@ from rpg.store.samples import drift_path
 from tests.dashboard.driver import SHAPE, markup, panels, show, texts
 
 
-def test_the_table_shows_the_numbers_of_the_summary(demo):
-    app = show("table")
-    with connect(demo) as db:
-        found = summarise(db, "demo").table
-    html = markup(app)
-    for row in found[found["benchmark"] == "mean"].itertuples():
-        assert plus_minus(row.last, row.low, row.high) in html
-        assert f"{row.best:.3f}" in html
-    assert any(verdict in html for verdict in ("within noise", "better", "worse"))
-
-
 def test_the_table_follows_baseline_and_benchmarks_of_the_url(demo):
     app = show("table", baseline="RPG-URKL", benchmarks="hard")
+    with connect(demo) as db:
+        found = summarise(db, "demo", "rpg-urkl", ["hard"]).table
+    for row in found.itertuples():
+        assert plus_minus(row.last, row.low, row.high) in markup(app) and f">{row.best:.3f}<" in markup(app)
     assert app.selectbox(key="baseline").value == "RPG-URKL"
     assert app.multiselect(key="benchmarks").value == ["hard"]
     rows = re.findall(r"<td[^>]*>(?:<a [^>]*>)?([^<]*)(?:</a>)?</td>", markup(app))
     assert rows[0] == "RPG-URKL" and rows[5] == "baseline" and "Accuracy per benchmark" not in markup(app)
 
 
-def test_all_variants_are_chosen_at_first(layout):
-    pairs = [(name, beta) for name in ("grpo", "rpg-urkl") for beta in (0, 0.1, 0.2, 0.3)]
-    variants = [f"{name} algorithm.beta={beta}" for name, beta in pairs]
-    write_sweep(layout.home, "many", variants, (0, 1), SHAPE)
-    build(layout)
-    app = show("compare")
-    every = [f"{name.upper()}, beta {beta}" for name, beta in pairs]
-    assert app.multiselect(key="variants").value == every == app.multiselect(key="variants").options
+def test_what_nobody_chose_is_that_of_the_sweep_with_what_it_has_by_now(demo):
+    shape = Shape(steps=12, eval_every=6, problems=5, samples=3, benchmarks=("easy", "hard", "third"))
+    variants = ["dapo", "grpo", "cispo"]
+    write_sweep(demo.home, "other", variants, (0, 1), shape)
+    build(demo)
+    apps = [show(page, sweep="demo") for page in ("table", "problems", "why")]
+    chosen = show("problems", sweep="demo", variant="GRPO")
+    for app in (*apps, chosen):
+        app.selectbox(key="sweep").set_value("other").run()
+    chosen.selectbox(key="sweep").set_value("demo").run()
+    assert chosen.session_state["variant"] == "GRPO", "also where it is the default in between"
+    write_sweep(demo.home, "other", [*variants, "rloo"], (0, 1), shape)
+    build(demo)
+    table, problems, why = (app.run().session_state for app in apps)
+    assert (table["baseline"], table["benchmarks"]) == ("DAPO", ["easy", "hard", "third"])
+    assert (problems["against"], problems["step"]) == ("DAPO", "12")
+    assert why["variants"] == ["DAPO", "CISPO", "GRPO", "RLOO"]
+
+
+def test_a_curve_over_what_is_not_known_is_named_and_not_drawn(demo):
+    for part, names in (("urkl", "RPG-URKL"), ("", "GRPO, RPG-URKL")):
+        for metrics in (run.metrics_path(1) for run in demo.run_folders("demo") if part in run.name):
+            metrics.write_text(metrics.read_text().replace('"tokens"', '"others"'))
+        build(demo)
+        overview, compare = (show(page, x="tokens") for page in ("overview", "compare"))
+        assert all(f"over response tokens: {names}." in " ".join(texts(app)) for app in (overview, compare))
+        assert not any("NaN" in chart.proto.spec for chart in compare.get("vega_lite_chart"))
 
 
 def test_compare_draws_what_is_chosen(demo):
@@ -109,6 +121,8 @@ def test_accuracy_over_compute_of_any_sweep(layout):
         series = {queries.Series("demo", "grpo"): "GRPO", queries.Series("demo", "rpg-urkl"): "RPG-URKL"}
         data = compute_curves.measured(db, series, ["easy"], "tokens")
     part = compute_curves.section(data, list(series.values()), list(series.values()), "tokens")
+    beside = compute_curves.section(data, ["GRPO", "TRL"], ["GRPO", "TRL"], "tokens")
+    assert beside.notes[-1] == "TRL: no checkpoint of known response tokens."
     for row in part.grids[0].rows:
         assert all(f">{cell.text}<" in markup(app) for cell in row)
     assert all(line in texts(app) for line in part.notes)

@@ -10,6 +10,8 @@ import streamlit as st
 from benchmarks.synthetic import Shape, write_sweep
 from rpg.store import Layout, atomic_write_json
 from rpg.store.database import build, current
+from rpg.store.live_status import write_problems
+from rpg.store.run_writer import append_metrics
 from rpg.store.samples import read_eval, write_eval
 from tests.dashboard.driver import HOSTILE, SHAPE, markup, show, texts
 
@@ -25,7 +27,9 @@ def homes(tmp_path_factory):
     layouts["begun"].write_sweep({"name": "s", "source": "", "baseline": "grpo", "created": 1, "runs": ["a"]})
     name = HOSTILE.replace("/", "-")
     shape = Shape(steps=3, eval_every=3, problems=2, samples=2, benchmarks=(name, "easy"), metrics=8)
-    write_sweep(layouts["hostile"].home, name, ("grpo", HOSTILE), (0, 1), shape)
+    markup = write_sweep(layouts["hostile"].home, name, ("grpo", HOSTILE), (0, 1), shape)
+    for place, run in enumerate(markup.run_folders(name)):  # so that a line says who has spent more
+        append_metrics(run, 2, {"step": 3, "tokens": 10**place})
     torn = write_sweep(layouts["corrupt"].home, "demo", ("grpo", "rpg-urkl"), (0, 1, 2), SHAPE)
     torn.run("demo", "grpo-seed0").manifest_path.write_text("{")
     for layout in layouts.values():
@@ -41,14 +45,16 @@ def test_the_script_that_streamlit_runs_has_nothing_that_it_would_show():
 
 
 def test_without_a_database_a_page_says_how_to_begin(layout):
-    assert any("No results in" in text and "rpg sweep" in text for text in texts(show("overview")))
+    write_problems(layout.home, ["no schedule"])
+    said = texts(show("overview"))
+    assert "No results in" in said[1] and "rpg sweep" in said[1] and said[0] == "rpg serve: no schedule"
 
 
 @pytest.mark.parametrize("kind", ["empty", "begun"])
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_that_has_nothing_to_show(layout, homes, monkeypatch, kind, page):
     monkeypatch.setenv("RPG_HOME", homes[kind])
-    show(page)
+    assert ("RPG-UFKL" in markup(show(page))) == (page == "paper")
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -56,11 +62,12 @@ def test_hostile_names_are_text(layout, homes, monkeypatch, page):
     monkeypatch.setenv("RPG_HOME", homes["hostile"])
     app = show(page)
     assert "<img" not in markup(app)
-    for kind in ("markdown", "caption", "subheader", "title", "header"):
-        for element in app.get(kind):
-            assert "evil" not in str(element.value)
-            unescaped = re.sub(r"\\.", "", str(element.value))  # a backslash makes the mark after it a letter
-            assert not re.search(r"<|\]\(|://|:red|\*\*", unescaped), element.value
+    kinds = ("markdown", "caption", "subheader", "title", "header")
+    words = [str(element.value) for kind in kinds for element in app.get(kind)]
+    for text in [*words, *(part.label for part in app.expander)]:
+        assert "evil" not in text
+        unescaped = re.sub(r"\\.", "", text)  # a backslash makes the mark after it a letter
+        assert not re.search(r"<|\]\(|://|:red|\*\*", unescaped), text
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -139,3 +146,15 @@ def test_runs_of_different_code_are_named(demo):
         words = " ".join(texts(show(page)))
         assert "trained by different code: code1 (no git checkout): grpo-seed0" in words, words
         assert "rpg/losses/policy_loss.py differs" in words
+
+
+@pytest.mark.long
+def test_the_pages_of_a_real_sweep(bench, monkeypatch):
+    layout = Layout.at(bench[0] / "data")
+    monkeypatch.setenv("RPG_HOME", str(layout.home))
+    for page in PAGES:
+        show(page, sweep="small", sweeps="small")
+    run = layout.run_folders("small")[0]
+    app = show("run", sweep="small", run=run.name, benchmark="chain-easy", step="6")
+    count = len(read_eval(run, "chain-easy", 6))
+    assert f"{count} of {count} samples" in texts(app)

@@ -8,7 +8,6 @@ from uuid import uuid4
 
 import pytest
 
-from dashboard.view import service_problems
 from flows.prefect.flow_runs import folder_tag
 from flows.serve import supervisor
 from flows.serve.supervisor import look, schedule_problems
@@ -44,7 +43,7 @@ def test_status_and_dashboard_say_it_while_somebody_serves(tmp_path):
     write_problems(tmp_path / "data", ["the schedule of nightly creates no runs"])
     said = rpg(tmp_path, "status")
     assert said.returncode == 0 and "the schedule of nightly creates no runs" in said.stdout + said.stderr
-    assert service_problems(tmp_path / "data") == ["rpg serve: the schedule of nightly creates no runs"]
+    assert read_problems(tmp_path / "data") == ["the schedule of nightly creates no runs"]
     note = json.loads((tmp_path / "data" / HEALTH).read_text())
     (tmp_path / "data" / HEALTH).write_text(json.dumps(note | {"time": time.time() - 3600}))
     assert read_problems(tmp_path / "data") == []

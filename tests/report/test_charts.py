@@ -65,6 +65,11 @@ def test_numbers_at_a_frontier_leave_each_other_room_and_the_ends_of_paths_come_
     assert chart.layer[3].data["x"].tolist() == [0.0, 0.9, 1.0]
 
 
+def test_tokens_whose_numbers_are_not_finite_are_in_no_bin():
+    chart = charts.histogram({"a": [1.0, 2.0, math.inf, math.nan], "b": [math.nan]}, ["a", "b"], "ratio")
+    assert chart.data.groupby("label")["share"].sum().to_dict() == {"a": 0.5, "b": 0.0}
+
+
 DATA = pandas.DataFrame(
     [
         {"name": name, "sweep": "s", "variant": variant, "step": step, "mean": 0.1 * step}

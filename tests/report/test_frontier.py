@@ -32,8 +32,10 @@ def test_over_k_is_what_the_evaluation_says(tmp_path):
         assert row.mean == pytest.approx(expected) and row.low <= row.mean <= row.high
     [whole] = found.loc[(found["measure"] == "maj") & (found["k"] == 6), "mean"]
     assert whole == pytest.approx(np.mean([one.majority_at_k.mean for one in of.values()]))
-    [single] = found.loc[(found["measure"] == "maj") & (found["k"] == 1), "mean"]
-    assert single == pytest.approx(np.mean([one.mean_at_k.mean for one in of.values()]), abs=0.1)
+    few = found.loc[
+        (found["measure"] == "maj") & found["k"].isin([1, 2]), "mean"
+    ]  # a tie of two is half right
+    assert few.tolist() == pytest.approx([np.mean([one.mean_at_k.mean for one in of.values()])] * 2)
     for seed in (0, 1):
         path = layout.run("demo", f"grpo-seed{seed}").eval_path("hard", 4)
         write_samples(path, [one for one in read_samples(path).to_pylist() if one["sample"] < 3])
