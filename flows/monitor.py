@@ -17,13 +17,14 @@ from rpg.store import RunFolder, StoreError
 from rpg.store.current import how_it_came
 from rpg.store.live_status import clock
 from rpg.store.notes import marked, titled
-from rpg.store.run_folder import parse_row
+from rpg.store.run_folder import UNREADABLE, parse_row
 
 STYLES = {
     "done": "green",
     "running": "cyan",
     "evaluating": "blue",
     "failed": "bold red",
+    UNREADABLE: "bold red",
     "interrupted": "yellow",
     "queued": "magenta",
     "pending": "dim",
@@ -76,8 +77,9 @@ class Watch:
         try:
             manifest = self._manifests.get(folder.name) or folder.read_manifest()
         except StoreError as error:
-            begins = folder.state() == "pending" and not folder.manifest_path.exists()
-            return RunView(folder.name, folder.name, folder.state(), error=None if begins else str(error))
+            state = UNREADABLE if isinstance(error.__cause__, PermissionError) else folder.state()
+            begins = state == "pending" and not folder.manifest_path.exists()
+            return RunView(folder.name, folder.name, state, error=None if begins else str(error))
         self._manifests[folder.name] = manifest
         state, message = _state(folder, manifest)
         tail = folder.last_metrics()
@@ -140,7 +142,7 @@ def table(views: Sequence[RunView], most: int = 30) -> Group:
     out = Table(box=None, pad_edge=False, header_style="bold", expand=False)
     for name in ("run", "seed", "state", "", "step", "reward", "train acc", "evals", "left"):
         out.add_column(name, justify="left" if name in ("run", "state", "") else "right", no_wrap=True)
-    order = ("running", "failed", "evaluating", "interrupted", "queued", "pending", "done")
+    order = ("running", "failed", UNREADABLE, "evaluating", "interrupted", "queued", "pending", "done")
     shown = list(views) if len(views) <= most else sorted(views, key=lambda v: order.index(v.state))[:most]
     said: dict[tuple[str, str], list[str]] = {}
     for v in shown:
@@ -156,7 +158,8 @@ def table(views: Sequence[RunView], most: int = 30) -> Group:
         notes = [(v.now, "dim"), *((f"! {finding}", "yellow") for finding in v.health)]
         for note, style in (*notes, (v.error, "red" if v.state == "failed" else "dim")):
             if note:
-                said.setdefault((note, style), []).append(f"{v.variant} seed {v.seed}")
+                who = v.name if v.name == v.variant else f"{v.variant} seed {v.seed}"
+                said.setdefault((note, style), []).append(who)
     if len(shown) < len(views):
         out.add_row(Text(f"... and {len(views) - len(shown)} more", style="dim"))
     return Group(out, *(Text(f"{', '.join(runs)}: {note}", style) for (note, style), runs in said.items()))

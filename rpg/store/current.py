@@ -7,6 +7,7 @@ compared on purpose, but never enter a mean.
 
 import contextlib
 import json
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -53,7 +54,7 @@ def imported_runs(layout: Layout, sweep: str) -> list[str]:
 
 def is_imported(folder: RunFolder) -> bool:
     """Whether a run was trained elsewhere (`rpg import`)."""
-    return (folder.path / IMPORTED).is_file()
+    return os.path.isfile(folder.path / IMPORTED)
 
 
 def scores_of(folder: RunFolder) -> dict[str, dict[str, float]]:
@@ -71,7 +72,7 @@ def superseded_runs(layout: Layout, sweep: str) -> list[RunFolder]:
     """Run folders on disk that the sweep's newest file does not name, sorted."""
     current = {folder.name for folder in current_runs(layout, sweep)}
     others = (layout.run(sweep, name) for name in folders(layout.sweep_folder(sweep)) if name not in current)
-    return [folder for folder in others if folder.manifest_path.exists()]
+    return [folder for folder in others if os.path.exists(folder.manifest_path)]  # False where it is closed to us
 
 
 def superseded(layout: Layout, sweep: str) -> dict[str, str]:

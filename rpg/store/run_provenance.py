@@ -5,6 +5,7 @@ resumed after an upgrade has two of these files.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -44,10 +45,9 @@ def recorded(folders: Iterable[RunFolder]) -> dict[str, list[dict[str, Any]]]:
     """Run -> the same; empty records if one of them cannot be read."""
     runs = {}
     for folder in folders:
-        try:
-            runs[folder.name] = records(folder)
-        except StoreError:
+        with suppress(StoreError):  # of a folder that is closed to us: no attempts are known
             runs[folder.name] = [{} for _ in folder.attempts()]
+            runs[folder.name] = records(folder)
     return runs
 
 
