@@ -136,9 +136,8 @@ def time_left(views: Sequence[RunView], started: float, at_start: int) -> float 
 
 
 def table(views: Sequence[RunView], most: int = 30) -> Group:
-    """One row a run; in a large sweep, those that are running or failed first. Below it, what there is to say about them:
-    within the table, a long line would leave its columns no room.
-    """
+    """One row a run; in a large sweep, those that are running or failed first. Below it, for a long line would leave the
+    columns no room, what there is to say about them."""
     out = Table(box=None, pad_edge=False, header_style="bold", expand=False)
     for name in ("run", "seed", "state", "", "step", "reward", "train acc", "evals", "left"):
         out.add_column(name, justify="left" if name in ("run", "state", "") else "right", no_wrap=True)
@@ -158,8 +157,7 @@ def table(views: Sequence[RunView], most: int = 30) -> Group:
         notes = [(v.now, "dim"), *((f"! {finding}", "yellow") for finding in v.health)]
         for note, style in (*notes, (v.error, "red" if v.state == "failed" else "dim")):
             if note:
-                who = v.name if v.name == v.variant else f"{v.variant} seed {v.seed}"
-                said.setdefault((note, style), []).append(who)
+                said.setdefault((note, style), []).append(f"{v.variant} seed {v.seed}")
     if len(shown) < len(views):
         out.add_row(Text(f"... and {len(views) - len(shown)} more", style="dim"))
     return Group(out, *(Text(f"{', '.join(runs)}: {note}", style) for (note, style), runs in said.items()))

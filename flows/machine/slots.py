@@ -69,7 +69,7 @@ class Machine:
         return self.folder / f"{kind}-{re.sub(r'[^A-Za-z0-9_-]', '_', name)}"
 
     def take(self, need: Need, who: str, gate: locks.Lock | None = None) -> Held | None:
-        """All that is needed at once, or None; from a `gate`, of what nobody waits for who came first. A request that can
+        """All that is needed at once, or None; at a `gate`, without what others wait for who came first. A request that can
         never be met is a UserError."""
         names = self.names(need.kind)
         if need.count > len(names):
@@ -78,7 +78,7 @@ class Machine:
                 "set backend.gpus_per_node, or CUDA_VISIBLE_DEVICES, or use another machine"
             )
         taken: dict[str, locks.Lock] = {}
-        awaited = {name for _, theirs in self._before(need.kind, gate) for name in theirs}
+        awaited = {name for note in self._before(need.kind, gate) for name in note["shared"]}
         for name in (name for name in names if name not in awaited):
             path = self.path(need.kind, name)
             if len(taken) < need.count and (lock := locks.take(path, {"who": who}, locks.EVERYONE)):
@@ -122,21 +122,22 @@ class Machine:
 
     def gate(self, need: Need, who: str) -> locks.Lock | None:
         """The place at the head of the queue for these slots, or None when another run has it."""
-        return locks.take(self._gate(need.kind), {"who": who, "cpu": self.cpu, "gpus": self.gpus}, locks.EVERYONE)
+        about = {"who": who, "cpu": self.cpu, "gpus": self.gpus}
+        return locks.take(self._gate(need.kind), about, locks.EVERYONE)
 
     def _gate(self, kind: str) -> Path:
         """Those who may use other slots, by RPG_SLOTS or CUDA_VISIBLE_DEVICES, have a queue of their own."""
-        return self.path(kind, hashlib.sha256(repr(self.names(kind)).encode()).hexdigest()[:8]).with_suffix(".gate")
+        return self.folder / f"{kind}-{hashlib.sha256(repr(self.names(kind)).encode()).hexdigest()[:8]}.gate"
 
-    def _before(self, kind: str, gate: locks.Lock | None) -> Iterator[tuple[dict[str, Any], set[str]]]:
-        """(note, slots) of those who have waited longer, at other gates, for some of the same slots."""
+    def _before(self, kind: str, gate: locks.Lock | None) -> Iterator[dict[str, Any]]:
+        """The notes of those who have waited longer, at other gates, for slots that are `shared`."""
         ours = locks.note(gate.path) if gate else {}
         for path in self.folder.glob(f"{kind}-*.gate") if ours else ():
             note = locks.note(path)
             theirs = replace(self, cpu=note.get("cpu", 0), gpus=tuple(note.get("gpus", ()))).names(kind)
             shared = set(self.names(kind)).intersection(theirs)
             if shared and note["started"] < ours["started"] and locks.held(path):
-                yield note, shared
+                yield {**note, "shared": shared}
 
     def taken(self, kind: str) -> list[dict[str, Any]]:
         """The notes of those who hold a slot now."""
@@ -150,7 +151,7 @@ class Machine:
         what = "a slot" if need.kind == "cpu" else "a GPU" if need.count == 1 else f"{need.count} GPUs"
         have = len(self.names(need.kind))
         line = f"waits for {what}: {len(holders)} of {have} on this machine taken{' by ' if holders else ''}{shown}"
-        first = next((note for note, _ in self._before(need.kind, gate)), None) if gate else locks.note(self._gate(need.kind))
+        first = next(self._before(need.kind, gate), None) if gate else locks.note(self._gate(need.kind))
         if first and have - len(holders) >= need.count:
             line += f"; first comes {_described(first)}"
         return line

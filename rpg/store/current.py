@@ -72,7 +72,7 @@ def superseded_runs(layout: Layout, sweep: str) -> list[RunFolder]:
     """Run folders on disk that the sweep's newest file does not name, sorted."""
     current = {folder.name for folder in current_runs(layout, sweep)}
     others = (layout.run(sweep, name) for name in folders(layout.sweep_folder(sweep)) if name not in current)
-    return [folder for folder in others if os.path.exists(folder.manifest_path)]  # False where it is closed to us
+    return [folder for folder in others if os.path.exists(folder.manifest_path)]  # not one closed to us
 
 
 def superseded(layout: Layout, sweep: str) -> dict[str, str]:

@@ -39,7 +39,10 @@ def _source(folder: RunFolder) -> Source:
     try:
         with readable("read", folder.path):
             for entry in os.scandir(folder.path) if folder.path.is_dir() else ():
-                if entry.name.endswith((".json", ".jsonl")) and entry.name not in ("lease.json", "waiting.json"):
+                if entry.name.endswith((".json", ".jsonl")) and entry.name not in (
+                    "lease.json",
+                    "waiting.json",
+                ):
                     seen.append(_signature(entry.name, entry))
             for benchmark in folder.benchmarks():
                 for entry in os.scandir(folder.path / "evals" / benchmark):

@@ -44,7 +44,7 @@ def test_it_waits_says_why_and_goes_on_by_itself(tmp_path, free):
     with (terminal := Console(width=80)).capture() as shown:
         terminal.print(table([view, view]))
     assert " queued " in shown.get() and " 0/3 " in shown.get(), "beside a line longer than the terminal"
-    assert " ".join(shown.get().split()).endswith(f" one, one: {view.error}")
+    assert " ".join(shown.get().split()).endswith(f"one seed 0, one seed 0: {view.error}")
     assert "rpg gc" in view.error and not began.is_set()
     free["free"] = 2 * bytes_needed(folder)
     thread.join()

@@ -98,7 +98,9 @@ def look(home):
     build(layout)
     with connect(layout) as db:
         states = db.execute("SELECT sweep, state FROM runs ORDER BY sweep").fetchall()
-        named = db.execute("SELECT sweep FROM warnings WHERE message LIKE '%permission denied' ORDER BY 1").fetchall()
+        named = db.execute(
+            "SELECT sweep FROM warnings WHERE message LIKE '%permission denied' ORDER BY 1"
+        ).fetchall()
     assert states == [("half", "unreadable"), ("open", "done")]
     assert named == [("half",), ("mine",)]
     [closed] = Watch(layout.run_folders("half")).views()
@@ -151,7 +153,9 @@ def test_umask_077_keeps_files_to_their_owner_and_022_shows_them(shared):
 
 @root_only
 def test_what_others_keep_to_themselves_is_named_and_stops_nothing(shared):
-    assert as_user(ANNA, 0o002, work, shared, "open", 1) == as_user(ANNA, 0o002, work, shared, "half", 1) == ""
+    assert (
+        as_user(ANNA, 0o002, work, shared, "open", 1) == as_user(ANNA, 0o002, work, shared, "half", 1) == ""
+    )
     (shared / "runs" / "half" / "r-s0-01234567").chmod(0o700)
     assert as_user(ANNA, 0o077, work, shared, "mine", 1) == ""
     assert as_user(BORIS, 0o002, look, shared) == ""
