@@ -15,9 +15,9 @@ from rpg.report.conclusion import conclusion
 from rpg.report.summary import MEAN, Summary
 from rpg.store import StoreError
 from rpg.store.live_status import clock
-from rpg.store.run_folder import UNREADABLE, RunFolder
+from rpg.store.run_folder import RunFolder
 
-ORDER = ["running", "failed", UNREADABLE, "interrupted", "queued", "pending", "done"]
+ORDER = ["running", "failed", "interrupted", "queued", "pending", "done"]
 
 
 def page(view: View) -> None:

@@ -17,14 +17,13 @@ from rpg.store import RunFolder, StoreError
 from rpg.store.current import how_it_came
 from rpg.store.live_status import clock
 from rpg.store.notes import marked, titled
-from rpg.store.run_folder import UNREADABLE, parse_row
+from rpg.store.run_folder import parse_row
 
 STYLES = {
     "done": "green",
     "running": "cyan",
     "evaluating": "blue",
     "failed": "bold red",
-    UNREADABLE: "bold red",
     "interrupted": "yellow",
     "queued": "magenta",
     "pending": "dim",
@@ -77,9 +76,8 @@ class Watch:
         try:
             manifest = self._manifests.get(folder.name) or folder.read_manifest()
         except StoreError as error:
-            state = UNREADABLE if isinstance(error.__cause__, PermissionError) else folder.state()
-            begins = state == "pending" and not folder.manifest_path.exists()
-            return RunView(folder.name, folder.name, state, error=None if begins else str(error))
+            begins = folder.state() == "pending" and not folder.manifest_path.exists()
+            return RunView(folder.name, folder.name, folder.state(), error=None if begins else str(error))
         self._manifests[folder.name] = manifest
         state, message = _state(folder, manifest)
         tail = folder.last_metrics()
@@ -141,7 +139,7 @@ def table(views: Sequence[RunView], most: int = 30) -> Group:
     out = Table(box=None, pad_edge=False, header_style="bold", expand=False)
     for name in ("run", "seed", "state", "", "step", "reward", "train acc", "evals", "left"):
         out.add_column(name, justify="left" if name in ("run", "state", "") else "right", no_wrap=True)
-    order = ("running", "failed", UNREADABLE, "evaluating", "interrupted", "queued", "pending", "done")
+    order = ("running", "failed", "evaluating", "interrupted", "queued", "pending", "done")
     shown = list(views) if len(views) <= most else sorted(views, key=lambda v: order.index(v.state))[:most]
     said: dict[tuple[str, str], list[str]] = {}
     for v in shown:

@@ -7,7 +7,6 @@ compared on purpose, but never enter a mean.
 
 import contextlib
 import json
-import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -54,7 +53,7 @@ def imported_runs(layout: Layout, sweep: str) -> list[str]:
 
 def is_imported(folder: RunFolder) -> bool:
     """Whether a run was trained elsewhere (`rpg import`)."""
-    return os.path.isfile(folder.path / IMPORTED)
+    return (folder.path / IMPORTED).is_file()
 
 
 def scores_of(folder: RunFolder) -> dict[str, dict[str, float]]:
@@ -72,7 +71,7 @@ def superseded_runs(layout: Layout, sweep: str) -> list[RunFolder]:
     """Run folders on disk that the sweep's newest file does not name, sorted."""
     current = {folder.name for folder in current_runs(layout, sweep)}
     others = (layout.run(sweep, name) for name in folders(layout.sweep_folder(sweep)) if name not in current)
-    return [folder for folder in others if os.path.exists(folder.manifest_path)]  # not one closed to us
+    return [folder for folder in others if folder.manifest_path.exists()]
 
 
 def superseded(layout: Layout, sweep: str) -> dict[str, str]:

@@ -13,7 +13,7 @@ from rpg.store.ingest_files import Rows, Source, insert_rows, run_key, temporary
 from rpg.store.layout import Layout
 from rpg.store.notes import FILE as NOTES
 from rpg.store.notes import read_marks
-from rpg.store.run_folder import IMPORTED, UNREADABLE, step_name
+from rpg.store.run_folder import IMPORTED, step_name
 from rpg.store.schema import KEYS, VERSION, create_views
 
 
@@ -30,7 +30,6 @@ def ingest(db: duckdb.DuckDBPyConnection, layout: Layout, sources: list[Source],
     forget(db, [*runs, *{("", file["run"]): None for file in hand}])
     warnings: Rows = []
     _runs(db, sources, warnings)
-    sources = [source for source in sources if source.state != UNREADABLE]
     ingest_files.ingest_metrics(db, sources, warnings)
     _attempts(db, sources, warnings)
     ingest_files.ingest_samples(db, sources, hand, warnings)
@@ -59,8 +58,6 @@ def _runs(db: duckdb.DuckDBPyConnection, sources: list[Source], warnings: Rows) 
     for folder, state, fingerprint in sources:
         row: dict[str, Any] = {**run_key(folder), "state": state, "fingerprint": fingerprint}
         try:
-            if state == UNREADABLE:
-                raise StoreError(fingerprint)
             # A run that has not begun gets its manifest a moment after its folder.
             if folder.manifest_path.exists() or (folder.path.is_dir() and state != "pending"):
                 row |= _manifest(folder.read_manifest())
@@ -165,8 +162,6 @@ def _notes(db: duckdb.DuckDBPyConnection, layout: Layout, warnings: Rows) -> Non
 
 def _sweeps_and_audits(db: duckdb.DuckDBPyConnection, layout: Layout, warnings: Rows) -> None:
     db.execute("DELETE FROM sweeps; DELETE FROM audits; DELETE FROM warnings WHERE run IS NULL")
-    closed = layout.closed_sweeps().items()
-    warnings += [{"sweep": name, "run": None, "message": why} for name, why in closed]
     sweeps: Rows = []
     for name in layout.sweeps():
         row: dict[str, Any] = {"sweep": name, "runs": len(current_runs(layout, name)), "benchmarks": []}

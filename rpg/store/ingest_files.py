@@ -11,17 +11,15 @@ from typing import Any, NamedTuple
 import duckdb
 import pyarrow
 
-from rpg.store.atomic_files import StoreError, readable
 from rpg.store.layout import Layout
 from rpg.store.notes import FILE as NOTES
-from rpg.store.run_folder import UNREADABLE, RunFolder
+from rpg.store.run_folder import RunFolder
 from rpg.store.samples import EVAL_COLUMNS, MARK, SECOND, UNREAD, drift_path
 from rpg.store.schema import KEYS, TABLES, quote
 
 
 class Source(NamedTuple):
-    """A run and the state of its files: with an equal fingerprint nothing has to be read again. That of an UNREADABLE run is
-    why it is."""
+    """A run and the state of its files: with an equal fingerprint nothing has to be read again."""
 
     folder: RunFolder
     state: str
@@ -36,21 +34,16 @@ def run_sources(layout: Layout) -> list[Source]:
 def _source(folder: RunFolder) -> Source:
     # Files that a live process renews are left out: they change often and add nothing to the state.
     seen = []
-    try:
-        with readable("read", folder.path):
-            for entry in os.scandir(folder.path) if folder.path.is_dir() else ():
-                if entry.name.endswith((".json", ".jsonl")) and entry.name not in (
-                    "lease.json",
-                    "waiting.json",
-                ):
-                    seen.append(_signature(entry.name, entry))
-            for benchmark in folder.benchmarks():
-                for entry in os.scandir(folder.path / "evals" / benchmark):
-                    if entry.name.endswith(".parquet") and not entry.name.startswith("."):
-                        seen.append(_signature(f"{benchmark}/{entry.name}", entry))
-        state = folder.state()
-    except StoreError as error:
-        return Source(folder, UNREADABLE, str(error))
+    if folder.path.is_dir():
+        for entry in os.scandir(folder.path):
+            if entry.name.endswith((".json", ".jsonl")) and entry.name not in ("lease.json", "waiting.json"):
+                seen.append(_signature(entry.name, entry))
+        evals = folder.path / "evals"
+        for benchmark in folder.benchmarks():
+            for entry in os.scandir(evals / benchmark):
+                if entry.name.endswith(".parquet") and not entry.name.startswith("."):
+                    seen.append(_signature(f"{benchmark}/{entry.name}", entry))
+    state = folder.state()
     return Source(folder, state, f"{state} {_digest(sorted(seen))}")
 
 
@@ -74,7 +67,7 @@ def fingerprint_beside_runs(layout: Layout) -> str:
         *layout.audits.glob("*.json"),
         *(Path(file["filename"]) for file in by_hand(layout)),
     ]
-    return _digest(sorted([*(_signature(str(path), path) for path in paths), *layout.closed_sweeps()]))
+    return _digest(sorted(_signature(str(path), path) for path in paths))
 
 
 def by_hand(layout: Layout) -> Rows:
@@ -246,7 +239,7 @@ def ingest_samples(db: duckdb.DuckDBPyConnection, sources: list[Source], hand: R
             more[file].add(column)
 
     files = each_readable(files, scan, warnings)
-    opened: Rows = []
+    readable: Rows = []
     for extra in {frozenset(more[file["filename"]]) for file in files}:
         columns = [name for name in TABLES["samples"] if name in (*EVAL_COLUMNS, *extra)]
         sql = f"""INSERT INTO samples BY NAME SELECT f.sweep, f.run, f.benchmark, f.step, {", ".join(columns)},
@@ -256,14 +249,14 @@ def ingest_samples(db: duckdb.DuckDBPyConnection, sources: list[Source], hand: R
         def read(part: Rows, sql: str = sql) -> object:
             return db.execute(sql, [patterns(part)])
 
-        opened += each_readable([file for file in files if more[file["filename"]] == extra], read, warnings)
-    if opened:
+        readable += each_readable([file for file in files if more[file["filename"]] == extra], read, warnings)
+    if readable:
         about = ("rules", "model", "engine", "draws")
         named = ", ".join(f"max(decode(m.value)) FILTER (decode(m.key) = '{name}')" for name in about)
         db.execute(
             f"""INSERT INTO graded SELECT {", ".join(f"f.{name}" for name in key)}, {named}
                FROM parquet_kv_metadata(?) m JOIN files f ON f.filename = m.file_name GROUP BY ALL""",
-            [patterns(opened)],
+            [patterns(readable)],
         )
 
 

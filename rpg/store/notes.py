@@ -1,6 +1,5 @@
 """What people add to sweeps and runs: `notes.json` in their folder. No number depends on it."""
 
-import os
 import re
 import time
 from collections.abc import Collection
@@ -40,7 +39,7 @@ def place(layout: Layout, name: str) -> Path:
 def read_marks(folder: Path) -> dict[str, Any]:
     """{"label": text, "tags": [...], "notes": [{"time", "text"}]}, all possibly empty. Raises StoreError if unreadable."""
     path = folder / FILE
-    record = read_json_object(path) if os.path.exists(path) else {}  # not in a folder that is closed to us
+    record = read_json_object(path) if path.exists() else {}
     return {
         "label": str(record.get("label") or ""),
         "tags": [str(tag) for tag in record.get("tags") or []],

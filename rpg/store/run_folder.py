@@ -17,9 +17,6 @@ from rpg.store.locks import whereabouts
 FORMAT = 1
 State = Literal["pending", "running", "done", "failed", "interrupted"]
 
-UNREADABLE = "unreadable"
-"""In the database and in tables: the folder is closed to this user."""
-
 MANIFEST_FIELDS = "format sweep run run_id variant algorithm seed spec created steps".split()
 IMPORTED = "imported.json"
 """In the folder of a run that was trained elsewhere: {"scores": {benchmark: {step: accuracy}}}."""
@@ -96,8 +93,7 @@ class RunFolder:
 
     def attempts(self) -> list[int]:
         """Attempt numbers that have a metrics file, ascending."""
-        with readable("list", self.path):
-            names = os.listdir(self.path) if self.path.is_dir() else []
+        names = os.listdir(self.path) if self.path.is_dir() else []
         return sorted(int(match[1]) for name in names if (match := _METRICS.fullmatch(name)))
 
     def next_attempt(self) -> int:
@@ -180,14 +176,13 @@ class RunFolder:
 
     def state(self) -> State:
         """The state by the files: DONE, else a live lease, else FAILED, else whether anything was begun."""
-        with readable("read", self.path):
-            if self.done_path.exists():
-                return "done"
-            lease = self.lease()
-            if lease and leases.lease_alive(lease):
-                return "running"
-            if self.failed_path.exists():
-                return "failed"
+        if self.done_path.exists():
+            return "done"
+        lease = self.lease()
+        if lease and leases.lease_alive(lease):
+            return "running"
+        if self.failed_path.exists():
+            return "failed"
         return "interrupted" if lease or self.attempts() else "pending"
 
 

@@ -5,7 +5,6 @@ resumed after an upgrade has two of these files.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -45,9 +44,10 @@ def recorded(folders: Iterable[RunFolder]) -> dict[str, list[dict[str, Any]]]:
     """Run -> the same; empty records if one of them cannot be read."""
     runs = {}
     for folder in folders:
-        with suppress(StoreError):  # of a folder that is closed to us: no attempts are known
-            runs[folder.name] = [{} for _ in folder.attempts()]
+        try:
             runs[folder.name] = records(folder)
+        except StoreError:
+            runs[folder.name] = [{} for _ in folder.attempts()]
     return runs
 
 

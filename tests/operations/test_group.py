@@ -8,12 +8,9 @@ import traceback
 import pyarrow.parquet  # noqa: F401 - before the user changes: another one may not be able to read this environment
 import pytest
 
-from flows.monitor import Watch
 from flows.sweep.conductor import sweep_lock
 from flows.sweep.sharing import Claims, take_over
-from rpg.store import Layout, StoreError, atomic_write_json, locks
-from rpg.store.database import build, connect
-from rpg.store.gc import remove
+from rpg.store import Layout, atomic_write_json, locks
 from rpg.store.locks import only_one
 from rpg.store.run_writer import (
     append_metrics,
@@ -92,26 +89,6 @@ def share(home):
     take_over(folder, source)
 
 
-def look(home):
-    """What a user sees of runs that are closed to him, beside one that is open."""
-    layout = Layout(home)
-    build(layout)
-    with connect(layout) as db:
-        states = db.execute("SELECT sweep, state FROM runs ORDER BY sweep").fetchall()
-        named = db.execute(
-            "SELECT sweep FROM warnings WHERE message LIKE '%permission denied' ORDER BY 1"
-        ).fetchall()
-    assert states == [("half", "unreadable"), ("open", "done")]
-    assert named == [("half",), ("mine",)]
-    [closed] = Watch(layout.run_folders("half")).views()
-    assert closed.state == "unreadable" and "permission denied" in closed.error
-    copy = layout.run("copy", "r-s0-01234567")
-    write_manifest(copy, layout.run("open", "r-s0-01234567").read_manifest())
-    assert Claims(layout).duplicate(copy).sweep == "open"
-    with pytest.raises(StoreError, match="permission denied"):
-        remove(layout, "half")
-
-
 @pytest.fixture
 def shared(tmp_path):
     for folder in (tmp_path, *list(tmp_path.parents)[:-2]):
@@ -149,16 +126,6 @@ def test_umask_077_keeps_files_to_their_owner_and_022_shows_them(shared):
     assert not [p for p in shared.rglob("*") if p.stat().st_mode & 0o077]
     refused = as_user(BORIS, 0o002, work, shared, "mine", 2)
     assert "StoreError" in refused and "permission denied" in refused
-
-
-@root_only
-def test_what_others_keep_to_themselves_is_named_and_stops_nothing(shared):
-    assert (
-        as_user(ANNA, 0o002, work, shared, "open", 1) == as_user(ANNA, 0o002, work, shared, "half", 1) == ""
-    )
-    (shared / "runs" / "half" / "r-s0-01234567").chmod(0o700)
-    assert as_user(ANNA, 0o077, work, shared, "mine", 1) == ""
-    assert as_user(BORIS, 0o002, look, shared) == ""
 
 
 @root_only
