@@ -117,8 +117,7 @@ def _check(plan: Plan) -> None:
 
 
 def _watch(layout: Layout, plan: Plan, services: list[Service], stop: threading.Event, say: Say) -> None:
-    """Restart what has ended or does not answer, repair what crashes left, and, beside the server, check that what is due
-    happens."""
+    """Restart what has ended or does not answer, repair what crashes left; beside the server, look for what is due."""
     worker = next(service for service in services if service.name == "worker")
     told = _tell_ports(worker, None, say)
     say("Ctrl-C stops everything")
