@@ -69,7 +69,7 @@ class Machine:
         return self.folder / f"{kind}-{re.sub(r'[^A-Za-z0-9_-]', '_', name)}"
 
     def take(self, need: Need, who: str, gate: locks.Lock | None = None) -> Held | None:
-        """All that is needed at once, or None; at a `gate`, only what nobody before waits for. UserError: it can never be."""
+        """All that is needed at once, or None; at a `gate`, what nobody before waits for. UserError: too little is there."""
         names = self.names(need.kind)
         if need.count > len(names):
             raise UserError(
