@@ -133,13 +133,15 @@ def time_left(views: Sequence[RunView], started: float, at_start: int) -> float 
     return left * elapsed / done if done > 0 and left > 0 and elapsed > 3 else None
 
 
-def table(views: Sequence[RunView], most: int = 30) -> Table:
-    """One row a run; in a large sweep, those that are running or failed first."""
+def table(views: Sequence[RunView], most: int = 30) -> Group:
+    """One row a run; in a large sweep, those that are running or failed first. Below it, for a long line would leave the
+    columns no room, what there is to say about them."""
     out = Table(box=None, pad_edge=False, header_style="bold", expand=False)
     for name in ("run", "seed", "state", "", "step", "reward", "train acc", "evals", "left"):
         out.add_column(name, justify="left" if name in ("run", "state", "") else "right", no_wrap=True)
     order = ("running", "failed", "evaluating", "interrupted", "queued", "pending", "done")
     shown = list(views) if len(views) <= most else sorted(views, key=lambda v: order.index(v.state))[:most]
+    said: dict[tuple[str, str], list[str]] = {}
     for v in shown:
         bar = ProgressBar(total=max(v.steps, 1), completed=v.step, width=16)
         number = "" if v.reward is None else f"{v.reward:+.3f}"
@@ -150,15 +152,13 @@ def table(views: Sequence[RunView], most: int = 30) -> Table:
             Text(v.variant[:44]), str(v.seed), Text(v.state, style=STYLES.get(v.state, "")), bar,
             f"{v.step}/{v.steps}", number, accuracy, evals, "" if left is None else clock(left),
         )  # fmt: skip
-        if v.now:
-            out.add_row(Text(f"  {v.now}"[:140], style="dim"))
-        for finding in v.health:
-            out.add_row(Text(f"  ! {finding}"[:140], style="yellow"))
-        if v.error:
-            out.add_row(Text(f"  {v.error}"[:100], style="red" if v.state == "failed" else "dim"))
+        notes = [(v.now, "dim"), *((f"! {finding}", "yellow") for finding in v.health)]
+        for note, style in (*notes, (v.error, "red" if v.state == "failed" else "dim")):
+            if note:
+                said.setdefault((note, style), []).append(f"{v.variant} seed {v.seed}")
     if len(shown) < len(views):
         out.add_row(Text(f"... and {len(views) - len(shown)} more", style="dim"))
-    return out
+    return Group(out, *(Text(f"{', '.join(runs)}: {note}", style) for (note, style), runs in said.items()))
 
 
 def headline(title: str, views: Sequence[RunView], phase: str, left: float | None) -> Text:

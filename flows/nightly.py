@@ -1,8 +1,6 @@
 """A night: every sweep of a folder, run from scratch and compared with earlier nights."""
 
-import getpass
 import hashlib
-import os
 import re
 import shutil
 import time
@@ -250,9 +248,6 @@ def accept(layout: Layout, folder: Path, why: str) -> str:
         raise ConfigError(
             f"night {newest['night']}: {len(failed)} runs failed; only a night whose runs are all done can be accepted"
         )
-    user = str(os.getuid())
-    with suppress(KeyError, OSError):  # an id without a name
-        user = getpass.getuser()
-    record = {**newest, "accepted": {"why": why.strip(), "user": user, "time": time.time()}}
+    record = {**newest, "accepted": {"why": why.strip(), "user": locks.user(), "time": time.time()}}
     atomic_write_json(kept / f"{newest['night']}.json", record)
     return str(newest["night"])

@@ -6,13 +6,14 @@ so that the slot is free the moment the process is gone, however it ends.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import stat
 import subprocess
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -67,8 +68,8 @@ class Machine:
     def path(self, kind: str, name: str) -> Path:
         return self.folder / f"{kind}-{re.sub(r'[^A-Za-z0-9_-]', '_', name)}"
 
-    def take(self, need: Need, who: str) -> Held | None:
-        """All that is needed at once, or None. A request that can never be met is a UserError."""
+    def take(self, need: Need, who: str, gate: locks.Lock | None = None) -> Held | None:
+        """All that is needed at once, or None; at a `gate`, what nobody before waits for. UserError: too little is there."""
         names = self.names(need.kind)
         if need.count > len(names):
             raise UserError(
@@ -76,7 +77,8 @@ class Machine:
                 "set backend.gpus_per_node, or CUDA_VISIBLE_DEVICES, or use another machine"
             )
         taken: dict[str, locks.Lock] = {}
-        for name in names:
+        awaited = {name for note in self._before(need.kind, gate) for name in note["shared"]}
+        for name in (name for name in names if name not in awaited):
             path = self.path(need.kind, name)
             if len(taken) < need.count and (lock := locks.take(path, {"who": who}, locks.EVERYONE)):
                 taken[name] = lock
@@ -101,16 +103,16 @@ class Machine:
         gate = None
         try:
             while True:
-                # Only who is at the gate may take: a request for several GPUs is not starved by those for one.
+                # Only who is at a gate may take: a request for several GPUs is not starved by those for one.
                 if yield_to is not None and yield_to.is_set():
                     if gate:
                         gate.close()
                     gate = None
                 else:
                     gate = gate or self.gate(need, who)
-                if gate and (held := self.take(need, who)):
+                if gate and (held := self.take(need, who, gate)):
                     return held
-                note(self.why(need, queued=gate is None))
+                note(self.why(need, gate))
                 if stopping.wait(POLL_SECONDS):
                     raise Stopped
         finally:
@@ -118,23 +120,39 @@ class Machine:
                 gate.close()
 
     def gate(self, need: Need, who: str) -> locks.Lock | None:
-        """The place at the head of the queue for this kind of slot, or None when another run has it."""
-        return locks.take(self.folder / f"{need.kind}.gate", {"who": who}, locks.EVERYONE)
+        """The place at the head of the queue for these slots, or None when another run has it."""
+        about = {"who": who, "cpu": self.cpu, "gpus": self.gpus}
+        return locks.take(self._gate(need.kind), about, locks.EVERYONE)
+
+    def _gate(self, kind: str) -> Path:
+        """Those who may use other slots, by RPG_SLOTS or CUDA_VISIBLE_DEVICES, have a queue of their own."""
+        return self.folder / f"{kind}-{hashlib.sha256(repr(self.names(kind)).encode()).hexdigest()[:8]}.gate"
+
+    def _before(self, kind: str, gate: locks.Lock | None) -> Iterator[dict[str, Any]]:
+        """The notes of those who have waited longer, at other gates, for slots that are `shared`."""
+        ours = locks.note(gate.path) if gate else {}
+        for path in self.folder.glob(f"{kind}-*.gate") if ours else ():
+            note = locks.note(path)
+            theirs = replace(self, cpu=note.get("cpu", 0), gpus=tuple(note.get("gpus", ()))).names(kind)
+            shared = set(self.names(kind)).intersection(theirs)
+            if shared and note["started"] < ours["started"] and locks.held(path):
+                yield {**note, "shared": shared}
 
     def taken(self, kind: str) -> list[dict[str, Any]]:
         """The notes of those who hold a slot now."""
         paths = (self.path(kind, name) for name in self.names(kind))
         return [locks.note(path) for path in paths if locks.held(path)]
 
-    def why(self, need: Need, queued: bool = False) -> str:
-        """What a run that got nothing waits for, in one line; `queued`: another one is before it."""
+    def why(self, need: Need, gate: locks.Lock | None = None) -> str:
+        """What a run that got nothing, at a `gate` or before it, waits for, in one line."""
         holders = [_described(note) for note in self.taken(need.kind)]
         shown = ", ".join(holders[:3]) + (f" and {len(holders) - 3} more" if len(holders) > 3 else "")
         what = "a slot" if need.kind == "cpu" else "a GPU" if need.count == 1 else f"{need.count} GPUs"
         have = len(self.names(need.kind))
         line = f"waits for {what}: {len(holders)} of {have} on this machine taken{' by ' if holders else ''}{shown}"
-        if queued and have - len(holders) >= need.count:
-            line += f"; first comes {_described(locks.note(self.folder / f'{need.kind}.gate'))}"
+        first = next(self._before(need.kind, gate), None) if gate else locks.note(self._gate(need.kind))
+        if first and have - len(holders) >= need.count:
+            line += f"; first comes {_described(first)}"
         return line
 
 

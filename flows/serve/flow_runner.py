@@ -101,10 +101,12 @@ def _refresh() -> None:
                 deployment = client.read_deployment_by_name(f"{name}/{name}")
                 schema = deployment.parameter_openapi_schema or {}
                 first = (deployment.description or "").partition("\n\n")[0]
-                text, now = "\n\n".join(filter(None, [first, table])), schema["properties"][field] | shape
-                if (deployment.description, schema["properties"][field]) != (text, now):
-                    schema["properties"][field] = now
-                    update = DeploymentUpdate(description=text, parameter_openapi_schema=schema)
+                text = "\n\n".join(filter(None, [first, table]))
+                properties = schema["properties"] | {field: schema["properties"][field] | shape}
+                # The server refuses another parameter, with which a flow run would crash before it could say why.
+                now = schema | {"properties": properties, "additionalProperties": False}
+                if (deployment.description, schema) != (text, now):
+                    update = DeploymentUpdate(description=text, parameter_openapi_schema=now)
                     client.update_deployment(deployment.id, update)
 
 

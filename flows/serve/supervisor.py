@@ -117,14 +117,15 @@ def _check(plan: Plan) -> None:
 
 
 def _watch(layout: Layout, plan: Plan, services: list[Service], stop: threading.Event, say: Say) -> None:
-    """Restart what has ended or does not answer, repair what crashes left, and check that what is due happens."""
-    told = _tell_ports(services[1], None, say)
+    """Restart what has ended or does not answer, repair what crashes left; beside the server, look for what is due."""
+    worker = next(service for service in services if service.name == "worker")
+    told = _tell_ports(worker, None, say)
     say("Ctrl-C stops everything")
     asked = repaired = time.monotonic()
     began, problems = asked, None
     while not stop.wait(LOOK_SECONDS):
         now = time.monotonic()
-        told = _tell_ports(services[1], told, say)
+        told = _tell_ports(worker, told, say)
         if ask := now - asked > HEALTH_SECONDS:
             asked = now
         for service in services:
@@ -138,8 +139,9 @@ def _watch(layout: Layout, plan: Plan, services: list[Service], stop: threading.
                 repaired = min(repaired, now - RECONCILE_SECONDS + 15)  # soon, when it is up
         if now - repaired > RECONCILE_SECONDS:
             repaired = now
-            repair(layout, plan.api, say, services[1].since)
-            problems = _examine(layout, plan, say, now - began, problems)
+            repair(layout, plan.api, say, worker.since)
+            if len(services) > 1:
+                problems = _examine(layout, plan, say, now - began, problems)
 
 
 def _examine(layout: Layout, plan: Plan, say: Say, up_for: float, told: list[str] | None) -> list[str]:
@@ -235,16 +237,8 @@ def join(layout: Layout, plan: Plan, say: Say) -> int:
         stop = stop_on_signals()
         worker.start()
         say(f"{host} works for {plan.ui} in {layout.home}; its log: {worker.log}")
-        say("Ctrl-C stops it and everything it runs")
         try:
-            repaired = time.monotonic()
-            while not stop.wait(LOOK_SECONDS):
-                if worker.ended() is not None:
-                    worker.restart()
-                    say(f"{clock()} the worker ended: restarted")
-                if time.monotonic() - repaired > RECONCILE_SECONDS:
-                    repaired = time.monotonic()
-                    repair(layout, plan.api, say)
+            _watch(layout, plan, [worker], stop, say)
         finally:
             worker.stop(0)
             time.sleep(0.5)  # the kernel ends its descendants one after the other

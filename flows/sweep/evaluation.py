@@ -197,7 +197,7 @@ def _take_more(context: Context, gpus: int, held: list[Held], most: int) -> None
     need, who = Need("gpu", gpus), f"{context.sweep}/evaluation"
     if gate := context.machine.gate(need, who):
         with gate:
-            while len(held) < most and (slots := context.machine.take(need, who)):
+            while len(held) < most and (slots := context.machine.take(need, who, gate)):
                 held.append(slots)
 
 

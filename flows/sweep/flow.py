@@ -143,7 +143,7 @@ def aggregate(layout: Layout) -> str:
     """Bring the results database up to date; returns its file name."""
     from rpg.store.database import build  # noqa: PLC0415 - pandas and duckdb: not while the first trainings begin
 
-    return build(layout).path.name
+    return build(layout).name
 
 
 @task(task_run_name="report", **_uncached)

@@ -22,7 +22,7 @@ def aggregate(home: Home = None) -> None:
     from rpg.store.database import build
 
     fetch_results(layout := layout_at(home))
-    say(f"{build(layout).path}")
+    say(f"{build(layout)}")
 
 
 @app.command()

@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import duckdb
 
@@ -27,20 +27,6 @@ KEEP = 3  # versions that stay on disk: a reader may just have read an older CUR
 NO_RUN = ("", "")  # stands for the files that belong to no run: sweep files and audits
 _NAME = re.compile(r"results-(\d+)\.duckdb")
 _OFFLINE: dict[str, Any] = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
-
-
-class Build(NamedTuple):
-    """The newest file, how many runs were read, kept and dropped, and whether a new version was needed."""
-
-    path: Path
-    read: int
-    kept: int
-    dropped: int
-    new: bool
-
-    @property
-    def name(self) -> str:
-        return self.path.name
 
 
 def current(layout: Layout) -> Path | None:
@@ -60,7 +46,7 @@ def usable(layout: Layout) -> Path | None:
     """The newest database file, rebuilt if it is damaged or its schema is of another version; None before the first build.
     Raises StoreError if it has to be rebuilt and cannot be."""
     path = current(layout)
-    return path if path is None or _fingerprints(path) else build(layout).path
+    return path if path is None or _fingerprints(path) else build(layout)
 
 
 def connect(layout: Layout, external: bool = False) -> duckdb.DuckDBPyConnection:
@@ -85,14 +71,14 @@ def open_file(path: Path, external: bool = False) -> duckdb.DuckDBPyConnection:
         raise StoreError(f"cannot open {path}: {line}; delete {path.parent} to rebuild it") from error
 
 
-def build(layout: Layout, damaged: Path | None = None) -> Build:
-    """Update the database from the run folders; if nothing has changed, the newest version stays, unless a reader found it
-    `damaged`. Raises StoreError if it cannot be written."""
+def build(layout: Layout, damaged: Path | None = None) -> Path:
+    """Update the database from the run folders, and return its newest version; if nothing has changed, that stays, unless a
+    reader found it `damaged`. Raises StoreError if it cannot be written."""
     with readable("write", layout.analytics), locks.in_turn(layout.analytics / ".lock"):
         return _build(layout, damaged)
 
 
-def _build(layout: Layout, damaged: Path | None) -> Build:
+def _build(layout: Layout, damaged: Path | None) -> Path:
     sources, beside_runs = run_sources(layout), fingerprint_beside_runs(layout)
     runs = {(source.folder.sweep, source.folder.name): source for source in sources}
     previous = current(layout)
@@ -100,7 +86,7 @@ def _build(layout: Layout, damaged: Path | None) -> Build:
     changed = [source for key, source in runs.items() if seen is None or seen.get(key) != source.fingerprint]
     dropped = [key for key in seen or {} if key not in runs and key != NO_RUN]
     if previous and seen is not None and not changed and not dropped and seen[NO_RUN] == beside_runs:
-        return Build(previous, 0, len(runs), 0, False)
+        return previous
     if seen is None or 3 * (len(changed) + len(dropped)) > len(runs):
         # Reading everything costs little more than reading most of it, and leaves no holes in the file.
         changed, previous = sources, None
@@ -131,7 +117,7 @@ def _build(layout: Layout, damaged: Path | None) -> Build:
     # A reader that has one of these open keeps it until it closes the file.
     for version in sorted(versions)[: 1 - KEEP]:
         (layout.analytics / versions[version]).unlink(missing_ok=True)
-    return Build(path, len(changed), len(runs) - len(changed), len(dropped), True)
+    return path
 
 
 def _fingerprints(path: Path) -> dict[tuple[str, str], str] | None:

@@ -82,8 +82,13 @@ def take(
     if beat and _beats_elsewhere(path, fd):
         os.close(fd)
         return None
-    note = {"user": os.environ.get("USER") or str(os.getuid()), **(note or {})}
-    return Lock(path, fd, {"pid": os.getpid(), **here(), "started": time.time(), **note}, beat)
+    about = {"user": user(), "pid": os.getpid(), **here(), "started": time.time()}
+    return Lock(path, fd, {**about, **(note or {})}, beat)
+
+
+def user() -> str:
+    """The name of this user, or the number of one without a name."""
+    return os.environ.get("USER") or str(os.getuid())
 
 
 @contextlib.contextmanager

@@ -4,11 +4,12 @@ import threading
 from collections import namedtuple
 
 import pytest
+from rich.console import Console
 
 from flows.machine import disk_space
 from flows.machine.children import Stopped
 from flows.machine.disk_space import DiskSpace, bytes_needed
-from flows.monitor import Watch
+from flows.monitor import Watch, table
 from rpg.store import StoreError
 from tests.tiny import make_run, make_spec
 from tests.waiting import until
@@ -40,6 +41,10 @@ def test_it_waits_says_why_and_goes_on_by_itself(tmp_path, free):
     until(folder.waiting, "the run says what it waits for")
     [view] = Watch([folder]).views()
     assert view.state == "queued" and view.error.startswith("waits for disk space: 0 MB free, ")
+    with (terminal := Console(width=80)).capture() as shown:
+        terminal.print(table([view, view]))
+    assert " queued " in shown.get() and " 0/3 " in shown.get(), "beside a line longer than the terminal"
+    assert " ".join(shown.get().split()).endswith(f"one seed 0, one seed 0: {view.error}")
     assert "rpg gc" in view.error and not began.is_set()
     free["free"] = 2 * bytes_needed(folder)
     thread.join()

@@ -95,10 +95,15 @@ def test_a_second_one_says_where_the_first_is_or_whose_port_it_cannot_have(serve
         ({"seeds": ["0; rm -rf /"]}, "seeds"),
         ({"name": "../escape"}, "name"),
         ({"backend": "os.system"}, "backend"),
+        ({"extra": 1}, "extra"),
     ],
 )
 def test_a_bad_value_is_refused_with_its_field_before_anything_starts(served, parameters, reason):
     given = {"config": "own/trivial", **parameters}
+    until(
+        lambda: "additionalProperties" in served.api.get("/deployments/name/sweep/sweep").text,
+        "a refresh of the form",
+    )
     answer = served.begin("sweep", **{name: value for name, value in given.items() if value is not None})
     assert answer.status_code in (409, 422) and reason in answer.text
 

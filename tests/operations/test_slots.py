@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 
@@ -25,7 +26,7 @@ def test_n_trainings_at_a_time_and_the_next_is_told_who_has_them(two):
     assert "waits for a slot: 2 of 2" in why and "a/x" in why and "b/y" in why
     first.close()
     with two.gate(CPU, "d/w"):
-        assert "; first comes d/w (process" in two.why(CPU, queued=True)
+        assert "; first comes d/w (process" in two.why(CPU)
     assert two.take(CPU, "c/z")
 
 
@@ -59,6 +60,20 @@ def test_gpus_are_taken_all_at_once_and_shown_to_the_process_alone(two):
     assert two.take(Need("gpu", 1), "e/f").environment == {"CUDA_VISIBLE_DEVICES": "2"}
     with pytest.raises(UserError, match="needs 8 GPUs and this machine has 3"):
         two.take(Need("gpu", 8), "g/h")
+
+
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+def test_only_who_waits_for_the_same_slots_is_before_another(tmp_path, kind):
+    """Two people have a GPU each by CUDA_VISIBLE_DEVICES, or sweeps have another RPG_SLOTS."""
+    one, both, need = Machine(tmp_path, 1, ("0",)), Machine(tmp_path, 2, ("0", "1")), Need(kind, 1)
+    with closing(one.take(need, "a/first")), one.gate(need, "a/second"):
+        assert one.gate(need, "a/third") is None
+        several = both.gate(need, "b/several")
+        with closing(both.take(need, "b/several", several)) as held:
+            assert [lock.path.name for lock in held.locks] == [f"{kind}-1"]
+    with one.gate(need, "a/later") as later:
+        assert one.take(need, "a/later", later) is None and "; first comes b/several" in one.why(need, later)
+        assert len(both.take(Need(kind, 2), "b/several", several).locks) == 2
 
 
 def test_what_a_back_end_needs(two):

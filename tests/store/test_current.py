@@ -10,11 +10,9 @@ from flows.monitor import Watch
 from rpg.report.summary import summarise
 from rpg.store import queries
 from rpg.store.current import (
-    RECORDED,
     NotComparable,
     current_runs,
     flat,
-    how_it_came,
     imported_runs,
     require_comparable,
     superseded,
@@ -112,15 +110,18 @@ def test_an_incremental_build_marks_and_unmarks(twice):
     assert "grpo [training.optimizer.learning_rate=0.02]" in variants and len(variants) == 4
 
 
-def test_a_table_of_runs_that_differ_in_more_than_the_axes_cannot_be_made(twice):
+@pytest.mark.parametrize(
+    ("old", "kept", "why"),
+    [
+        (["rpg-urkl-seed0", "rpg-urkl-seed1"], 2, r"differ in training\.optimizer\.learning_rate"),
+        (["grpo-seed0"], 4, "count twice"),
+    ],
+)
+def test_runs_that_cannot_stand_in_one_table_are_refused(twice, old, kept, why):
     new = twice.read_sweep("demo")
-    mixed = [new["runs"][0], new["runs"][1], "rpg-urkl-seed0", "rpg-urkl-seed1"]
-    twice.write_sweep(new | {"runs": mixed})  # a fault of ours, or a file edited by hand
+    twice.write_sweep(new | {"runs": new["runs"][:kept] + old})  # a fault of ours, or a file edited by hand
     build(twice)
-    with (
-        connect(twice) as db,
-        pytest.raises(NotComparable, match=r"differ in training\.optimizer\.learning_rate"),
-    ):
+    with connect(twice) as db, pytest.raises(NotComparable, match=why):
         summarise(db, "demo")
 
 
@@ -152,14 +153,6 @@ def rewards(*digests):
 def test_why_a_run_is_superseded(old, current, why):
     """The run of its seed in the newest file is what it is compared with, else the first of its variant."""
     assert why_superseded({"old": old}, current) == {"old": why}
-
-
-def test_a_run_that_would_count_twice_is_refused(twice):
-    new = twice.read_sweep("demo")
-    twice.write_sweep(new | {"runs": [*new["runs"], "grpo-seed0"]})
-    build(twice)
-    with connect(twice) as db, pytest.raises(NotComparable, match="count twice"):
-        summarise(db, "demo")
 
 
 def test_one_run_with_an_axis_is_enough_and_imported_runs_are_none_of_the_file(tmp_path):
@@ -213,8 +206,3 @@ def test_without_a_readable_file_of_the_sweep_all_its_runs_are_current(twice):
     (twice.sweep_folder("demo") / "sweep.json").write_text("{torn")
     assert len(current_runs(twice, "demo")) == 8
     assert json.dumps(superseded(twice, "demo")) == "{}"
-
-
-def test_where_a_run_comes_from_is_said():
-    assert how_it_came("trl") == "trained elsewhere, imported from trl"
-    assert how_it_came(RECORDED) == "trained elsewhere, recorded live"
