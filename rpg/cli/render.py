@@ -69,7 +69,7 @@ def render(
             str(layout_at(home).home), image, volume, nodes, gpu, memory, max(spec.evaluator_gpus() for spec in specs),
         )  # fmt: skip
         if kuberay or job.workers > 1:  # the file itself may refuse that place
-            load_file(file, parse_assignments([*set_, *on_its_cluster(job)]), digest)
+            load_file(file, parse_assignments(set_) | parse_assignments(on_its_cluster(job)), digest)
         for path in () if slurm else sorted({path for spec in specs for path in _only_here(spec)}):
             complain(f"{path} is not in the job: the image or the volume has to have it", "yellow")
         print(_manifest(job, slurm, kuberay), end="")
