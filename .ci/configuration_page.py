@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal, get_args, get_origin
 
 from pydantic import BaseModel
-from pydantic._internal._docs_extraction import extract_docstrings_from_cls
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
@@ -76,10 +77,14 @@ def _rows(model: type[BaseModel]) -> Iterator[tuple[str, str, str]]:
 
 def _texts(model: type[BaseModel]) -> dict[str, str]:
     """The text below each field, which the models themselves do not read: that would take every command's start a moment."""
-    sections = [
-        each for each in reversed(model.__mro__) if issubclass(each, BaseModel) and each is not BaseModel
-    ]
-    return {name: text for each in sections for name, text in extract_docstrings_from_cls(each, True).items()}
+    texts = {}
+    for section in reversed(model.__mro__):
+        if issubclass(section, BaseModel) and section is not BaseModel:
+            [definition] = ast.parse(inspect.getsource(section)).body
+            for field, below in pairwise(definition.body):
+                if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
+                    texts[field.target.id] = inspect.cleandoc(ast.literal_eval(below.value))
+    return texts
 
 
 def _kind(field: FieldInfo) -> str:

@@ -20,9 +20,9 @@ def command(*words: str, layout: Layout) -> str:
 
 
 def _program() -> str:
-    """`rpg` where the shell finds this installation under that name, else the path that was typed, else the module."""
+    """`rpg` where the shell finds this installation under that name, else its path, from any folder, else the module."""
     name = __name__.partition(".")[0]
-    script, installed = Path(sys.argv[0]), shutil.which(name)
+    script, installed = Path(sys.argv[0]).absolute(), shutil.which(name)
     if script.name != name:
         return shlex.join([sys.executable, "-m", name])
     return name if installed and script.exists() and script.samefile(installed) else shlex.quote(str(script))

@@ -102,8 +102,8 @@ def trials(
     settings = work | {"steps": steps, "batch": batch, "updates": updates, "threads": spec.backend.threads}
     settings["config"] = {
         "num_generations": rollout.group_size, "max_completion_length": tokens,
-        "generation_kwargs": {"min_new_tokens": tokens}, "temperature": rollout.temperature,
-        "loss_type": "dapo", "beta": 0.0, "epsilon": clip.low, "epsilon_high": clip.high,
+        "generation_kwargs": {"min_new_tokens": tokens}, "temperature": rollout.temperature, "loss_type": "dapo",
+        "beta": 0.0, "num_iterations": training.epochs, "epsilon": clip.low, "epsilon_high": clip.high,
         "learning_rate": optimizer.learning_rate, "lr_scheduler_type": "constant", "adam_beta1": optimizer.betas[0],
         "adam_beta2": optimizer.betas[1], "weight_decay": optimizer.weight_decay, "max_grad_norm": training.max_grad_norm,
     }  # fmt: skip

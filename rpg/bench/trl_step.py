@@ -65,7 +65,7 @@ def main() -> None:
             per_device_train_batch_size=settings["rows"],
             gradient_accumulation_steps=passes,
             steps_per_generation=passes * updates,
-            max_steps=steps * updates,
+            max_steps=steps * updates * settings["config"]["num_iterations"],
             logging_steps=10_000,
             save_strategy="no",
             report_to=[],

@@ -1,5 +1,6 @@
 """The components of an algorithm: KL, clip, reference, advantage, overlong penalty."""
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -17,8 +18,21 @@ _MEANS_OF_RESPONSES = Literal["seq-mean-token-sum", "seq-mean-token-mean", "seq-
 AggregationMode = Literal["token-mean", _MEANS_OF_RESPONSES]
 
 
+_NUMBER = re.compile(r"(?!.*\bbool\b).*\b(int|float)\b")
+
+
 class Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_truth_for_a_number(cls, data: Any) -> Any:
+        """pydantic takes true, and so YAML's yes and on, for 1; as a text it is refused."""
+        truths = [k for k, v in data.items() if isinstance(v, bool)] if isinstance(data, dict) else []
+        numbers = [
+            k for k in truths if k in (own := cls.model_fields) and _NUMBER.match(str(own[k].annotation))
+        ]
+        return {**data, **{name: str(data[name]) for name in numbers}} if numbers else data
 
 
 def named(value: Any) -> Any:

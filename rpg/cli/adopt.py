@@ -7,6 +7,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 from rpg.cli.app import Home, app, complain, layout_at, refuse, say
+from rpg.next_steps import command
 
 _SHOWN = 8  # rows of a kind that are printed
 
@@ -34,7 +35,8 @@ def init(folder: Path) -> None:
     make_data.write(folder)
     say(f"created {folder}: {', '.join(names)}")
     say("data or a script of your own: rpg adopt FILE")
-    say(f"next: cd {'-- ' * str(folder).startswith('-')}{shlex.quote(str(folder))} && rpg sweep sweep.yaml")
+    there = f"cd {'-- ' * str(folder).startswith('-')}{shlex.quote(str(folder))}"
+    say(f"next: {there} && {command('sweep', 'sweep.yaml', layout=layout_at(None))}")
 
 
 @app.command()
@@ -55,7 +57,6 @@ def adopt(
     from rpg.adopting import propose, read_source
     from rpg.config.sweep_spec import load_file
     from rpg.errors import UserError
-    from rpg.next_steps import command
     from rpg.tasks import load_problems
     from rpg.tasks.preparation import data_digest
 

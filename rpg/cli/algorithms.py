@@ -1,7 +1,9 @@
 """The commands `rpg list`, `rpg audit` and `rpg paper`: the catalogue, what its losses optimise, the published tables."""
 
+import json
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -138,8 +140,8 @@ def audit(
     from rpg.catalogue import algorithm
 
     foreign = config is not None or field or turns
-    if output is not None and not foreign:
-        refuse("--output: only with --config FILE, --field or --turns")
+    if output is not None and (as_json or not foreign):
+        refuse("--output: only with --config FILE, --field or --turns, and without --json")
     if checkpoint is None and (staleness, beta, blocks, prompts) != (1, None, 16, 16):
         refuse("--staleness, --beta, --blocks and --prompts: only with --checkpoint RUN/STEP")
     if foreign:
@@ -166,9 +168,6 @@ def audit(
 
 def _on_other_losses(config: Path | None, turns: bool, output: Path | None, as_json: bool) -> None:
     """Print, or write to `output`, what --config, --turns or --field finds."""
-    import json
-    from dataclasses import asdict
-
     from rich.markdown import Markdown
 
     from rpg.auditing import audit_field, shipped, turn_audit
@@ -205,9 +204,6 @@ def _on_other_losses(config: Path | None, turns: bool, output: Path | None, as_j
 
 
 def _on_checkpoint(path: Path, name: str | None, as_json: bool, home: Path, settings: dict[str, Any]) -> None:
-    import json
-    from dataclasses import asdict
-
     from rpg.backends.local.checkpoint_fidelity import fidelity
     from rpg.store.run_folder import RunFolder
 

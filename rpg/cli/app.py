@@ -53,7 +53,8 @@ class Command(TyperCommand):
         for name, value in given.items():
             values = value if isinstance(value, list | tuple) else (value,)
             if name != "label" and "" in values:  # an empty label is none
-                refuse(f"{name.strip('_')}: is empty; leave it out, or give a value")
+                shown = next(max(each.opts, key=len) for each in self.params if each.name == name)
+                refuse(f"{shown}: is empty; leave it out, or give a value")
         return super().parse_args(ctx, args)
 
 

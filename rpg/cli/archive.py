@@ -30,7 +30,8 @@ def push_runs(layout: Layout, words: Sequence[str]) -> int:
     has_url = bool(words) and "://" in words[0]
     url, names = words[0] if has_url else os.environ.get(VARIABLE), words[has_url:]
     if not url:
-        refuse(f"name the archive, e.g. rpg push s3://bucket/folder, or set {VARIABLE} to it")
+        hub = "for the hub name a checkpoint and a repository: rpg push SWEEP/RUN/step-000040 me/my-model"
+        refuse(f"name the archive, e.g. rpg push s3://bucket/folder, or set {VARIABLE} to it; {hub}")
     runs: list[RunFolder] = []
     for path in [place(layout, name) for name in names or layout.sweeps()]:
         is_sweep = path.parent == layout.runs

@@ -1,5 +1,7 @@
 """The command `rpg doctor`: whether this machine has what a sweep needs."""
 
+from __future__ import annotations
+
 import os
 import shutil
 import sys
@@ -7,13 +9,16 @@ import tempfile
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from rpg.cli.app import Home, OptionalFile, Set, app, layout_at, say
 from rpg.cli.execution import cores
 from rpg.cli.missing_packages import command_for
 from rpg.cli.show import DigestIfPresent
 from rpg.store import Layout
+
+if TYPE_CHECKING:
+    from rpg.config.run_spec import RunSpec
 
 
 @app.command()
@@ -30,13 +35,15 @@ def doctor(
         backend: Also check what runs on this back end need.
     """
     from rpg.config.load import parse_assignments
+    from rpg.config.sweep_spec import load_file
 
     layout, overrides = layout_at(home), parse_assignments(set_)
+    runs = load_file(file, overrides, DigestIfPresent()).runs if file else ()
+    specs = [run.spec for run in runs]
     findings = [*_of_packages(), *_of_machine(layout.home), *_of_gpus()]
     if backend == "verl":
-        findings += _of_verl(file, overrides)
-    if file is not None:
-        findings += [(False, text) for text in _of_file(file, overrides, layout)]
+        findings += _of_verl(specs)
+    findings += [(False, text) for text in _of_file(specs, layout)] if specs else []
     wrong = {text for good, text in findings if good is False}
     findings = [(good, text) for good, text in findings if good is False or text not in wrong]
     if file is not None and not wrong:
@@ -91,18 +98,14 @@ def _of_gpus() -> Iterator[Finding]:
         yield True, f"GPU {number}: {gpu.name}, {sizes}; {driver}"
 
 
-def _of_verl(file: Path | None, overrides: dict[str, Any]) -> list[Finding]:
-    """What verl needs, for the runs of a file that train on it; without a file, for a run on all GPUs of this machine."""
+def _of_verl(specs: list[RunSpec]) -> list[Finding]:
+    """What verl needs, for those of these runs that train on it; without any, for a run on all GPUs of this machine."""
     from rpg.backends.verl.readiness import facts, judge
     from rpg.config.backend import VerlBackend, VllmRollout
-    from rpg.config.sweep_spec import load_file
 
     host = facts()
-    sections: list[VerlBackend] = []
-    if file is not None:
-        runs = load_file(file, overrides, DigestIfPresent()).runs
-        sections = [run.spec.backend for run in runs if isinstance(run.spec.backend, VerlBackend)]
-    elif host.gpus:
+    sections = [spec.backend for spec in specs if isinstance(spec.backend, VerlBackend)]
+    if not specs and host.gpus:
         rollout = VllmRollout(type="vllm")
         sections = [VerlBackend(type="verl", device="cuda", gpus_per_node=len(host.gpus), rollout=rollout)]
     if not sections:
@@ -110,16 +113,14 @@ def _of_verl(file: Path | None, overrides: dict[str, Any]) -> list[Finding]:
     return list(dict.fromkeys(finding for section in sections for finding in judge(section, host)))
 
 
-def _of_file(file: Path, overrides: dict[str, Any], layout: Layout) -> list[str]:
+def _of_file(specs: list[RunSpec], layout: Layout) -> list[str]:
     """What is wrong with the runs of a file: paths, packages, lengths, disk, GPUs, ports, and its problems."""
     from flows.machine.slots import machine, need_of
     from rpg.backends.verl.readiness import facts, gpu_problem
-    from rpg.config.sweep_spec import load_file
     from rpg.models.initial_policy import check_lengths
     from rpg.planning.preflight import preflight, unreachable
     from rpg.tasks import DataError, load_problems
 
-    specs = [run.spec for run in load_file(file, overrides, DigestIfPresent()).runs]
     lines = preflight(specs, layout)
     host = machine()
     for spec in specs:

@@ -3,6 +3,7 @@ runs that were trained elsewhere.
 """
 
 import shlex
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -201,14 +202,16 @@ def import_(
         _samples(file, home)
         return
     from rpg.config.errors import nearest
-    from rpg.config.load import parse_assignments
+    from rpg.config.load import given_once, parse_assignments
     from rpg.importing import own_benchmarks, read, take_over
     from rpg.store.database import build
 
     if not sweep or not variant:
         refuse("--sweep and --variant: both are needed, e.g. --sweep quickstart --variant 'TRL GRPO'")
     layout, axes = layout_at(home), parse_assignments(axis, "--axis")
-    log = read(kind, file, _pairs(map_, "--map"), _pairs(eval_, "--eval"), updates)
+    expected = "name=column, e.g. reward=train/reward"
+    columns_of = partial(given_once, expected=expected, read=lambda text, _: text)
+    log = read(kind, file, columns_of(map_, "--map"), columns_of(eval_, "--eval"), updates)
     folder = take_over(
         layout, log, kind=kind, source=file, sweep=sweep, variant=variant, seed=seed, algorithm=algorithm, axes=axes,
         updates=updates,
@@ -245,15 +248,3 @@ def _samples(file: Path, home: Path | None) -> None:
     say(f"samples: {path}")
     again = command("evaluate", str(path.parent), "--regrade", "--rules", "default", layout=layout)
     say(f"grade them by our rules with: {again}", "dim")
-
-
-def _pairs(assignments: list[str], option: str) -> dict[str, str]:
-    pairs: dict[str, str] = {}
-    for pair in assignments:
-        name, sign, column = pair.partition("=")
-        if not sign or not name.strip() or not column.strip():
-            refuse(f"{option} {pair!r}: write name=column, e.g. {option} reward=train/reward")
-        if name.strip() in pairs:
-            refuse(f"{option}: {name.strip()} is given twice: {pairs[name.strip()]} and {column.strip()}")
-        pairs[name.strip()] = column.strip()
-    return pairs

@@ -76,10 +76,13 @@ def push(words: Words = None, private: Private = False, home: Home = None) -> in
             all finished runs); what is there is not sent again.
         private: Create it as a private repository.
     """
-    if words and len(words) == 2 and "://" not in words[0]:
-        _push_to_hub(layout_at(home), words[0], words[1], private)
+    layout, words = layout_at(home), words or []
+    if len(words) == 2 and "://" not in words[0] and not all((layout.runs / word).is_dir() for word in words):
+        _push_to_hub(layout, words[0], words[1], private)
         return 0
-    return push_runs(layout_at(home), words or [])
+    if private:
+        refuse("--private: only for CHECKPOINT REPO; who reads an archive is up to its storage")
+    return push_runs(layout, words)
 
 
 def _push_to_hub(layout: Layout, checkpoint: str, repo: str, private: bool) -> None:

@@ -69,10 +69,10 @@ def render(
             str(layout_at(home).home), image, volume, nodes, gpu, memory, max(spec.evaluator_gpus() for spec in specs),
         )  # fmt: skip
         if kuberay or job.workers > 1:  # the file itself may refuse that place
-            load_file(file, parse_assignments([*set_, *on_its_cluster(job)]), digest)
+            load_file(file, parse_assignments(set_) | parse_assignments(on_its_cluster(job)), digest)
         for path in () if slurm else sorted({path for spec in specs for path in _only_here(spec)}):
             complain(f"{path} is not in the job: the image or the volume has to have it", "yellow")
-        print(_manifest(job, slurm, kuberay), end="")
+        print(_manifest(job, slurm, kuberay, skypilot), end="")
         return
     chosen = _choose(sweep.runs, run, file)
     spec, has_id = chosen.spec, digest.is_known(chosen.spec)
@@ -103,8 +103,10 @@ def render(
         complain(f"the data is not here, so this run's identity is not known yet: {reason}", "yellow")
 
 
-def _manifest(job: "Job", slurm: bool, kuberay: bool) -> str:
+def _manifest(job: "Job", slurm: bool, kuberay: bool, skypilot: bool) -> str:
     """The file for the cluster, as text."""
+    if slurm + kuberay + skypilot > 1:
+        refuse("--slurm, --kuberay and --skypilot: give one of them")
     from importlib import metadata
     from importlib.util import find_spec
 
@@ -161,12 +163,12 @@ def _choose(runs: tuple["PlannedRun", ...], name: str | None, file: Path) -> "Pl
     if len(exact or matching) == 1:
         return (exact or matching)[0]
     if name is None:
-        problem = f"has {len(runs)} runs; choose one with --run"
+        problem = f"has {len(runs)} runs; choose one with --run."
     else:
-        hint = "" if matching else nearest(name, folders)
+        hint = "." if matching else nearest(name, folders)
         problem = f"--run {name!r} matches {len(matching) or 'none'} of its runs{hint}"
     shown = ", ".join(folders[:10]) + (f" and {len(folders) - 10} more" if len(folders) > 10 else "")
-    refuse(f"{file}: {problem}. There are: {shown}")
+    refuse(f"{file}: {problem} There are: {shown}")
 
 
 def _model(spec: "RunSpec", home: Path, has_id: bool) -> str | Path:

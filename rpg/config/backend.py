@@ -1,11 +1,11 @@
 """Where a run trains: the embedded trainer, or verl on Ray."""
 
 import math
-import re
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from rpg.config.evaluation import VllmEngineSpec
 from rpg.config.section import ADDRESS, CODE, NAME, OPERATES, Positive, Section, default_type, kinds_of
 from rpg.config.verl_keys import refused
 
@@ -70,25 +70,8 @@ class OnNodes(Section):
     """How long to wait for a node that is large enough, where Ray's autoscaler promises none."""
 
 
-_TIME = re.compile(r"(\d+-)?\d+(:\d{1,2}){0,2}")
-
-
-def _word(text: str) -> str:
-    if not re.fullmatch(r"[\w.,:=+@&|*-]+", text):
-        raise ValueError(f"{text!r} is not a name that Slurm knows; expected letters, digits and .,:=+@&|*-")
-    return text
-
-
-def _time_limit(value: object) -> object:
-    if not (isinstance(value, str) and _TIME.fullmatch(value)):
-        raise ValueError(
-            f"{value!r} is not a time limit; expected minutes, hours:minutes:seconds or days-hours, in quotes "
-            '(without them, YAML reads "2:00:00" as the number 7200)'
-        )
-    return value
-
-
-SlurmName = Annotated[str, NAME, AfterValidator(_word)]
+_AS_TEXT = BeforeValidator(lambda value: str(value) if type(value) is int else value)
+SlurmName = Annotated[str, NAME, Field(pattern=r"^[\w.,:=+@&|*-]+$")]
 
 
 class OnSlurm(Section):
@@ -109,9 +92,9 @@ class OnSlurm(Section):
     """Processors per run; null: as many as `threads`."""
     memory_gib: Annotated[float, Field(gt=0)] | None = None
     """Memory per run; null: the partition's default."""
-    time: Annotated[str, NAME, BeforeValidator(_time_limit)] | None = None
-    """Time limit of one job, in quotes: minutes, `hours:minutes:seconds` or `days-hours`. A run that needs more continues in
-    another job."""
+    time: Annotated[str, NAME, Field(pattern=r"^(\d+-)?\d+(:\d{1,2}){0,2}$"), _AS_TEXT] | None = None
+    """Time limit of one job: minutes, `hours:minutes:seconds` or `days-hours`. A run that needs more continues in another
+    job."""
     at_once: Positive | None = None
     """Jobs of one array that Slurm may run at the same time."""
     options: tuple[Annotated[str, CODE], ...] = ()
@@ -207,16 +190,9 @@ class HuggingFaceRollout(Section):
     type: Literal["huggingface"] = "huggingface"
 
 
-class VllmRollout(Section):
+class VllmRollout(VllmEngineSpec):
     """vLLM; verl keeps its weights up to date."""
 
-    type: Literal["vllm"]
-    tensor_parallel: Annotated[Positive, OPERATES] = 1
-    """GPUs that share one copy of the rollout model."""
-    gpu_memory_utilization: Annotated[float, Field(gt=0, lt=1), OPERATES] = 0.85
-    """Share of each GPU's memory that vLLM may use while it generates."""
-    enforce_eager: Annotated[bool, OPERATES] = False
-    """Do not capture CUDA graphs: starts faster, decodes more slowly."""
     max_batched_tokens: Annotated[Positive, OPERATES] = 8192
     """Tokens that vLLM processes in one step, prompts and responses together."""
 

@@ -27,12 +27,7 @@ def parsed_column(text: str) -> tuple[str, str, str]:
     return match[1], match[3] or "", match[4]
 
 
-def _column(text: str) -> str:
-    parsed_column(text)
-    return text
-
-
-Column = Annotated[str, NAME, AfterValidator(_column)]
+Column = Annotated[str, NAME, AfterValidator(lambda text: parsed_column(text) and text)]
 r"""`boxed(column)` is the last `\boxed{...}` of a column; `asked(column)` the user's message of a conversation, without
 the paper's prompt around the problem; `after("####", column)` what follows the last `####`; `regex("pattern", column)`
 the first group of the first match of the pattern, or the whole match."""

@@ -80,8 +80,7 @@ def explain(
         elif kind == "missing":
             problem = "this field is required"
         elif kind == "string_pattern_mismatch":
-            use = "lower-case letters, digits and dashes, a letter or digit first"
-            problem = f"{shown} is not accepted; use {use}"
+            problem = f"{shown} is not accepted; expected the form {context['pattern']}"
         else:
             message = item["msg"].removeprefix("Value error, ")
             message = message[0].lower() + message[1:] if message[:5] == "Input" else message

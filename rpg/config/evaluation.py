@@ -38,8 +38,9 @@ class VllmEngineSpec(Section):
 
     type: Literal["vllm"]
     tensor_parallel: Annotated[Positive, OPERATES] = 1
-    """GPUs that share the model."""
+    """GPUs that share one copy of the model."""
     gpu_memory_utilization: Annotated[float, Field(gt=0, lt=1), OPERATES] = 0.85
+    """Share of each GPU's memory that vLLM may use while it generates."""
     enforce_eager: Annotated[bool, OPERATES] = False
     """Do not capture CUDA graphs: starts faster, decodes more slowly."""
 

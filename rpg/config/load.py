@@ -80,24 +80,24 @@ def _problem(value: Any) -> str | None:
     return f"{kind} is not accepted; write text, a number, a list or a mapping"
 
 
-def read_mapping(path: Path, named_by: Path | None = None) -> dict[str, Any]:
-    """Read a YAML file whose top level is a mapping; `named_by` is the file whose `base` led here."""
+def read_mapping(path: Path, by: str = "") -> dict[str, Any]:
+    """Read a YAML file whose top level is a mapping; `by` says what led here: `sweep.yaml: base: `."""
+    where = f"{by}{path}"
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         folder = path.parent if path.parent.is_dir() else None
         beside = sorted(p.name for p in folder.glob("*.y*ml")) if folder else []
         hint = f"; in {folder} there are: {', '.join(beside)}" if beside else ""
-        by = f"{named_by}: base: " if named_by else ""
-        raise ConfigError(f"{by}{path}: no such file{hint}") from None
+        raise ConfigError(f"{where}: no such file{hint}") from None
     except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not a text file (UTF-8 expected)") from None
+        raise ConfigError(f"{where}: not a text file (UTF-8 expected)") from None
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
-    data = parse_yaml(text, str(path))
+        raise ConfigError(f"{where}: cannot be read: {error.strerror}") from None
+    data = parse_yaml(text, where)
     if not isinstance(data, dict):
-        kind = type(data).__name__
-        raise ConfigError(f"{path}: expected a mapping of sections at the top level, got {kind}")
+        kind = "nothing" if data is None else type(data).__name__
+        raise ConfigError(f"{where}: expected a mapping of sections at the top level, got {kind}")
     return data
 
 
@@ -161,21 +161,28 @@ def assign(data: dict[str, Any], dotted: str, value: Any, where: str) -> None:
 
 def parse_assignments(pairs: list[str], option: str = "--set") -> dict[str, Any]:
     """`["training.steps=20", "seed=3"]` -> {path: value}; values are YAML."""
-    return dict(_assignment(pair, option, f"field=value, e.g. {option} training.steps=20") for pair in pairs)
+    return given_once(pairs, option, f"field=value, e.g. {option} training.steps=20", parse_yaml)
 
 
 def parse_axes(pairs: list[str]) -> dict[str, list[Any]]:
     """`["seed=[0, 1]"]` -> {path: values}; values are YAML lists."""
-    expected = "field=[value, value], e.g. --axis seed=[0,1,2]"
-    return dict(_assignment(pair, "--axis", expected, list) for pair in pairs)
+    return given_once(pairs, "--axis", "field=[value, value], e.g. --axis seed=[0,1,2]", parse_yaml, list)
 
 
-def _assignment(pair: str, option: str, expected: str, kind: type = object) -> tuple[str, Any]:
-    path, sign, text = pair.partition("=")
-    value = parse_yaml(text, f"{option} {path.strip()}") if sign else None
-    if not sign or not path.strip() or not isinstance(value, kind):
-        raise ConfigError(f"{option} {pair!r}: write {expected}")
-    return path.strip(), value
+def given_once(
+    pairs: list[str], option: str, expected: str, read: Callable[[str, str], Any], kind: type = object
+) -> dict[str, Any]:
+    """`name=value` -> {name: value as `read`}. Raises ConfigError: a name or value is missing, or a name is given twice."""
+    given: dict[str, Any] = {}
+    for pair in pairs:
+        name, _, text = (part.strip() for part in pair.partition("="))
+        value = read(text, f"{option} {name}") if text else None
+        if not name or not text or not isinstance(value, kind):
+            raise ConfigError(f"{option} {pair!r}: write {expected}")
+        if name in given:
+            raise ConfigError(f"{option}: {name} is given twice: {given[name]} and {value}")
+        given[name] = value
+    return given
 
 
 def resolve(data: dict[str, Any], where: str, file: Path | None = None) -> RunSpec:
@@ -196,9 +203,10 @@ def load_raw_run(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     """A run file as a raw mapping, with its `base` (relative to the file) merged under it; `seen` led here."""
     if path.resolve() in seen:
         raise ConfigError(f"{path}: base: files include each other: {' -> '.join(map(str, seen))}")
-    data = read_mapping(path, seen[-1] if seen else None)
+    by = f"{seen[-1]}: base: " if seen else ""
+    data = read_mapping(path, by)
     if "axes" in data:
-        raise other_kind(path, "sweep", "run file")
+        raise ConfigError(f"{by}{other_kind(path, 'sweep', 'run file')}")
     base = data.pop("base", None)
     if base is not None:
         if not isinstance(base, str):

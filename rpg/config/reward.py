@@ -39,8 +39,6 @@ class CorrectnessReward(RewardSection):
     """The verdict of the task's verifier. The paper's recipe gives +1 and -1 (App. H)."""
 
     type: Literal["correctness"] = "correctness"
-    weight: float = 1.0
-    name: Name | None = None
     right: float = 1.0
     """Value of a correct response."""
     wrong: float = -1.0

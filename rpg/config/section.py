@@ -5,8 +5,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
+from rpg.catalogue.components import Frozen
 from rpg.catalogue.lookup import models_in
 
 Positive = Annotated[int, Field(ge=1)]
@@ -48,10 +49,8 @@ ADDRESS = Capability("an address")
 CODE = Capability("code")
 
 
-class Section(BaseModel):
+class Section(Frozen):
     """Base of every section: frozen, and a misspelt field is an error rather than a silent default."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 def default_type(default: str) -> BeforeValidator:

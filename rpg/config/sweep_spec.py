@@ -105,21 +105,20 @@ def load_sweep(
     base = load_raw_run(shipped.base(path, spec.base), (path.resolve(),)) if spec.base else {}
     base = merge(base, spec.run)
     varied = {field: values for field, values in spec.axes.items() if field not in overrides}
-    _check_axes(varied, spec, path)
+    if both := [field for field in overrides if field in (axes or ())]:
+        raise ConfigError(f"--set {both[0]}: --axis {both[0]} has values for it, too; keep one of the two")
+    _check_axes(varied, spec, path, overrides)
     fixed = {**spec.set, **overrides}
-    for field in (*varied, *fixed):
-        check_field(field, path, "axes" if field in varied else "set" if field in spec.set else "--set")
 
     runs: list[PlannedRun] = []
     by_id: dict[str, str] = {}
     labels: dict[str, str] = {}
-    several = {field: values for field, values in varied.items() if len(values) > 1}
-    _check_groups(varied, spec, path, overrides)
-    for point in _points(varied, spec, path):
-        if any(all(_same(point.get(k), v) for k, v in entry.items()) for entry in spec.exclude):
-            continue
-        at = ", ".join(f"{k}={value_text(v)}" for k, v in point.items())
-        run = with_values(base, {**fixed, **point}, path, str(path), f"{path} [{at}]" if at else str(path))
+    below = {*varied, *fixed}
+    several = {k: [_without(v, k, below) for v in values] for k, values in varied.items() if len(values) > 1}
+    for chosen in _points(varied, spec, path, overrides, {*overrides, *(axes or ())}):
+        point = {k: _without(v, k, below) for k, v in chosen.items()}
+        at = ", ".join([*(f"{k}={value_text(v)}" for k, v in point.items()), *_sets(overrides)])
+        run = with_values(base, {**fixed, **chosen}, path, at)
         planned = plan_run(run, point, several, data_digest(run))
         if planned.run_id in by_id:
             raise ConfigError(
@@ -133,6 +132,7 @@ def load_sweep(
                 labels[_part(axis, value, several)] = text
     if not runs:
         raise ConfigError(f"{path}: exclude: leaves no run")
+    _check_names(runs, path)
     baseline = _baseline(spec.baseline, runs, path, bool(overrides or axes))
     return Sweep(spec, tuple(runs), baseline, path.read_text(encoding="utf-8"), path, labels=labels)
 
@@ -150,7 +150,7 @@ def single_run(
     data = load_raw_run(path)
     for dotted in overrides:
         check_field(dotted, path, "--set")
-    run = with_values(data, overrides, path, "--set", str(path))
+    run = with_values(data, overrides, path, ", ".join(_sets(overrides)))
     try:
         spec = SweepSpec(name=name or re.sub(r"[^a-z0-9._-]+", "-", path.stem.lower()).strip("-._") or "run")
     except ValidationError as error:
@@ -190,15 +190,23 @@ def _read_spec(
     return spec, labels
 
 
-def with_values(base: dict[str, Any], values: dict[str, Any], path: Path, source: str, where: str) -> RunSpec:
-    """`base` with {dotted field: value}, whole sections before their fields; `source` is where the values come from."""
-    data = copy.deepcopy(base)
+def with_values(base: dict[str, Any], values: dict[str, Any], path: Path, at: str) -> RunSpec:
+    """`base` with {dotted field: value}, whole sections before their fields; `at` says which, for messages."""
+    data, where = copy.deepcopy(base), f"{path} [{at}]" if at else str(path)
     for dotted, value in sorted(values.items(), key=lambda item: item[0].count(".")):
-        assign(data, dotted, value, source)
+        assign(data, dotted, value, where)
     return resolve(locate(data, path), where, path)
 
 
-def _check_axes(axes: dict[str, list[Any]], spec: SweepSpec, path: Path) -> None:
+def _check_axes(axes: dict[str, list[Any]], spec: SweepSpec, path: Path, overrides: dict[str, Any]) -> None:
+    """Axes and assignments name fields, each once; `exclude` and `zip` name axes."""
+    for field in (*axes, *spec.set, *overrides):
+        where = "axes" if field in axes else "--set" if field in overrides else "set"
+        check_field(field, path, where)
+        section, _, last = field.rpartition(".")
+        if section in axes and (last == "type" or field == "algorithm.name"):
+            why = f"is that of a value of the axis {section}; give {section} instead"
+            raise ConfigError(f"{path}: {where}.{field}: {why}")
     for field, values in axes.items():
         if not values:
             raise ConfigError(f"{path}: axes.{field}: the list is empty; give at least one value")
@@ -206,10 +214,24 @@ def _check_axes(axes: dict[str, list[Any]], spec: SweepSpec, path: Path) -> None
             raise ConfigError(f"{path}: axes.{field}: a value is given twice: {values}")
         if field in spec.set:
             raise ConfigError(f"{path}: set.{field}: is also an axis; keep one of the two")
+    _check_groups(axes, spec, path, overrides)
 
 
-def _points(axes: dict[str, list[Any]], spec: SweepSpec, path: Path) -> list[dict[str, Any]]:
-    """All combinations of the axes in file order (the last axis fastest), zipped groups moving together."""
+def _check_names(runs: list[PlannedRun], path: Path) -> None:
+    """Runs that are averaged, as they have one variant, differ in their seed only."""
+    settings: dict[str, str] = {}
+    for run in runs:
+        own = canonical_json({**run.axes, "seed": None})
+        if settings.setdefault(run.variant, own) != own:
+            why = f"two settings are called {run.variant!r}, and would be averaged"
+            raise ConfigError(f"{path}: axes: {why}; choose values that differ in their first six digits")
+
+
+def _points(
+    axes: dict[str, list[Any]], spec: SweepSpec, path: Path, overrides: dict[str, Any], replaced: set[str]
+) -> list[dict[str, Any]]:
+    """All combinations of the axes in file order (the last axis fastest), zipped groups moving together, but for those that
+    `exclude` leaves out. The file's own values of what is `replaced` need not be there."""
     columns: list[list[dict[str, Any]]] = []
     for name in axes:
         group = next((g for g in spec.zip if name in g), [name])
@@ -220,7 +242,12 @@ def _points(axes: dict[str, list[Any]], spec: SweepSpec, path: Path) -> list[dic
     total = math.prod(len(column) for column in columns)
     if total > MAX_RUNS:
         raise ConfigError(f"{path}: axes: {total:,} runs; at most {MAX_RUNS:,} are accepted in one sweep")
-    return [{k: v for part in combo for k, v in part.items()} for combo in itertools.product(*columns)]
+    points = [{k: v for part in combo for k, v in part.items()} for combo in itertools.product(*columns)]
+    for entry in spec.exclude:
+        if replaced.isdisjoint(entry) and not any(_has(point, entry) for point in points):
+            values = ", ".join(f"{name}: {axes[name]}" for name in entry)
+            raise ConfigError(f"{path}: exclude: {entry} leaves out no run; accepted: values of {values}")
+    return [p for p in points if not any(_has({**overrides, **p}, entry) for entry in spec.exclude)]
 
 
 def _check_groups(axes: dict[str, list[Any]], spec: SweepSpec, path: Path, overrides: dict[str, Any]) -> None:
@@ -260,8 +287,21 @@ def check_field(dotted: str, path: Path, where: str) -> None:
             return
 
 
-def _same(a: Any, b: Any) -> bool:
-    return canonical_json(a) == canonical_json(b)
+def _has(point: dict[str, Any], entry: dict[str, Any]) -> bool:
+    """Whether a combination has all values of an entry of `exclude`."""
+    return canonical_json({k: v for k, v in point.items() if k in entry}) == canonical_json(entry)
+
+
+def _sets(overrides: dict[str, Any]) -> list[str]:
+    return [f"--set {field}={value_text(value)}" for field, value in overrides.items()]
+
+
+def _without(value: Any, at: str, fields: set[str]) -> Any:
+    """A value of the axis `at` without what other fields set, so that no name says it: with `--set algorithm.beta=0.1`,
+    {name: grpo, beta: 0.3} is grpo."""
+    if not isinstance(value, dict):
+        return value
+    return {k: _without(v, f"{at}.{k}", fields) for k, v in value.items() if f"{at}.{k}" not in fields}
 
 
 def value_text(value: Any) -> str:
@@ -349,6 +389,6 @@ def _fits(run: PlannedRun, values: dict[str, Any]) -> bool:
         if name == "algorithm" and value == run.spec.algorithm.name:
             return True
         values = (run.axes.get(name, ...), field(name), field(f"algorithm.{name}"))
-        return any(each is not ... and _same(each, value) for each in values)
+        return canonical_json(value) in [canonical_json(each) for each in values if each is not ...]
 
     return all(fits(name, value) for name, value in values.items())

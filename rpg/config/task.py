@@ -19,6 +19,7 @@ from rpg.config.section import (
     Section,
     default_type,
     kinds_of,
+    listed,
     module_function,
 )
 
@@ -63,10 +64,14 @@ class TaskSection(Section):
 
     @model_validator(mode="after")
     def _named_apart(self) -> Self:
-        for name in self.benchmark_names():
-            if name == "mean" or name in self.tuning_names():
-                other = "the average over benchmarks" if name == "mean" else "that of tuning_problems"
-                raise ValueError(f"benchmarks: {name!r}: {other} has this name; accepted: any other name")
+        names = self.benchmark_names()
+        taken = dict.fromkeys(self.tuning_names(), "that of tuning_problems")
+        taken |= {"mean": "the average over benchmarks"} | {n: "another" for n in names if names.count(n) > 1}
+        for name in taken.keys() & set(names):
+            why = f"{taken[name]} has this name; accepted: any other name"
+            raise ValueError(f"benchmarks: {name!r}: {why}")
+        if not names:
+            raise ValueError("benchmarks: none is named; accepted: one or more")
         return self
 
     @classmethod
@@ -112,12 +117,6 @@ class ChainTask(GeneratedTask):
     """Benchmark name -> number of operations. Each tier is used for training and, held out, as benchmark chain-<tier>."""
     train_problems: Positive = 12_000
     """Distinct training problems, spread evenly over the tiers (fewer if a tier has fewer distinct problems)."""
-
-    @model_validator(mode="after")
-    def _not_empty(self) -> Self:
-        if not self.tiers:
-            raise ValueError("tiers must name at least one tier, e.g. {easy: 2}")
-        return self
 
     def benchmark_names(self) -> tuple[str, ...]:
         return tuple(f"chain-{tier}" for tier in self.tiers)
@@ -201,10 +200,6 @@ def _source(value: Any) -> Any:
     return {"path": value} if isinstance(value, str | Path) else value
 
 
-def _sources(value: Any) -> Any:
-    return [_source(entry) for entry in value] if isinstance(value, list | tuple) else [_source(value)]
-
-
 def _shown(source: DataSource) -> Any:
     """A source that is only a path is written as the path."""
     fields = source.model_dump(mode="json", exclude_defaults=True)
@@ -216,8 +211,8 @@ def _shown_all(sources: tuple[DataSource, ...]) -> Any:
 
 
 OneSource = Annotated[DataSource, BeforeValidator(_source), PlainSerializer(_shown)]
-_Some = Annotated[tuple[DataSource, ...], Field(min_length=1)]
-Sources = Annotated[_Some, BeforeValidator(_sources), PlainSerializer(_shown_all)]
+_Some = Annotated[tuple[OneSource, ...], Field(min_length=1)]
+Sources = Annotated[_Some, listed(str, Path, dict, DataSource), PlainSerializer(_shown_all)]
 
 
 class FileTask(TaskSection):
@@ -240,12 +235,6 @@ class FileTask(TaskSection):
     """The user's message; `{prompt}` stands for the problem."""
     chat: Chat = Chat()
     verifier: Verifier = MarkerVerifier()
-
-    @model_validator(mode="after")
-    def _has_benchmarks(self) -> Self:
-        if not self.benchmarks:
-            raise ValueError("benchmarks must name at least one file of held-out problems")
-        return self
 
     def benchmark_names(self) -> tuple[str, ...]:
         return tuple(self.benchmarks)
@@ -343,13 +332,6 @@ class MathTask(TaskSection):
     chat: Chat = Chat()
     verifier: MathVerifier = MathVerifier()
 
-    @model_validator(mode="after")
-    def _usable(self) -> Self:
-        names = self.benchmark_names()
-        if not names or len(set(names)) < len(names):
-            raise ValueError("benchmarks must name at least one benchmark, each once")
-        return self
-
     def benchmark_names(self) -> tuple[str, ...]:
         """A benchmark given by a YAML file has the file's name without the extension."""
         return tuple(Path(b).stem if b.endswith(_YAML) else b for b in self.benchmarks)
@@ -432,13 +414,6 @@ class GymTask(GeneratedTask):
     template: Template = '{prompt}\nThe last line of your response should be "Answer:" and the answer.'
     """The user's message; `{prompt}` stands for the problem."""
     verifier: GymVerifier = GymVerifier()
-
-    @model_validator(mode="after")
-    def _distinct(self) -> Self:
-        names = self.benchmark_names()
-        if len(set(names)) < len(names):
-            raise ValueError("each data set can be named once, with each of its levels once")
-        return self
 
     def benchmark_names(self) -> tuple[str, ...]:
         return tuple(name for part in self.datasets for name in part.benchmark_names())

@@ -1,11 +1,12 @@
 """The section `track`: trackers that receive the metrics of a run, which are also in its folder."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
 
+from rpg.catalogue.components import named
 from rpg.config.errors import explain
-from rpg.config.section import Section, kinds_of
+from rpg.config.section import Section, kinds_of, listed
 
 
 def _address(text: str) -> str:
@@ -54,14 +55,8 @@ class TrackioTracker(TrackerSection):
 
 
 _AnyTracker = TensorBoardTracker | WandbTracker | MlflowTracker | TrackioTracker
-Tracker = Annotated[_AnyTracker, Field(discriminator="type")]
+Tracker = Annotated[_AnyTracker, Field(discriminator="type"), BeforeValidator(named)]
 TRACKERS: dict[str, type[TrackerSection]] = kinds_of(Tracker)
-
-
-def _listed(value: Any) -> Any:
-    """`tensorboard` is short for `{type: tensorboard}`, and one tracker for a list of one."""
-    many = value if isinstance(value, list | tuple) else [value]
-    return [{"type": tracker} if isinstance(tracker, str) else tracker for tracker in many]
 
 
 def _distinct(trackers: tuple[TrackerSection, ...]) -> tuple[TrackerSection, ...]:
@@ -70,7 +65,7 @@ def _distinct(trackers: tuple[TrackerSection, ...]) -> tuple[TrackerSection, ...
     return trackers
 
 
-Trackers = Annotated[tuple[Tracker, ...], BeforeValidator(_listed), AfterValidator(_distinct)]
+Trackers = Annotated[tuple[Tracker, ...], listed(str, dict, TrackerSection), AfterValidator(_distinct)]
 
 
 def tracker_of(value: dict[str, str]) -> TrackerSection:

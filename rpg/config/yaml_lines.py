@@ -37,11 +37,14 @@ def _no_duplicates(loader: StrictLoader, node: yaml.MappingNode) -> dict[str, An
 
 
 StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _no_duplicates)
-_NOT_GUESSED = ("tag:yaml.org,2002:float", "tag:yaml.org,2002:timestamp")  # a date is the text it looks like
+# A date is the text it looks like; 010 is not 8, and 1:30 is not 90.
+_NOT_GUESSED = [f"tag:yaml.org,2002:{kind}" for kind in ("float", "int", "timestamp")]
 StrictLoader.yaml_implicit_resolvers = {
     key: [pair for pair in pairs if pair[0] not in _NOT_GUESSED]
     for key, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
+_DECIMAL = re.compile(r"^[-+]?(?:0|[1-9][\d_]*)$")
+StrictLoader.add_implicit_resolver("tag:yaml.org,2002:int", _DECIMAL, list("-+0123456789"))
 StrictLoader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"^[-+]?(?:\d[\d_]*\.[\d_]*(?:[eE][-+]?\d+)?|\d[\d_]*[eE][-+]?\d+|\.\d+(?:[eE][-+]?\d+)?)$"),

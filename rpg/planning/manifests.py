@@ -51,7 +51,8 @@ class Job:
 
     def words(self, file: str, home: str, more: Sequence[str] = ()) -> list[str]:
         """The command to run, as arguments."""
-        sets = [word for text in (*self.assignments, *more) for word in ("--set", text)]
+        by_field = {text.partition("=")[0].strip(): text for text in (*self.assignments, *more)}
+        sets = [word for text in by_field.values() for word in ("--set", text)]
         # A copy of a run file has another file name than the results are stored under.
         name = ["--name", self.name] if self.command == "train" else []
         return ["rpg", self.command, file, "--home", home, *sets, *name]

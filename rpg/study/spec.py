@@ -268,7 +268,7 @@ def specs_of(planned: Sweep | Study) -> list[RunSpec]:
 def resolved(base: dict[str, Any], values: dict[str, Any], path: Path) -> RunSpec:
     """`base` with {dotted field: value}. Raises ConfigError: the schema does not accept it."""
     at = ", ".join(f"{field}={value}" for field, value in values.items())
-    return with_values(base, values, path, str(path), f"{path} [{at}]" if at else str(path))
+    return with_values(base, values, path, at)
 
 
 def load_study(path: Path) -> Study:

@@ -16,7 +16,7 @@ SPEC = RunSpec.model_validate(
     {
         "algorithm": {"name": "dapo", "dynamic_sampling": False, "overlong": None},
         "model": {"type": "tiny", "warm_start": None},
-        "training": {"prompts_per_step": 2, "mini_batch_prompts": 2},
+        "training": {"prompts_per_step": 2, "mini_batch_prompts": 2, "epochs": 2},
         "rollout": {"group_size": 8, "max_response_tokens": 6},
     }
 )
@@ -32,6 +32,7 @@ def peer(tmp_path):
         path.write_text(
             f"#!{sys.executable}\nimport json, sys\ngiven = json.load(sys.stdin)\nrows = given['rows']\n"
             f"assert given['batch'] == 16 and len(given['prompts']) > 16 and given['model']\n"
+            "assert given['config']['num_iterations'] == 2\n"
             f"print(json.dumps({{'step': 10.0 / rows, 'sample': 1.0, 'peak': {peaks}[rows], 'rows': rows}}))\n"
         )
         os.chmod(path, 0o755)

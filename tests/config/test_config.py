@@ -103,7 +103,10 @@ def test_another_type_drops_the_other_types_fields_and_the_default_spelt_out_dro
     assert "weight" in merge({"reward": {"weight": 2.0}}, {"reward": {"type": "correctness"}})["reward"]
 
 
-@pytest.mark.parametrize(("text", "value"), [("1e-4", 1e-4), ("5", 5), ("1.5E+3", 1500.0), ("null", None)])
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1e-4", 1e-4), ("5", 5), ("1.5E+3", 1500.0), ("null", None), ("010", "010"), ("1:30", "1:30")],
+)
 def test_numbers_are_read_as_people_write_them(text, value):
     got = parse_yaml(text, "x")
     assert got == value and type(got) is type(value)
@@ -134,10 +137,30 @@ def test_mistakes_are_explained(tmp_path, mistake):
         assert word in message, message
 
 
-@pytest.mark.parametrize("pair", ["steps", "=3", "a..b=1", "training.steps=[1"])
-def test_bad_assignments_are_explained(pair):
+@pytest.mark.parametrize(
+    "pairs", ["steps", "=3", "a..b=1", "training.steps=[1", "training.max_grad_norm=", "seed=0 seed=1"]
+)
+def test_bad_assignments_are_explained(pairs):
     with pytest.raises(ConfigError):
-        single_run(CONFIGS / "runs/chain.yaml", parse_assignments([pair]), digest)
+        single_run(CONFIGS / "runs/chain.yaml", parse_assignments(pairs.split()), digest)
+
+
+def test_names_and_exclude_know_what_the_command_line_sets(tmp_path):
+    axes = "{algorithm: [{name: grpo, beta: 0.3}, {name: rpg-urkl, beta: 0.2}], seed: [0, 1]}"
+    path = sweep_file(
+        tmp_path, f"name: t\naxes: {axes}\nexclude: [{{algorithm: {{name: grpo, beta: 0.3}}, seed: 1}}]"
+    )
+    [run] = load_sweep(path, {"algorithm.beta": 0.1, "seed": 1}, digest).runs
+    assert (run.variant, run.spec.algorithm.beta) == ("rpg-urkl", 0.1)
+    assert (
+        len(load_sweep(path, {}, digest, axes={"seed": [2]}).runs) == 2
+    )  # what the file leaves out need not be there
+    with pytest.raises(ConfigError, match="--set seed: --axis seed has values"):
+        load_sweep(path, {"seed": 1}, digest, axes={"seed": [0]})
+    with pytest.raises(
+        ConfigError, match=r"algorithm=.*, --set training.steps=true\]: training.steps: .*'True'"
+    ):
+        load_sweep(path, {"training.steps": True}, digest)
 
 
 def test_a_single_run_is_named_after_its_file_and_no_sweep(tmp_path):
@@ -151,26 +174,6 @@ def test_the_reference_page_is_the_models():
     page = runpy.run_path(str(CONFIGS.parent / ".ci/configuration_page.py"))["page"]
     written = (CONFIGS.parent / "docs/configuration.md").read_text()
     assert written == page(), "run: python .ci/configuration_page.py > docs/configuration.md"
-
-
-def test_every_kind_has_its_own_fields_in_a_message():
-    """A union's tag is no part of the path a person wrote, a field of the same name is."""
-    for section, words in (
-        (
-            {"backend": {"type": "verl", "ray": {"type": "address", "address": ""}}},
-            "backend.ray.address: string",
-        ),
-        (
-            {"backend": {"type": "verl", "ray": {"type": "address", "adress": "x"}}},
-            "backend.ray.adress: unknown field",
-        ),
-        ({"task": {"type": "file", "train": "a", "benchmarks": {"file": 3}}}, "task.benchmarks.file: input"),
-        ({"task": {"type": "chains"}}, "task: unknown type 'chains'; did you mean 'chain'?"),
-        ({"backend": {"type": "verll"}}, "did you mean 'verl'? Accepted: local, verl"),
-    ):
-        with pytest.raises(ConfigError) as error:
-            resolve(section, "x")
-        assert words in str(error.value).lower() or words in str(error.value)
 
 
 LINES = """\
@@ -193,7 +196,10 @@ axes:
         ({}, "y.yaml:5 [algorithm=grpo]: rollout.group_size: "),
         ({"rollout.group_size": 2, "training.optimizer.learning_rate": 0.1}, "y.yaml:10 [algorithm="),
         ({"rollout.group_size": 2, "algorithm": "grpo"}, "b.yaml:4: training.optimizer.learning_rate: "),
-        ({"rollout.group_size": 0}, "y.yaml [algorithm=grpo]: rollout.group_size: "),
+        (
+            {"rollout.group_size": 0},
+            "y.yaml [algorithm=grpo, --set rollout.group_size=0]: rollout.group_size: ",
+        ),
     ],
     ids=["set", "an axis", "base", "not of the command line"],
 )

@@ -7,7 +7,6 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from rpg.cli import main
 from rpg.config.sweep_spec import load_file
 from rpg.errors import UserError
 from rpg.tasks.preparation import data_digest
@@ -141,9 +140,7 @@ def check(tmp_path_factory, text):
     ("algorithm: {name: grpo, beta: 1e999}\n", "beta"),
     (bomb(9), "aliases"),
 ])  # fmt: skip
-def test_the_command_ends_with_2_and_a_sentence(tmp_path, monkeypatch, capsys, text, said):
+def test_the_command_ends_with_2_and_a_sentence(tmp_path, command_line, text, said):
     (tmp_path / "x.yaml").write_text(text)
-    monkeypatch.setattr("sys.argv", ["rpg", "show", str(tmp_path / "x.yaml")])
-    with pytest.raises(SystemExit, match="2"):
-        main()
-    assert said in capsys.readouterr().err
+    code, _, errors = command_line("show", tmp_path / "x.yaml")
+    assert code == 2 and said in errors

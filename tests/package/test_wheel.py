@@ -79,6 +79,7 @@ def lab(bin_, tmp_path_factory):
     root = tmp_path_factory.mktemp("elsewhere")
     done = rpg(bin_, root, "init", "my-lab")
     assert done.returncode == 0, done.stderr
+    assert f"next: cd my-lab && {bin_ / 'rpg'} sweep sweep.yaml" in done.stdout
     return unkind(root / "my-lab")
 
 

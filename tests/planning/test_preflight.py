@@ -9,6 +9,7 @@ import pytest
 from rpg.config.load import resolve
 from rpg.planning.preflight import mistakes, preflight, unreachable
 from rpg.store import Layout, StoreError, home
+from tests.specs import load_run
 
 ROOT = Path(__file__).parents[2]
 
@@ -83,11 +84,10 @@ def file_task(folder, train, **changes):
 def test_doctor_counts_the_longest_prompt_with_the_runs_tokenizer(tmp_path):
     from rpg.cli.doctor import _of_file
 
-    long = [("a", "1"), ("b" * 63, "1"), ("c" * 64, "1"), ("d" * 70, "1")]
-    lines = _of_file(file_task(tmp_path, long), {}, Layout(tmp_path))
+    file = file_task(tmp_path, [("a", "1"), ("b" * 63, "1"), ("c" * 64, "1"), ("d" * 70, "1")])
     begin = "rollout.max_prompt_tokens: 64, but 2 prompts are longer, the longest has 71 tokens: "
-    assert lines == [begin + repr("d" * 70)]
-    assert _of_file(file_task(tmp_path, long), {"rollout.max_prompt_tokens": 71}, Layout(tmp_path)) == []
+    assert _of_file([load_run(file)], Layout(tmp_path)) == [begin + repr("d" * 70)]
+    assert _of_file([load_run(file, {"rollout.max_prompt_tokens": 71})], Layout(tmp_path)) == []
 
 
 def test_a_sweep_whose_prompts_are_too_long_ends_before_it_trains(tmp_path, monkeypatch, capsys):

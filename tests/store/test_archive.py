@@ -147,7 +147,7 @@ def test_commands_push_what_is_finished_and_fetch_what_is_asked_for(tmp_path, st
     out = capsys.readouterr()
     assert "runs sent: 1 (" in out.out and "! sweep/two is left out: pending" in out.err
     monkeypatch.setenv(archive.VARIABLE, MEMORY)
-    assert push(["sweep/one"], home=tmp_path / "here") == 0
+    assert push(["sweep/one", "sweep/one"], home=tmp_path / "here") == 0  # not the hub, though two words
     assert "runs sent: 0 (0 B); there already: 1" in capsys.readouterr().out
     there = Layout(tmp_path / "there")
     aggregate(home=there.home)

@@ -64,5 +64,6 @@ def test_what_is_null_is_empty_and_what_has_no_result_is_a_sentence(home, comman
     late = "SELECT if(i = 2999, 'x', '1')::INT FROM range(3000) t(i)"  # it fails while it is fetched
     for query, words in ((late, "sql: Conversion Error"), (" ", "sql: ' ' has no result")):
         assert words in command_line("sql", query, "--home", home)[2]
-    assert "home: is empty" in command_line("aggregate", "--home", "")[2]
+    assert "--home: is empty" in command_line("aggregate", "--home", "")[2]
+    assert "without --json" in command_line("audit", "--field", "--json", "--output", "x.md")[2]
     assert call("sql", "SELECT uuid() AS id", "--out", home.parent / "id.json", "--home", home).exit_code == 0

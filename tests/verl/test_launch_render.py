@@ -33,7 +33,8 @@ MISTAKES = [
     (("runs/chain.yaml",), "only runs on verl can be rendered; try: --set backend.type=verl"),
     (("sweeps/verl-ci.yaml",), "has 9 runs; choose one with --run. There are: grpo-backend-local"),
     (("sweeps/verl-ci.yaml", "--run", "rpg-ufkl"), "--run 'rpg-ufkl' matches 2 of its runs"),
-    (("sweeps/verl-ci.yaml", "--run", "dapo"), "--run 'dapo' matches none of its runs"),
+    (("sweeps/verl-ci.yaml", "--run", "dapo"), "--run 'dapo' matches none of its runs. There"),
+    (("runs/chain.yaml", "--slurm", "--kuberay"), "--slurm, --kuberay and --skypilot: give one of them"),
 ]
 
 
