@@ -63,10 +63,10 @@ class TaskSection(Section):
 
     @model_validator(mode="after")
     def _named_apart(self) -> Self:
-        for name in self.benchmark_names():
-            if name == "mean" or name in self.tuning_names():
-                other = "the average over benchmarks" if name == "mean" else "that of tuning_problems"
-                raise ValueError(f"benchmarks: {name!r}: {other} has this name; accepted: any other name")
+        taken = {"mean": "the average over benchmarks", "train": "the training data"}
+        taken |= dict.fromkeys(self.tuning_names(), "that of tuning_problems")
+        for name in taken.keys() & self.benchmark_names():
+            raise ValueError(f"benchmarks: {name!r}: {taken[name]} has this name; accepted: any other name")
         return self
 
     @classmethod

@@ -8,7 +8,6 @@ from importlib.metadata import version
 
 import pytest
 
-from rpg.config.errors import ConfigError
 from rpg.config.load import resolve
 from rpg.config.task import GymTask
 from rpg.tasks import DataError, demonstrations_of, gym_problems, load_problems
@@ -122,12 +121,6 @@ def test_demonstrations_leave_out_problems_without_an_answer_and_show_steps_wher
 def test_a_mistake_names_the_field_and_what_is_accepted(dataset, words):
     with pytest.raises(DataError, match=words):
         gym_problems.generated(GymTask.model_validate({**MIXED, "datasets": [dataset]}))
-
-
-def test_a_data_set_is_named_once():
-    twice = [{"name": "chain_sum"}, {"name": "chain_sum", "weight": 2}]
-    with pytest.raises(ConfigError, match="each data set can be named once"):
-        resolve({"task": {**MIXED, "datasets": twice}}, "x")
 
 
 @pytest.mark.slow
