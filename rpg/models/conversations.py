@@ -156,8 +156,8 @@ class Conversations:
         turn. limit: tokens of a response, whoever writes them."""
         talk.turns.append(tokenizer.decode(ids, skip_special_tokens=True))
         begin, end = map(re.escape, self.task.markers)
-        asked = re.findall(f"{begin}(.*?){end}", talk.turns[-1], re.DOTALL)
-        if talk.truncated or not asked or talk.calls >= self.task.calls:
+        asked = re.findall(f"{begin}(.*?){end}", talk.turns[-1], re.DOTALL)[: self.task.calls - talk.calls]
+        if talk.truncated or not asked:
             return False
         replies = [self.environments.call(row, text) for text in asked]
         talk.calls += len(replies)
@@ -200,11 +200,13 @@ def reply_tokens(
 ) -> list[int]:
     """What follows a turn of the policy: the replies as `task.reply` or the chat template writes them.
 
-    Special tokens within a reply are taken out: a tool cannot speak for the model. Raises DataError: the template does not
-    know tools.
+    Special tokens within a reply are taken out, also those that taking out others would form: a tool cannot speak for the
+    model. Raises DataError: the template does not know tools.
     """
-    for special in tokenizer.all_special_tokens:
-        texts = [text.replace(str(special), "") for text in texts]
+    added = (token.content for token in tokenizer.added_tokens_decoder.values() if token.special)
+    special = "|".join(map(re.escape, {*map(str, tokenizer.all_special_tokens), *added}))
+    while special and any(re.search(special, text) for text in texts):
+        texts = [re.sub(special, "", text) for text in texts]
     if task.reply is not None:
         text = "".join(task.reply.replace("{reply}", text) for text in texts)
     else:
@@ -216,12 +218,12 @@ def reply_tokens(
             until: str = tokenizer.apply_chat_template(called, tokenize=False)
             said = called + results
             whole: str = tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
+            silent = tokenizer.apply_chat_template(called, tokenize=False, add_generation_prompt=True)
         except (TemplateError, ValueError, TypeError) as error:
             raise DataError(f"task.reply: the chat template cannot write a tool's reply: {error}") from None
         end = str(tokenizer.eos_token)  # the policy's turn ended with it
         until = until[: until.rindex(end) + len(end)] if end in until else until
-        is_whole = whole.startswith(until) and all(text in whole for text in texts)
-        if not tokenizer.chat_template or not is_whole:
+        if not tokenizer.chat_template or not whole.startswith(until) or whole == silent:
             why = 'task.reply: the chat template has no tools; give a text, e.g. reply: "={reply}\\n"'
             raise DataError(why)
         text = whole[len(until) :]
