@@ -96,30 +96,30 @@ class Conversations:
         active, size = list(range(len(talks))), group_size
         positions = getattr(policy.model.config, "max_position_embeddings", None) or 1 << 30
         while active:
-            before = [talks[row].tokens for row in active]
-            so_far = [
-                [*prompt_ids[row // group_size], *tokens] for row, tokens in zip(active, before, strict=True)
-            ]
-            contexts = so_far[::size]  # at first one for a whole group
-            room = min(max_new_tokens - min(map(len, before)), positions - max(map(len, contexts)))
+            fewest = min(len(talks[row].tokens) for row in active)
+            so_far = {row: [*prompt_ids[row // group_size], *talks[row].tokens] for row in active}
+            # A longer one waits where the model's positions would not leave the shortest its room beside it.
+            rows = [row for row in active if len(so_far[row]) + max_new_tokens - fewest <= positions]
+            rows = rows or list(active)
+            contexts = [so_far[row] for row in rows[::size]]  # at first one for a whole group
+            room = min(max_new_tokens - fewest, positions - max(map(len, contexts)))
             drawn = None
             if uniforms is not None:
-                windows = [uniforms[row, len(talks[row].tokens) :][:room] for row in active]
+                windows = [uniforms[row, len(talks[row].tokens) :][:room] for row in rows]
                 drawn = torch.stack([torch.nn.functional.pad(u, (0, room - len(u))) for u in windows])
             turn: Drawing = {**how, "group_size": size, "max_new_tokens": room, "uniforms": drawn}
             if size < group_size:
                 turn["tell"] = ignore_progress
             samples = policy.sample(contexts, **turn)
-            size, continuing = 1, []
-            for at, row in enumerate(active):
+            size = 1
+            for at, row in enumerate(rows):
                 talk, length = talks[row], int(samples.batch.lengths[at])
                 fits = min(length, max_new_tokens - len(talk.tokens))
                 talk.truncated = bool(samples.truncated[at]) or fits < length
                 ids: list[int] = samples.batch.tokens[at, :fits].tolist()
                 talk.add(ids, samples.log_prob[at, :fits].tolist(), samples.entropy[at, :fits].tolist())
-                if self.reply(policy.tokenizer, row, talk, ids, max_new_tokens):
-                    continuing.append(row)
-            active = continuing
+                if not self.reply(policy.tokenizer, row, talk, ids, max_new_tokens):
+                    active.remove(row)
         for row, talk in enumerate(talks):
             talk.earned = environments.reward(row, talk.turns)
         environments.forget(range(len(talks)))

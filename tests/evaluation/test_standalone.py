@@ -149,11 +149,7 @@ def test_mistakes_are_said_in_one_line(checkpoints, own_benchmark, tmp_path):
     mine = own_benchmark
     for benchmarks, options, words in (
         ([mine, mine], {}, "benchmarks: 'mine' is named twice"),
-        (
-            [mine],
-            {"engine": {"type": "local", "rows": 0}},
-            r"engine\.rows: Input should be greater than .* \(got 0\)",
-        ),
+        ([mine], {"engine": {"type": "local", "rows": 0}}, r"engine\.rows: .*greater than .* \(got 0\)"),
         ([mine], {"place": {"worker": 2}}, r"place\.worker: Extra inputs are not permitted"),
     ):
         with pytest.raises(ConfigError, match=words):

@@ -61,10 +61,10 @@ def task_of(folder, **fields):
 
 
 @lru_cache
-def conversations(folder, kind="qwen3", lean=True):
+def conversations(folder, kind="qwen3", lean=True, positions=128):
     """(policy, samples, talks) of two prompts with twelve responses each."""
     tokenizer = build_tokenizer("012<>[]:-+")
-    more, limit = {"max_position_embeddings": 128}, LIMIT if kind != "gpt2" else 50
+    more, limit = {"max_position_embeddings": positions}, LIMIT if kind != "gpt2" else 50
     families = {"qwen3": Qwen3Config, "llama": LlamaConfig}
     lm = gpt2() if kind == "gpt2" else model(family=families[kind], **more)
     policy = Policy(lm, tokenizer, lean=lean)
@@ -103,6 +103,8 @@ def test_several_turns_are_decoded_and_scored_as_transformers_does_with_the_same
     if kind != "gpt2":
         again = conversations(folder, kind, lean=False)[1]
         assert again.batch.tokens.equal(batch.tokens) and again.batch.heard.equal(batch.heard)
+        wide = conversations(folder, kind, positions=512)[1]
+        assert wide.batch.tokens.equal(batch.tokens), "what others have said takes no response its room"
 
 
 def test_turns_are_token_in_token_out(folder):
