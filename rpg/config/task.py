@@ -65,8 +65,9 @@ class TaskSection(Section):
     @model_validator(mode="after")
     def _named_apart(self) -> Self:
         names = self.benchmark_names()
-        taken = dict.fromkeys(self.tuning_names(), "that of tuning_problems")
-        taken |= {"mean": "the average over benchmarks"} | {n: "another" for n in names if names.count(n) > 1}
+        taken = {"mean": "the average over benchmarks", "train": "the training data"}
+        taken |= dict.fromkeys(self.tuning_names(), "that of tuning_problems")
+        taken |= {name: "another" for name in names if names.count(name) > 1}
         for name in taken.keys() & set(names):
             why = f"{taken[name]} has this name; accepted: any other name"
             raise ValueError(f"benchmarks: {name!r}: {why}")

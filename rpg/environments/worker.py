@@ -49,11 +49,11 @@ def asked(text: str, tools: Mapping[str, Callable[..., Any]], form: str) -> Any:
     if form == "json":
         try:
             call = json.loads(text)
-            name, arguments = call["name"], call.get("arguments") or {}
+            name, arguments = str(call["name"]), {**(call.get("arguments") or {})}
         except (ValueError, TypeError, KeyError, AttributeError):
             raise ValueError('expected {"name": ..., "arguments": {...}}') from None
-        if name not in tools or not isinstance(arguments, dict):
-            raise ValueError(f"no tool {str(name)[:40]!r}; there are: {', '.join(tools)}")
+        if name not in tools:
+            raise ValueError(f"no tool {name[:40]!r}; there are: {', '.join(tools)}")
         return awaited(tools[name](**arguments))
     (tool,) = tools.values()
     (name,) = inspect.signature(tool).parameters

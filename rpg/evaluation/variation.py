@@ -56,8 +56,9 @@ def with_prompts(benchmark: Benchmark, count: int) -> list[Benchmark]:
     Raises ConfigError: there are fewer ways.
     """
     others = [read_mapping(path)["template"] for path in sorted((_SETS / "prompts").glob("*.yaml"))]
-    if not 1 <= count <= len(others) + 1:
-        raise ConfigError(f"prompts: {count}; accepted: 1 to {len(others) + 1}")
+    most = 1 if benchmark.source.chain else len(others) + 1
+    if not 1 <= count <= most:
+        raise ConfigError(f"prompts: {count}; accepted: 1 to {most} for {benchmark.name}")
     asked = [
         benchmark.model_copy(update={"name": f"{benchmark.name}{ASKED}{i}", "prompt": Prompt(template=text)})
         for i, text in enumerate(others[: count - 1], 2)

@@ -96,30 +96,30 @@ class Conversations:
         active, size = list(range(len(talks))), group_size
         positions = getattr(policy.model.config, "max_position_embeddings", None) or 1 << 30
         while active:
-            before = [talks[row].tokens for row in active]
-            so_far = [
-                [*prompt_ids[row // group_size], *tokens] for row, tokens in zip(active, before, strict=True)
-            ]
-            contexts = so_far[::size]  # at first one for a whole group
-            room = min(max_new_tokens - min(map(len, before)), positions - max(map(len, contexts)))
+            fewest = min(len(talks[row].tokens) for row in active)
+            so_far = {row: [*prompt_ids[row // group_size], *talks[row].tokens] for row in active}
+            # A longer one waits where the model's positions would not leave the shortest its room beside it.
+            rows = [row for row in active if len(so_far[row]) + max_new_tokens - fewest <= positions]
+            rows = rows or list(active)
+            contexts = [so_far[row] for row in rows[::size]]  # at first one for a whole group
+            room = min(max_new_tokens - fewest, positions - max(map(len, contexts)))
             drawn = None
             if uniforms is not None:
-                windows = [uniforms[row, len(talks[row].tokens) :][:room] for row in active]
+                windows = [uniforms[row, len(talks[row].tokens) :][:room] for row in rows]
                 drawn = torch.stack([torch.nn.functional.pad(u, (0, room - len(u))) for u in windows])
             turn: Drawing = {**how, "group_size": size, "max_new_tokens": room, "uniforms": drawn}
             if size < group_size:
                 turn["tell"] = ignore_progress
             samples = policy.sample(contexts, **turn)
-            size, continuing = 1, []
-            for at, row in enumerate(active):
+            size = 1
+            for at, row in enumerate(rows):
                 talk, length = talks[row], int(samples.batch.lengths[at])
                 fits = min(length, max_new_tokens - len(talk.tokens))
                 talk.truncated = bool(samples.truncated[at]) or fits < length
                 ids: list[int] = samples.batch.tokens[at, :fits].tolist()
                 talk.add(ids, samples.log_prob[at, :fits].tolist(), samples.entropy[at, :fits].tolist())
-                if self.reply(policy.tokenizer, row, talk, ids, max_new_tokens):
-                    continuing.append(row)
-            active = continuing
+                if not self.reply(policy.tokenizer, row, talk, ids, max_new_tokens):
+                    active.remove(row)
         for row, talk in enumerate(talks):
             talk.earned = environments.reward(row, talk.turns)
         environments.forget(range(len(talks)))
@@ -156,8 +156,8 @@ class Conversations:
         turn. limit: tokens of a response, whoever writes them."""
         talk.turns.append(tokenizer.decode(ids, skip_special_tokens=True))
         begin, end = map(re.escape, self.task.markers)
-        asked = re.findall(f"{begin}(.*?){end}", talk.turns[-1], re.DOTALL)
-        if talk.truncated or not asked or talk.calls >= self.task.calls:
+        asked = re.findall(f"{begin}(.*?){end}", talk.turns[-1], re.DOTALL)[: self.task.calls - talk.calls]
+        if talk.truncated or not asked:
             return False
         replies = [self.environments.call(row, text) for text in asked]
         talk.calls += len(replies)
@@ -200,11 +200,13 @@ def reply_tokens(
 ) -> list[int]:
     """What follows a turn of the policy: the replies as `task.reply` or the chat template writes them.
 
-    Special tokens within a reply are taken out: a tool cannot speak for the model. Raises DataError: the template does not
-    know tools.
+    Special tokens within a reply are taken out, also those that taking out others would form: a tool cannot speak for the
+    model. Raises DataError: the template does not know tools.
     """
-    for special in tokenizer.all_special_tokens:
-        texts = [text.replace(str(special), "") for text in texts]
+    added = (token.content for token in tokenizer.added_tokens_decoder.values() if token.special)
+    special = "|".join(map(re.escape, {*map(str, tokenizer.all_special_tokens), *added}))
+    while special and any(re.search(special, text) for text in texts):
+        texts = [re.sub(special, "", text) for text in texts]
     if task.reply is not None:
         text = "".join(task.reply.replace("{reply}", text) for text in texts)
     else:
@@ -216,12 +218,12 @@ def reply_tokens(
             until: str = tokenizer.apply_chat_template(called, tokenize=False)
             said = called + results
             whole: str = tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
+            silent = tokenizer.apply_chat_template(called, tokenize=False, add_generation_prompt=True)
         except (TemplateError, ValueError, TypeError) as error:
             raise DataError(f"task.reply: the chat template cannot write a tool's reply: {error}") from None
         end = str(tokenizer.eos_token)  # the policy's turn ended with it
         until = until[: until.rindex(end) + len(end)] if end in until else until
-        is_whole = whole.startswith(until) and all(text in whole for text in texts)
-        if not tokenizer.chat_template or not is_whole:
+        if not tokenizer.chat_template or not whole.startswith(until) or whole == silent:
             why = 'task.reply: the chat template has no tools; give a text, e.g. reply: "={reply}\\n"'
             raise DataError(why)
         text = whole[len(until) :]

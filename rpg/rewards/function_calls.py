@@ -138,6 +138,7 @@ def _first_failing(function: Callable[..., Any], batch: Batch) -> tuple[int | No
 
 
 def _checked(returned: Any, count: int, name: str) -> Values:
+    returned = returned.tolist() if hasattr(returned, "tolist") else returned
     if isinstance(returned, Mapping):
         named = {str(key): values for key, values in returned.items()}
     elif _sequence(returned) and len(returned) and all(isinstance(row, Mapping) for row in returned):
@@ -167,7 +168,7 @@ def _number(value: Any, row: int, name: str) -> float | None:
         return None
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if isinstance(value, str) or not math.isfinite(number):
         raise BadReward(f"{name}: returned {reprlib.repr(value)}; expected a finite number", row)
@@ -175,4 +176,4 @@ def _number(value: Any, row: int, name: str) -> float | None:
 
 
 def _sequence(value: Any) -> bool:
-    return (isinstance(value, Sequence) and not isinstance(value, str | bytes)) or hasattr(value, "tolist")
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)

@@ -66,7 +66,7 @@ def serve(prepare: Callable[[Any], Callable[[Any], dict[str, Any]]]) -> None:
     """Answer questions until standard input ends. `prepare` is told the first and returns what answers the others; what it
     raises is the first answer, and the last. What is printed goes to the log, and memory is bounded."""
     die_with_parent()
-    replies = os.fdopen(os.dup(1), "w", encoding="ascii", buffering=1)
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace", buffering=1)
     os.dup2(2, 1)  # what it prints is for the log, not for our protocol
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     begin = json.loads(sys.stdin.readline())
@@ -82,7 +82,7 @@ def serve(prepare: Callable[[Any], Callable[[Any], dict[str, Any]]]) -> None:
         return
     replies.write(json.dumps({"ready": True}) + "\n")
     for line in sys.stdin:
-        replies.write(json.dumps(answer(json.loads(line))) + "\n")
+        replies.write(json.dumps(answer(json.loads(line)), ensure_ascii=False) + "\n")
 
 
 def _prepare(begin: Any) -> Callable[[Any], dict[str, Any]]:

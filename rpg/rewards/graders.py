@@ -190,7 +190,7 @@ def after_marker(marker: str, response: str, truncated: bool, lines: bool = Fals
 
 def number(text: str) -> Fraction | None:
     """The value of `12`, `-0.50`, `1/2`, `1,000` (also within `$ $` or before a full stop); None for anything else."""
-    bare = text.strip().strip("$").strip().removesuffix(".").replace(" ", "")
+    bare = re.sub(r"(?<!\d) | (?!\d)| (?=\d{3}(?!\d))", "", text.strip().strip("$").strip().removesuffix("."))
     value = numbers.number(bare) if _NUMBER.fullmatch(bare) else None
     return value.value if value else None
 

@@ -1,15 +1,13 @@
 """Tasks of type environment: problems from files whose rows an environment gets, and demonstrations with turns."""
 
 import json
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from rpg.config.code import FACTORY, kept_source
-from rpg.config.model import SupervisedStart, WarmStart
 from rpg.config.task import EnvironmentTask
 from rpg.tasks import file_problems
-from rpg.tasks.problems import DataError, Given, ProblemDemonstrations, Splits, shortened
+from rpg.tasks.problems import DataError, Problem, ProblemDemonstrations, Splits, shortened
 
 
 def sources_of(
@@ -29,16 +27,9 @@ class _Demonstrations(ProblemDemonstrations):
         super().__init__(", ".join(source.called() for source in task.train), task.verifier, splits)
         self._reply = task.reply
 
-    def ability(self, rng: random.Random) -> tuple[Given, Sequence[str]]:
-        given, response = super().ability(rng)
-        return given, self._turns(response)
-
-    def behaviour(self, rng: random.Random, warm: WarmStart | SupervisedStart) -> tuple[Given, Sequence[str]]:
-        given, response = super().behaviour(rng, warm)
-        return given, self._turns(response)
-
-    def _turns(self, demonstration: str) -> list[str]:
-        turns: list[str] = [demonstration]
+    def response(self, problem: Problem) -> list[str]:
+        demonstration: str = super().response(problem)
+        turns = [demonstration]
         if demonstration.startswith('["'):
             try:
                 turns = json.loads(demonstration)

@@ -181,13 +181,17 @@ class ProblemDemonstrations:
 
     def ability(self, rng: random.Random) -> tuple[Given, Any]:
         problem = rng.choice(self._shown)
-        return problem.given(), problem.demonstration or ""
+        return problem.given(), self.response(problem)
 
     def behaviour(self, rng: random.Random, warm: WarmStart | SupervisedStart) -> tuple[Given, Any]:
         problem = rng.choice(self._shown)
         # There is no general way to corrupt a step of a demonstration.
         full = rng.random() < warm.scratchpad_fraction
-        return problem.given(), problem.demonstration or "" if full else self.verifier.written(problem.answer)
+        return problem.given(), self.response(problem) if full else self.verifier.written(problem.answer)
+
+    def response(self, problem: Problem) -> Any:
+        """What the demonstration of a problem shows."""
+        return problem.demonstration or ""
 
 
 def problem_characters(splits: Splits) -> set[str]:

@@ -45,6 +45,8 @@ class Counter:
             ctypes.CDLL(None).pause()
         if how == "exit":
             os._exit(3)
+        if how == "half a letter":
+            raise ValueError("no " + chr(0xD83D))
         if how == "quit":
             raise SystemExit
         if how == "halfway":
@@ -113,6 +115,7 @@ FAILURES = {
     "raise": (call("add", amount="x"), "TypeError"),
     "not json": ("add 1", "ValueError: expected"),
     "not an object": ("[1]", "ValueError: expected"),
+    "arguments as text": ('{"name": "add", "arguments": "{}"}', "ValueError: expected"),
     "deep": ("[" * 100_000, "Error: "),
     "unknown": (call("_hidden"), "no tool '_hidden'; there are: add, dice, fail, later"),
     "reset": (call("reset"), "no tool 'reset'"),
@@ -122,6 +125,7 @@ FAILURES = {
     "memory": (call("fail", how="memory"), "MemoryError"),
     "network": (call("fail", how="network"), "PermissionError: the network is not allowed (task.network)"),
     "name": (call("fail", how="name"), "PermissionError: the network is not allowed (task.network)"),
+    "half a letter": (call("fail", how="half a letter"), "ValueError: no ?"),
     "quit": (call("fail", how="quit"), "SystemExit"),
     "exit": (call("fail", how="exit"), "its process ended with exit code 3"),
     "hang in C": (call("fail", how="hang in C"), "no answer within 1 s (task.seconds)"),

@@ -112,11 +112,6 @@ def test_pass_at_every_power_of_two():
     assert found.pass_at[2].mean == pytest.approx(np.mean(draws))
 
 
-def test_no_problem_has_an_answer():
-    found = summarise(rows([[0, 0], [0, 0]], extracted=[[None, None], [None, None]]))
-    assert found.majority_at_k.mean == found.pass_at_k.mean == 0.0
-
-
 def test_as_json_is_plain():
     found = json.loads(json.dumps(summarise(rows([[1, 0], [0, 0], [1, 1]])).as_json()))
     assert found["mean_at_k"]["mean"] == pytest.approx(0.5) and found["pass_at"]["2"]["problems"] == 3

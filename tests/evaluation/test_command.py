@@ -46,6 +46,9 @@ def test_numbers_and_where_the_samples_are(checkpoints, own_benchmark, tmp_path,
         (("model", "--dtype", "int8"), "'int8' is not one of 'float32', 'bfloat16'"),
         (("model", "--workers", "2"), "name it with --ray"),
         (("model", "-b", "nowhere.yaml"), "nowhere.yaml: no such file"),
+        (("model", "--preset", "sobber"), "preset 'sobber' is not known; did you mean 'sober'?"),
+        (("model", "--prompts", "99"), "prompts: 99; accepted: 1 to 5"),
+        (("model", "-b", "chain-easy", "--prompts", "2"), "prompts: 2; accepted: 1 to 1 for chain-easy"),
     ],
 )
 def test_a_mistake_is_a_line_and_exit_code_2(arguments, words, tmp_path, monkeypatch, capsys):
@@ -77,16 +80,3 @@ def test_a_preset_sets_what_is_not_given_and_several_prompts_say_how_far_the_acc
     assert len({entry["identity"]["prompt"]["template"] for entry in entries.values()}) == 3
     assert "arXiv 2504.07086" in out and "with another prompt" in out
     assert set(entries["mine"]["standard_deviations"]) == {"prompt", "problem", "sampling"}
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (("--preset", "sobber"), "preset 'sobber' is not known; did you mean 'sober'?"),
-        (("--prompts", "99"), "prompts: 99; accepted: 1 to 5"),
-    ],
-)
-def test_a_wrong_preset_is_a_line(options, words, checkpoints, own_benchmark, tmp_path, monkeypatch, capsys):
-    call = ("evaluate", checkpoints[0], "-b", own_benchmark, "--home", tmp_path)
-    code, _, err = rpg(monkeypatch, capsys, *call, *options)
-    assert code == 2 and words in err

@@ -4,6 +4,7 @@ import os
 import sys
 import time
 
+import numpy as np
 import psutil
 import pytest
 
@@ -72,6 +73,8 @@ def test_named_values_come_as_lists_or_row_by_row_and_none_means_not_applicable(
         ([{"a": float("inf")}, {"a": 0}], 0, "m:f['a']: returned inf"),
         (0.5, None, "returned 0.5; expected a list with a number for each of the 2 responses"),
         (None, None, "returned None; expected a list"),
+        (np.float64(0.5), None, "returned 0.5; expected a list"),
+        ([10**400, 1.0], 0, "expected a finite number"),
     ],
 )
 def test_what_is_no_reward_is_refused_with_the_first_row(value, row, words):

@@ -50,6 +50,8 @@ def test_an_answer_at_the_cut_does_not_count_unless_its_line_is_over():
         ("$3$", 3),
         ("7.", 7),
         (" 1 000 ", 1000),
+        ("1 2", None),
+        ("2 1/2", None),
         ("1/0", None),
         ("1,23", None),
         ("1e9999999", None),

@@ -68,7 +68,7 @@ def test_the_real_files(name):
     loaded = load_benchmark(benchmark(name), folder=DATA)
     assert (len(loaded.problems), loaded.rows) == COUNTS[name]
     assert loaded.digest == loaded.benchmark.digest
-    said = ["olympiadbench-675: 675 problems; copies have 674 or 675"] if name == "olympiadbench" else []
+    said = ["olympiadbench-675: copies have 674 or 675 problems"] if name == "olympiadbench" else []
     assert loaded.benchmark.name == (f"{name}-675" if said else name)
     assert [note.partition(",")[0] for note in loaded.notes] == said
     assert len({p.id for p in loaded.problems}) == len(loaded.problems)
@@ -126,9 +126,8 @@ def test_copies_with_different_numbers_of_problems_are_benchmarks_of_different_n
         path = write(tmp_path, rows[:count], "source: {path: own.jsonl}\nproblems: [1, 2]\n")
         loaded = load_benchmark(benchmark(path))
         assert loaded.benchmark.name == name and len(loaded.problems) == count
-        assert loaded.notes == [
-            f"{name}: {count} problems; copies have 1 or 2, and numbers over different copies are not comparable"
-        ]
+        [note] = loaded.notes
+        assert note.startswith(f"{name}: copies have 1 or 2 problems, and numbers over different copies")
 
 
 def test_a_copy_with_another_digest_is_reported(tmp_path):

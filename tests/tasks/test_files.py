@@ -30,18 +30,12 @@ def task(tmp_path, train=GOOD, test=({"prompt": "3+3", "answer": "6"},), **field
     return FileTask(type="file", train=jsonl(tmp_path / "train.jsonl", train), benchmarks=held, **fields)
 
 
-def test_rows_become_problems(tmp_path):
-    splits = load_problems(task(tmp_path, template="Q: {prompt}\nA:"))
-    first, second = splits.train
-    assert (first.id, first.text, first.prompt) == ("train-00001", "1+1", "Q: 1+1\nA:")
-    assert second.answer == "4"
-    assert splits.benchmarks["held"][0].id == "held-00001"
-
-
-def test_a_byte_order_mark_and_empty_lines_are_no_problem(tmp_path):
-    files = task(tmp_path)
+def test_rows_become_problems_and_a_byte_order_mark_and_empty_lines_do_not(tmp_path):
+    files = task(tmp_path, template="Q: {prompt}\nA:")
     files.train[0].path.write_text("﻿" + json.dumps(GOOD[0]) + "\n\n" + json.dumps(GOOD[1]) + "\n")
-    assert len(load_problems(files).train) == 2
+    problems = [(p.id, p.text, p.prompt, p.answer) for p in load_problems(files).train]
+    first, second = ("train-00001", "1+1", "Q: 1+1\nA:", "2"), ("train-00002", "2+2", "Q: 2+2\nA:", "4")
+    assert problems == [first, second]
 
 
 @pytest.mark.parametrize(
