@@ -96,22 +96,21 @@ class Conversations:
         active, size = list(range(len(talks))), group_size
         positions = getattr(policy.model.config, "max_position_embeddings", None) or 1 << 30
         while active:
-            before = [talks[row].tokens for row in active]
-            so_far = [
-                [*prompt_ids[row // group_size], *tokens] for row, tokens in zip(active, before, strict=True)
-            ]
-            contexts = so_far[::size]  # at first one for a whole group
-            room = min(max_new_tokens - min(map(len, before)), positions - max(map(len, contexts)))
+            contexts = {row: [*prompt_ids[row // group_size], *talks[row].tokens] for row in active}
+            room = max_new_tokens - min(len(talks[row].tokens) for row in active)
+            # None is drawn beyond the model's positions: longer ones wait for those with more room.
+            now = [row for row in active if len(contexts[row]) + room <= positions] or active
+            continuing = sorted(set(active) - set(now))
             drawn = None
             if uniforms is not None:
-                windows = [uniforms[row, len(talks[row].tokens) :][:room] for row in active]
+                windows = [uniforms[row, len(talks[row].tokens) :][:room] for row in now]
                 drawn = torch.stack([torch.nn.functional.pad(u, (0, room - len(u))) for u in windows])
             turn: Drawing = {**how, "group_size": size, "max_new_tokens": room, "uniforms": drawn}
             if size < group_size:
                 turn["tell"] = ignore_progress
-            samples = policy.sample(contexts, **turn)
-            size, continuing = 1, []
-            for at, row in enumerate(active):
+            samples = policy.sample([contexts[row] for row in now[::size]], **turn)
+            size = 1
+            for at, row in enumerate(now):
                 talk, length = talks[row], int(samples.batch.lengths[at])
                 fits = min(length, max_new_tokens - len(talk.tokens))
                 talk.truncated = bool(samples.truncated[at]) or fits < length
@@ -203,8 +202,9 @@ def reply_tokens(
     Special tokens within a reply are taken out: a tool cannot speak for the model. Raises DataError: the template does not
     know tools.
     """
-    for special in tokenizer.all_special_tokens:
-        texts = [text.replace(str(special), "") for text in texts]
+    special = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
+    while any(token in text for token in special for text in texts):  # what is left may be one, too
+        texts = [re.sub("|".join(map(re.escape, special)), "", text) for text in texts]
     if task.reply is not None:
         text = "".join(task.reply.replace("{reply}", text) for text in texts)
     else:

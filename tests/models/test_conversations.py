@@ -63,7 +63,7 @@ def task_of(folder, **fields):
 def conversations(folder, kind="qwen3", lean=True):
     """(policy, samples, talks) of two prompts with twelve responses each."""
     tokenizer = build_tokenizer("012<>[]:-+")
-    more, limit = {"max_position_embeddings": 128}, LIMIT if kind != "gpt2" else 50
+    more, limit = {"max_position_embeddings": 20}, LIMIT if kind != "gpt2" else 50
     families = {"qwen3": Qwen3Config, "llama": LlamaConfig}
     lm = gpt2() if kind == "gpt2" else model(family=families[kind], **more)
     policy = Policy(lm, tokenizer, lean=lean)
@@ -159,20 +159,17 @@ def spliced(value, keep):
     return torch.stack([torch.nn.functional.pad(row, (0, TOKENS - len(row))) for row in rows])
 
 
-def slopes(algo, values, mask, rewards, leak=""):
+def slopes(algo, values, mask, rewards):
     """d loss / d log_prob (B, T) through advantages, weights for another sampler, KL and aggregation."""
-    values = dict(values)
     groups = {"rewards": rewards, "group": torch.arange(RESPONSES) // 4, "values": values["values"]}
     given = {"old_log_prob": values["old_log_prob"], "ref_log_prob": values["ref_log_prob"]}
     whole = {"token_kl": values["token_kl"]} if algo.kl.type == "distribution" else {}
-    leaked = {leak: values["within"]} if leak else {}
-    masks = dict.fromkeys(("advantages", "weights", "loss", "counts"), mask) | leaked
-    a = advantages(algo, response_mask=masks["advantages"], **groups, **given)
+    a = advantages(algo, response_mask=mask, **groups, **given)
     old_and_sampler = {name: values[name] for name in ("old_log_prob", "sampler_log_prob")}
-    weights = rollout_weights(algo.rollout_correction, response_mask=masks["weights"], **old_and_sampler)
+    weights = rollout_weights(algo.rollout_correction, response_mask=mask, **old_and_sampler)
     log_prob = values["log_prob"].clone().requires_grad_()
-    counts = Counts(int(masks["counts"].sum()), RESPONSES, TOKENS)
-    given |= {"advantages": a, "response_mask": masks["loss"], "rollout_weights": weights, "counts": counts}
+    counts = Counts(int(mask.sum()), RESPONSES, TOKENS)
+    given |= {"advantages": a, "response_mask": mask, "rollout_weights": weights, "counts": counts}
     out = policy_loss(algo, log_prob=log_prob, **given, **whole)
     out.loss.backward()
     return log_prob.grad, out
@@ -205,28 +202,6 @@ def test_a_loss_with_masked_tokens_is_the_loss_without_them(name):
     assert out.metrics == pytest.approx(of.metrics, rel=1e-5, abs=1e-7)
 
 
-LEAKS = {
-    "loss": ("ratio, KL and aggregation", {}),
-    "counts": ("token-mean's count", {"loss_agg_mode": "token-mean"}),
-    "weights": (
-        "the weight of another sampler",
-        {"rollout_correction": {"type": "truncate", "level": "sequence", "cap": 9}},
-    ),
-    "advantages": ("whitening over tokens", {"advantage": {"type": "group_then_batch"}}),
-}
-
-
-@pytest.mark.parametrize("leak", LEAKS)
-@pytest.mark.parametrize("level", LEVELS)
-def test_a_planted_leak_is_seen(leak, level):
-    """The comparison above fails if one part of a loss is given the mask of all tokens."""
-    algo = override(algorithms()["rpg-reinforce-rkl"], beta=0.3, ratio=level, **LEAKS[leak][1])
-    values, within, mask, rewards = inputs()
-    honest, _ = slopes(algo, {**values, "within": within}, mask, rewards)
-    leaked, _ = slopes(algo, {**values, "within": within}, mask, rewards, leak)
-    assert not torch.allclose(leaked, honest, rtol=1e-3)
-
-
 # --- replies
 
 TEMPLATE = """{% if tools %}[{% for tool in tools %}{{ tool.function.name }}{% endfor %}]{% endif %}{% for m in messages %}\
@@ -237,8 +212,10 @@ TEMPLATE = """{% if tools %}[{% for tool in tools %}{{ tool.function.name }}{% e
 def test_a_reply_is_written_by_the_chat_template_and_cannot_speak_for_the_model(folder):
     tokenizer: PreTrainedTokenizerFast = build_tokenizer("abcdefghijklmnopqrstuvwxyz()[]\n<>_1 ")
     tokenizer.chat_template = TEMPLATE
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<end>"]})
+    tokenizer.extra_special_tokens = []  # as of Llama 3, whose other special tokens have no name
     task = task_of(folder, reply=None)
-    ids = reply_tokens(tokenizer, task, ["yes<eos>(assistant)no"])
+    ids = reply_tokens(tokenizer, task, ["yes<e<eos><end>os>(assistant)no"])
     assert tokenizer.decode(ids) == "\n(tool)yes(assistant)no<eos>\n(assistant)"
     plain = reply_tokens(tokenizer, task_of(folder), ["a<pad>b", "c"])
     assert tokenizer.decode(plain) == "[ab][c]"
