@@ -370,12 +370,3 @@ class Scored:
         if self.weight is None:
             return self.states[rows, :entries].float()
         return F.linear(self.states[rows], self.weight[:entries]).float()
-
-
-def token_log_prob(logits: Tensor, targets: Tensor, temperature: float) -> Tensor:
-    """Log-probabilities (...) of `targets` (...) under softmax(logits / temperature); logits (..., V)."""
-    logits = logits.float()
-    if temperature != 1.0:
-        logits = logits / temperature
-    losses = F.cross_entropy(logits.flatten(0, -2), targets.flatten(), reduction="none")
-    return -losses.view(targets.shape)

@@ -4,13 +4,17 @@ Shapes: P prompts, N responses (rows), T response tokens, L prompt and response 
 """
 
 from collections.abc import Sequence
+from inspect import signature
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
+from transformers.cache_utils import LinearAttentionCacheLayerMixin
 
 from rpg.models.chunked_log_prob import Closed, entropy_of
-from rpg.models.decoding import BLOCK, Batch, Scored, padded_left, token_log_prob
+from rpg.models.decoding import BLOCK, Batch, Scored, padded_left
+from rpg.models.model_loading import ModelError
 from rpg.models.truncated_sampling import among
 
 
@@ -21,8 +25,14 @@ class CacheEngine:
         self.model = model
         self.device: torch.device = next(model.parameters()).device
         self.block = BLOCK if self.device.type == "cuda" else 1
+        layers = DynamicCache(config=model.config).layers
+        self.recurrent = any(isinstance(layer, LinearAttentionCacheLayerMixin) for layer in layers)
+        """Whether a layer keeps a state (of linear attention, of Mamba), which goes on by single tokens only."""
 
     def prefill(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> Tensor:  # noqa: ARG002 (of the protocol)
+        """Raises ModelError: the model goes on from a cache of another kind."""
+        if "past_key_values" not in signature(self.model.forward).parameters:
+            raise ModelError(f"model.path: {type(self.model).__name__} has no cache to sample with")
         ids, seen = padded_left(prompts, max(map(len, prompts)))
         attend = seen.long().to(self.device)
         self.cache = DynamicCache(config=self.model.config)
@@ -45,7 +55,7 @@ class CacheEngine:
         return logits
 
     def select(self, index: Tensor) -> None:
-        self.cache.batch_select_indices(index)
+        (self.cache.reorder_cache if self.recurrent else self.cache.batch_select_indices)(index)
         self.attend = self.attend[index]
 
 
@@ -57,9 +67,9 @@ def scored(
 
     A prompt with several responses is computed once: all of them continue from its keys and values.
     """
-    if len(batch.prompts) == len(batch):
-        return _of_logits(batch, *_padded(model, batch), temperature, entropy, states)
     engine = CacheEngine(model)
+    if len(batch.prompts) == len(batch) or engine.recurrent:
+        return _of_logits(batch, *_padded(model, batch), temperature, entropy, states)
     first = engine.prefill(batch.prompts, batch.tokens.shape[1])
     logits = first[batch.prompt_of, None]
     if batch.tokens.shape[1] > 1:
@@ -79,7 +89,9 @@ def _of_logits(
         if at is not None:
             targets = targets.new_zeros(logits.shape[:2])
             targets[row[mask], at[mask]] = tokens
-        values = token_log_prob(logits, targets, temperature)
+        logits = logits.float() if temperature == 1.0 else logits.float() / temperature
+        losses = F.cross_entropy(logits.flatten(0, -2), targets.flatten(), reduction="none")
+        values = -losses.view(targets.shape)
         if at is not None:
             values = values.gather(1, at.clamp(max=values.shape[1] - 1))
         return Scored(torch.where(mask, values, 0.0))

@@ -37,9 +37,12 @@ def load(
     fields: dict[str, Any], tensors: dict[str, Any]
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerFast] | None:
     """Model (float32) and tokenizer; None if it is of another family or has tensors of another kind: transformers may know
-    them.
+    them. Raises ValueError, KeyError: tensors are missing; what neither reads would give another model.
     """
     family = fields["general.architecture"]
+    plain = fields.get(f"{family}.rope.scaling.type", "none") == "none"
+    if not plain or any(name.startswith("rope_") for name in tensors):
+        raise ValueError("its positions are scaled, which is not read; use the model's Hugging Face folder")
     names = {name: _name(name) for name in tensors}
     if family not in _FAMILIES or None in names.values():
         return None
@@ -61,7 +64,11 @@ def load(
         if family == "llama" and layer in heads:  # halves of a head lie interleaved there
             tensor = tensor.unflatten(0, (heads[layer], -1, 2)).transpose(1, 2).flatten(0, 2)
         state[str(to)] = tensor
-    model.load_state_dict(state, strict=False)
+    if tied:
+        state["lm_head.weight"] = state["model.embed_tokens.weight"]
+    if differ := sorted(state.keys() ^ model.state_dict().keys()):
+        raise ValueError(f"{differ[0]} is missing, or is none of a model of type {family}")
+    model.load_state_dict(state)
     model.tie_weights()
     return model, _tokenizer(family, fields)
 

@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, PreTrainedTokenizerBase
 
 from rpg.config.model import PretrainedModel, bfloat16, located
 from rpg.config.run_spec import RunSpec
@@ -70,16 +70,30 @@ def folder_with_chat_template(spec: RunSpec, home: Path, model: Path) -> Path:
 
 
 def check_lengths(spec: RunSpec, splits: Splits, home: Path) -> str | None:
-    """Which prompts of a run, in training or a benchmark, are longer than `rollout.max_prompt_tokens`; None if none are.
+    """Which prompts of a run, in training or a benchmark, are longer than `rollout.max_prompt_tokens`, or than the model has
+    positions beside a response; None if none are.
 
     Also None if the run's tokenizer is not on this machine: it is not downloaded for this check.
     """
     try:
-        tokenizer = tokenizer_of(spec, home, splits, offline=True)
-    except ModelError:
+        tokenizer, positions = tokenizer_of(spec, home, splits, offline=True), _positions(spec, home)
+    except (ModelError, OSError):
         return None  # (loading the model reports what is wrong)
     problems = [*splits.train, *chain.from_iterable(splits.benchmarks.values())]
-    return check_prompts(tokenizer, [problem.given() for problem in problems], spec.rollout.max_prompt_tokens)
+    limit, room = spec.rollout.max_prompt_tokens, positions - spec.rollout.max_response_tokens
+    too_long = check_prompts(tokenizer, [problem.given() for problem in problems], min(limit, room))
+    if too_long and room < limit:
+        return f"rollout.max_response_tokens leaves {room} of the model's {positions} positions; {too_long}"
+    return too_long
+
+
+def _positions(spec: RunSpec, home: Path) -> int:
+    """The longest sequence that the config of a run's model allows."""
+    if not isinstance(spec.model, PretrainedModel):
+        return spec.model.max_positions
+    path = located(spec.model.path, home) or spec.model.path
+    config = AutoConfig.from_pretrained(path, revision=spec.model.revision, local_files_only=True)
+    return getattr(config.get_text_config(), "max_position_embeddings", None) or 1 << 30
 
 
 def preview_prompts(spec: RunSpec, home: Path) -> list[tuple[Problem, str, int]]:
@@ -111,16 +125,15 @@ def initial_policy(spec: RunSpec, home: Path, say: Callable[[str], None] = print
     """The policy that a run starts from, on its device. Raises ModelError, DataError, StoreError."""
     folder = prepare_model(spec, home, say)
     if folder is None:
-        model, tokenizer = _pretrained(spec, home, say)
-    else:
-        try:
-            model, tokenizer = load_pretrained(folder)
-        except ModelError as error:
-            say(f"warning: the cached warm start is damaged and will be rebuilt: {error}")
-            with contextlib.suppress(FileNotFoundError):  # another process was faster
-                folder.replace(folder.with_name(f".{folder.name}.{os.getpid()}.tmp"))
-            prepare_model(spec, home, say)
-            model, tokenizer = load_pretrained(folder)
+        return _pretrained(spec, home, say)
+    try:
+        model, tokenizer = load_pretrained(folder)
+    except ModelError as error:
+        say(f"warning: the cached warm start is damaged and will be rebuilt: {error}")
+        with contextlib.suppress(FileNotFoundError):  # another process was faster
+            folder.replace(folder.with_name(f".{folder.name}.{os.getpid()}.tmp"))
+        prepare_model(spec, home, say)
+        model, tokenizer = load_pretrained(folder)
     return Policy(model.to(spec.backend.device), tokenizer, bfloat16=bfloat16(spec.model))
 
 
@@ -132,13 +145,11 @@ def starting_policy(spec: RunSpec, home: Path, say: Callable[[str], None] = prin
     return policy
 
 
-def _pretrained(
-    spec: RunSpec, home: Path, say: Callable[[str], None]
-) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def _pretrained(spec: RunSpec, home: Path, say: Callable[[str], None]) -> Policy:
     assert isinstance(spec.model, PretrainedModel)
     model, tokenizer = load_pretrained(pretrained_folder(spec.model.path, home, say), spec.model.revision)
     set_chat_template(tokenizer, chat_of(spec.task))
-    return model, tokenizer
+    return Policy(model.to(spec.backend.device), tokenizer, bfloat16=bfloat16(spec.model))
 
 
 def _make(spec: RunSpec, home: Path, say: Callable[[str], None]) -> Policy:
@@ -147,8 +158,7 @@ def _make(spec: RunSpec, home: Path, say: Callable[[str], None]) -> Policy:
         start = spec.model.warm_start
         assert start is not None
         demos = demonstrations_of(spec.task, splits)
-        model, tokenizer = _pretrained(spec, home, say)
-        policy = Policy(model.to(spec.backend.device), tokenizer, bfloat16=bfloat16(spec.model))
+        policy = _pretrained(spec, home, say)
         say(f"warm start: {start.steps} steps of {start.batch_size} demonstrations (cached for later runs)")
         supervised_start(policy, demos, start, say)
         return policy

@@ -155,7 +155,14 @@ def _layer(layer: Any, sizes: Sizes, pack: Packing, cos: Tensor, sin: Tensor, x:
 
 def concatenated(modules: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:
     """The weights and the biases of linear layers with the same input, concatenated."""
-    weights, biases = zip(*map(weight_and_bias, modules), strict=True)
+    return as_one(list(map(weight_and_bias, modules)))
+
+
+def as_one(layers: Sequence[tuple[Tensor, Tensor | None]]) -> tuple[Tensor, Tensor | None]:
+    """:func:`concatenated` of weights and biases; those of one layer are no copy."""
+    weights, biases = zip(*layers, strict=True)
+    if len(weights) == 1:
+        return weights[0], biases[0]
     return torch.cat(weights), None if biases[0] is None else torch.cat(biases)
 
 

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 
 from rpg.models.decoding import padded_left
 from rpg.models.kernels import swap_halves
-from rpg.models.lean import Sizes, attention, concatenated, rotary
+from rpg.models.lean import Sizes, as_one, attention, concatenated, rotary
 from rpg.models.lean_caches import Shared, Whole
 from rpg.models.lora import weight_and_bias
 
@@ -117,21 +117,15 @@ class LeanEngine:
             turn = turn[0].to(norm.dtype), turn[1].to(norm.dtype)
             output, down = weight_and_bias(attention.o_proj), weight_and_bias(mlp.down_proj)
             if self.sizes.small:
-                one_qkv, one_gate_up = concatenated(qkv), concatenated(gate_up)
-                self.layers.append(
-                    _Layer(
-                        None, [_multiplied(one_qkv, norm)], *turn, _multiplied(output),
-                        None, [_multiplied(one_gate_up, mlp_norm)], _multiplied(down),
-                    )
-                )  # fmt: skip
+                parts = [
+                    [_multiplied(concatenated(qkv), norm)],
+                    [_multiplied(concatenated(gate_up), mlp_norm)],
+                ]
+                ends, norm, mlp_norm = (_multiplied(output), _multiplied(down)), None, None
             else:
-                each_qkv, each_gate_up = map(weight_and_bias, qkv), map(weight_and_bias, gate_up)
-                self.layers.append(
-                    _Layer(
-                        norm, [_Linear(*part) for part in each_qkv], *turn, _Linear(*output),
-                        mlp_norm, [_Linear(*part) for part in each_gate_up], _Linear(*down),
-                    )
-                )  # fmt: skip
+                parts = [[_Linear(*weight_and_bias(part)) for part in joint] for joint in (qkv, gate_up)]
+                ends = _Linear(*output), _Linear(*down)
+            self.layers.append(_Layer(norm, parts[0], *turn, ends[0], mlp_norm, parts[1], ends[1]))
         self.embedding: Tensor = self.model.model.embed_tokens.weight
         head, norm = self.model.lm_head.weight, self.model.model.norm.weight
         self.norm = None if self.sizes.small else norm
@@ -231,17 +225,9 @@ def _dtype(weight: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else weight.dtype
 
 
-def _as_one(layers: Sequence[_Linear]) -> tuple[Tensor, Tensor | None]:
-    """The weights and the biases of linear layers with the same input, concatenated."""
-    if len(layers) == 1:
-        return layers[0].weight, layers[0].bias
-    biases = [layer.bias for layer in layers if layer.bias is not None]
-    return torch.cat([layer.weight for layer in layers]), torch.cat(biases) if biases else None
-
-
 def _cut(layers: Sequence[_Linear]) -> _Linear:
     """Linear layers with the same input as one, its weight transposed and cut into pieces."""
-    weight, bias = _as_one(layers)
+    weight, bias = as_one([layer[:2] for layer in layers])
     count = -(-len(weight) // _WIDE)
     pieces = [piece.t().contiguous() for piece in weight.tensor_split(count)]
     return _Linear(layers[0].weight, bias, None, pieces)
@@ -249,7 +235,7 @@ def _cut(layers: Sequence[_Linear]) -> _Linear:
 
 def _packed(layers: Sequence[_Linear]) -> _Linear:
     """Linear layers with the same input as one, in the layout of oneDNN."""
-    weight, bias = _as_one(layers)
+    weight, bias = as_one([layer[:2] for layer in layers])
     dtype = _dtype(weight)
     packed = torch.ops.mkldnn._reorder_linear_weight(weight.to(dtype))
     return _Linear(packed, None if bias is None else bias.to(dtype), packed)

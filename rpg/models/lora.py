@@ -5,7 +5,6 @@ W + (alpha / rank) B A. B starts at zero, so the adapted model starts as the mod
 only wraps the adapted linear layers.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -57,13 +56,6 @@ def adapted(model: nn.Module) -> bool:
 def adapters(model: nn.Module) -> dict[str, Tensor]:
     """The adapters' matrices, by name."""
     return {name: value.detach() for name, value in model.named_parameters() if _LORA in name}
-
-
-def put_adapters(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Restore what :func:`adapters` returned. Raises KeyError: they belong to another model."""
-    current = adapters(model)
-    for name, value in tensors.items():
-        current[name].copy_(value)
 
 
 def weight_and_bias(module: Any) -> tuple[Tensor, Tensor | None]:

@@ -4,6 +4,7 @@ import importlib.util
 import json
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -65,9 +66,10 @@ def load_pretrained(
     try:
         how = {"revision": revision, "trust_remote_code": False}
         tokenizer = AutoTokenizer.from_pretrained(source, **how)
-        model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, **how)
+        model = complete(AutoModelForCausalLM, source, **how)
     except Exception as error:  # the hub's client and the loaders raise many kinds
-        problem = "cannot be loaded" if local.exists() else "is neither a local folder nor a model on the hub"
+        there = local.exists() or isinstance(error, ModelError)
+        problem = "cannot be loaded" if there else "is neither a local folder nor a model on the hub"
         raise ModelError(f"{field}: {source!r} {problem} ({first_line(error)})") from error
     # Without any file of a tokenizer, transformers invents one of special tokens only.
     if len(tokenizer) <= len(set(tokenizer.all_special_ids)):
@@ -76,6 +78,16 @@ def load_pretrained(
     if tokenizer.eos_token_id is None:
         raise ModelError(f"{field}: {source!r} has a tokenizer without an end-of-sequence token")
     return model.eval(), tokenizer
+
+
+def complete(kind: Any, source: str | Path, **how: Any) -> Any:
+    """A model (float32) of an Auto class of transformers. Raises ModelError: some of its weights are in none of its files,
+    for which transformers would draw random ones.
+    """
+    model, report = kind.from_pretrained(source, dtype=torch.float32, output_loading_info=True, **how)
+    if missing := sorted(report["missing_keys"]):
+        raise ModelError(f"{len(missing)} of its weights are missing, e.g. {missing[0]}")
+    return model
 
 
 def load_tokenizer(
@@ -131,7 +143,7 @@ def load_gguf(file: Path, pad_token: str | None = None) -> tuple[PreTrainedModel
 
 def _by_transformers(file: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     how = {"gguf_file": file.name, "trust_remote_code": False}
-    model = AutoModelForCausalLM.from_pretrained(file.parent, dtype=torch.float32, **how)
+    model = complete(AutoModelForCausalLM, file.parent, **how)
     return model, AutoTokenizer.from_pretrained(file.parent, **how)
 
 

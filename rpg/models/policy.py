@@ -24,9 +24,10 @@ class Policy:
     """A model with its tokenizer, run by the lean implementation if that supports the model.
 
     With `bfloat16` the arithmetic is autocast, unless the weights are bfloat16 themselves. Sampling and scoring then
-    round differently: `exact_samples` is False, and the sampler's log-probabilities are not those of `log_probs`.
+    round differently: the sampler's log-probabilities are not those of `log_probs`.
 
     Attributes:
+        exact_samples: whether they are, up to rounding.
         recompute: the backward pass computes each layer again instead of saving activations; the bits are the same.
     """
 
@@ -40,14 +41,10 @@ class Policy:
         bfloat16: bool = False,
         lean: bool = True,
     ):
-        self.model, self.tokenizer, self.bfloat16 = model.eval(), tokenizer, bfloat16
+        self.model, self.tokenizer = model.eval(), tokenizer
+        self.bfloat16, self.exact_samples = bfloat16, not bfloat16
         self.lean = lean and supports(model)
         self.stop = stop_tokens(tokenizer, getattr(model, "generation_config", None))
-
-    @property
-    def exact_samples(self) -> bool:
-        """Whether a sample's log-probabilities equal those of :meth:`log_probs` up to rounding."""
-        return not self.bfloat16
 
     @property
     def device(self) -> torch.device:

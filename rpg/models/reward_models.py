@@ -9,7 +9,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreT
 from rpg.config.reward import ModelReward
 from rpg.config.run_spec import RunSpec
 from rpg.config.task import chat_of
-from rpg.models.model_loading import ModelError
+from rpg.models.model_loading import ModelError, complete
 from rpg.rewards.scoring import Answered, Judge, Scorer, Sources
 from rpg.tasks import verifier_of
 
@@ -38,8 +38,8 @@ def judge(part: ModelReward, device: str = "cpu") -> Judge:
     try:
         how = {"revision": part.revision, "trust_remote_code": False}
         tokenizer = AutoTokenizer.from_pretrained(part.path, **how)
-        model = AutoModelForSequenceClassification.from_pretrained(part.path, dtype=torch.float32, **how)
-    except (OSError, ValueError, KeyError) as error:
+        model = complete(AutoModelForSequenceClassification, part.path, **how)
+    except (OSError, ValueError, KeyError, ModelError) as error:
         first = str(error).strip().partition("\n")[0]
         raise ModelError(f"reward.path: {part.path} cannot be loaded as a reward model: {first}") from error
     if model.config.num_labels != 1:

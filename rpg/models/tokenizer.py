@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from jinja2 import TemplateError
@@ -114,8 +115,9 @@ def set_chat_template(tokenizer: PreTrainedTokenizerBase, chat: Chat) -> None:
     if not template:
         why = "task.chat: the model's tokenizer has no chat template; name one: task.chat.template: my.jinja"
         raise DataError(why)
-    options = "".join(f"{{%- set {name} = {json.dumps(value)} -%}}" for name, value in chat.options.items())
-    prefix = f"{{%- if add_generation_prompt %}}{{{{ {json.dumps(chat.prefix)} }}}}{{% endif -%}}"
+    written = partial(json.dumps, ensure_ascii=False)  # Jinja does not join JSON's halves of a character
+    options = "".join(f"{{%- set {name} = {written(value)} -%}}" for name, value in chat.options.items())
+    prefix = f"{{%- if add_generation_prompt %}}{{{{ {written(chat.prefix)} }}}}{{% endif -%}}"
     tokenizer.chat_template = options + template + (prefix if chat.prefix else "")
 
 

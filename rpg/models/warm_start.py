@@ -152,7 +152,7 @@ def demonstration_batch(policy: Policy, pairs: list[tuple[Given, str | Sequence[
     """Demonstrations as a batch, one response per prompt, each with an end token. Of turns (every second one is a tool's)
     each is tokenised by itself, as when they are sampled.
     """
-    room = policy.model.config.max_position_embeddings
+    room = getattr(policy.model.config, "max_position_embeddings", None) or 1 << 30
     prompts = encode_prompts(policy.tokenizer, [prompt for prompt, _ in pairs], room)
     turns = [[response] if isinstance(response, str) else list(response) for _, response in pairs]
     texts = [text for of_turns in turns for text in of_turns]

@@ -36,7 +36,8 @@ def warm_folder(spec: RunSpec, home: Path) -> Path:
 
 def lengths_checked(spec: RunSpec, home: Path) -> Path:
     """The file whose existence says that a run's prompts fit their limit; its name depends on all that this depends on."""
-    parts = [data_digest(spec), spec.model.model_dump_json(), spec.rollout.max_prompt_tokens]
+    limits = spec.rollout.max_prompt_tokens, spec.rollout.max_response_tokens
+    parts = [data_digest(spec), spec.model.model_dump_json(), limits]
     digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
     return Path(home) / "cache" / "lengths" / digest
 

@@ -139,33 +139,31 @@ def test_rollout_weights_multiply_the_gradient_per_token_or_per_response():
     torch.testing.assert_close(grad, plain * per_token[:, :1])
 
 
-def test_unmasked_nan_is_named():
+def put(name, row, token, value):
     data = tensors()
-    data["ref_log_prob"][1, 2] = NAN
-    with pytest.raises(FloatingPointError, match=r"ref_log_prob\[1, 2\] is nan; 1 unmasked"):
-        run("grpo", data)
-    data = tensors()
-    data["log_prob"][2, 3] = INF
-    with pytest.raises(FloatingPointError, match=r"log_prob\[2, 3\] is inf"):
-        run("rpg-urkl", data)
-    data = tensors(advantages=torch.full((3, 4), -INF))
-    data["log_prob"][2, 3] = -INF  # the logarithm of zero, and allowed
-    with pytest.raises(FloatingPointError, match=r"advantages\[0, 0\] is -inf; 12 unmasked"):
-        run("grpo", data)
-    with pytest.raises(FloatingPointError, match="rollout_weights"):
-        run("dapo", tensors(rollout_weights=torch.full((3, 1), NAN)))
+    data[name][row, token] = value
+    return {name: data[name]}
 
 
-def test_shapes_are_checked():
-    with pytest.raises(ValueError, match=r"advantages: shape \(3,\), accepted: \(3, 4\) like log_prob"):
-        run("grpo", tensors(advantages=torch.zeros(3)))
-    with pytest.raises(ValueError, match=r"rollout_weights: shape \(4, 1\)"):
-        run("grpo", tensors(rollout_weights=torch.zeros(4, 1)))
-    with pytest.raises(ValueError, match=r"accepted: \(responses, tokens\)"):
-        run("grpo", {name: value[0] for name, value in tensors().items()})
-    integers = {name: value.long() for name, value in tensors().items()}
-    with pytest.raises(ValueError, match=r"log_prob: dtype torch.int64"):
-        rpg.policy_loss(rpg.algorithm("grpo"), **integers)
+DOWN = torch.full((3, 4), -INF)  # beside a log-probability of -inf, the logarithm of zero, which is allowed
+MISTAKES = [
+    ("grpo", put("ref_log_prob", 1, 2, NAN), FloatingPointError, r"ref_log_prob\[1, 2\] is nan; 1 unmasked"),
+    ("rpg-urkl", put("log_prob", 2, 3, INF), FloatingPointError, r"log_prob\[2, 3\] is inf"),
+    ("grpo", put("log_prob", 2, 3, -INF) | {"advantages": DOWN}, FloatingPointError, r"s\[0, 0\] is -inf; 12 unmasked"),
+    ("dapo", {"rollout_weights": NAN * DOWN[:, :1]}, FloatingPointError, "rollout_weights"),
+    ("grpo", {"advantages": torch.zeros(3)}, ValueError, r"advantages: shape \(3,\), accepted: \(3, 4\) like log_prob"),
+    ("grpo", {"rollout_weights": torch.zeros(4, 1)}, ValueError, r"rollout_weights: shape \(4, 1\)"),
+    ("grpo", {name: x[0] for name, x in tensors().items()}, ValueError, r"accepted: \(responses, tokens\)"),
+    ("grpo", {name: x.long() for name, x in tensors().items()}, ValueError, "log_prob: dtype torch.int64"),
+    *(("rpg-urkl", {name: x.numpy()}, TypeError, f"^{name}: numpy.ndarray, accepted: torch.Tensor")
+      for name, x in tensors(rollout_weights=torch.ones(3, 4)).items()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("label", "changes", "error", "words"), MISTAKES)
+def test_what_makes_a_loss_meaningless_is_named(label, changes, error, words):
+    with pytest.raises(error, match=words):
+        rpg.policy_loss(make(label), **tensors(**changes))
 
 
 def test_metrics_by_hand():
@@ -204,10 +202,8 @@ def test_probabilities_and_wrong_signs_are_named(which, wrong, likely):
 
 
 def test_one_wrong_sign_among_others_is_named():
-    data = tensors()
-    data["old_log_prob"][1, 2] = 0.5
     with pytest.warns(UserWarning, match=r"old_log_prob\[1, 2\] is 0.5, .*; 1 unmasked .*is a sign wrong"):
-        run("rpg-urkl", data)
+        run("rpg-urkl", tensors(**put("old_log_prob", 1, 2, 0.5)))
 
 
 @pytest.mark.filterwarnings("error")
@@ -216,13 +212,6 @@ def test_no_warning_of_log_probabilities_nor_of_what_is_masked():
     data["response_mask"][:, 2:] = 0
     data["log_prob"][:, 2:], data["log_prob"][0, 0] = 7.0, 0.01  # rounded
     assert run("rpg-urkl", data)[0].loss.isfinite()
-
-
-@pytest.mark.parametrize("name", [*tensors(), "rollout_weights"])
-def test_arrays_are_named_and_what_would_be_accepted(name):
-    data = tensors(rollout_weights=torch.ones(3, 4))
-    with pytest.raises(TypeError, match=rf"^{name}: numpy.ndarray, accepted: torch.Tensor"):
-        rpg.policy_loss(make("rpg-urkl"), **data | {name: data[name].numpy()})
 
 
 def test_a_name_is_no_algorithm():

@@ -4,12 +4,13 @@ from functools import partial
 
 import pytest
 import torch
-from transformers import LlamaConfig, MistralConfig
+from transformers import LlamaConfig, MambaConfig, MistralConfig, Qwen3_5TextConfig
 
 from rpg.backends.local.micro_batches import Limits, score
 from rpg.models import generic_model, lean, lean_caches, lean_decoding
 from rpg.models.decoding import Batch, draw
 from rpg.models.lean_decoding import LeanEngine
+from rpg.models.model_loading import ModelError
 from rpg.models.seeds import uniforms
 from tests.models.expected import expected_log_probs, gpt2, log_probs, sampled
 from tests.models.test_lean import model
@@ -19,7 +20,10 @@ PROMPTS = [[1, 5, 6], [1, 7], [1, 5, 9, 9, 4, 3], [1]]
 
 llama = partial(model, family=LlamaConfig, num_key_value_heads=1)
 windowed = partial(model, family=MistralConfig, sliding_window=6)
-MODELS = {"qwen3": model, "llama": llama, "gpt2": gpt2}
+kinds, heads = ["linear_attention", "full_attention"], ("linear_num_key_heads", "linear_num_value_heads")
+sizes = dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim", *heads), 4)
+hybrid = partial(model, family=Qwen3_5TextConfig, layer_types=kinds, **sizes)
+MODELS = {"qwen3": model, "llama": llama, "gpt2": gpt2, "hybrid": hybrid}
 
 
 def sample(engine, u, group_size=8, prompts=PROMPTS, temperature=1.0, limit=10):
@@ -130,7 +134,12 @@ def test_finished_responses_are_counted():
     assert told == [(int((lengths <= t).sum()), t) for t in range(1, told[-1][1] + 1)]
 
 
-@pytest.mark.parametrize("kind", [gpt2, llama, windowed])
+def test_a_model_with_a_cache_of_its_own_is_refused():
+    with pytest.raises(ModelError, match="MambaForCausalLM has no cache to sample with"):
+        sample(generic_model.CacheEngine(model(family=MambaConfig)), None)
+
+
+@pytest.mark.parametrize("kind", [gpt2, llama, windowed, hybrid])
 @pytest.mark.parametrize("width", [1, 9])
 def test_a_prompt_that_is_computed_once_changes_nothing(kind, width):
     """Values and gradients of the general path, beside each response with its own prompt."""

@@ -48,6 +48,21 @@ def test_quantized_tensors_are_those_of_the_gguf_package(tmp_path, kind):
     numpy.testing.assert_array_equal(read, gguf.quants.dequantize(raw, kind))
 
 
+ONES = numpy.ones(32, numpy.float32)
+OTHERS = {
+    "its positions are scaled": {"more": lambda w: w.add_rope_scaling_type(gguf.RopeScalingType.YARN)},
+    "positions are scaled": {"more": lambda w: w.add_tensor("rope_freqs.weight", ONES[:4])},  # as of Llama 3
+    r"0\.self_attn\.q_proj\.bias is": {"more": lambda w: w.add_tensor("blk.0.attn_q.bias", ONES)},
+    r"0\.mlp\.down_proj\.weight is missing": {"left_out": "blk.0.ffn_down"},
+}
+
+
+@pytest.mark.parametrize("why", OTHERS)
+def test_what_would_become_another_model_is_refused(tmp_path, why):
+    with pytest.raises(ModelError, match=why):
+        load_gguf(write_gguf(tmp_path / "other.gguf", **OTHERS[why]))
+
+
 @pytest.mark.parametrize("size", [2, 100, 3000, -8])
 def test_a_file_that_is_cut_off_is_a_sentence(tmp_path, size):
     path = write_gguf(tmp_path / "tiny.gguf")

@@ -15,6 +15,7 @@ from rpg.models.model_loading import ModelError
 from rpg.models.reward_models import judge
 from rpg.models.tokenizer import build_tokenizer
 from rpg.rewards.scoring import Answered, Scorer
+from tests.models.test_lean import model
 
 TEMPLATE = "{% for message in messages %}{{ message['role'][0] }}:{{ message['content'] }}{{ eos_token }}{% endfor %}"
 
@@ -99,6 +100,9 @@ def test_without_a_template_it_reads_prompt_and_response_in_lines(tmp_path):
 def test_what_is_no_reward_model_is_said(tmp_path):
     classifier(tmp_path / "two", labels=2)
     with pytest.raises(ModelError, match=r"two has 2 outputs; expected a sequence classifier with one"):
+        judge(ModelReward(type="model", path=str(tmp_path / "two")))
+    model(num_labels=1).save_pretrained(tmp_path / "two")  # without a head
+    with pytest.raises(ModelError, match=r"1 of its weights are missing, e.g. score.weight"):
         judge(ModelReward(type="model", path=str(tmp_path / "two")))
     (tmp_path / "empty").mkdir()
     with pytest.raises(ModelError, match=r"reward\.path: .*empty cannot be loaded as a reward model"):

@@ -11,7 +11,7 @@ TEMPLATE = (
 )
 
 
-def write_gguf(path, *, eos=2, hidden=32, seed=0):
+def write_gguf(path, *, eos=2, hidden=32, seed=0, left_out="", more=lambda writer: None):
     tokens = SPECIAL + sorted(bytes_to_unicode().values())
     tokens += ["ab", "cd"]  # of the merges, of which transformers needs more than one
     writer = gguf.GGUFWriter(path, "llama")
@@ -40,6 +40,8 @@ def write_gguf(path, *, eos=2, hidden=32, seed=0):
               "blk.0.ffn_norm": (hidden,), "blk.0.attn_q": (hidden, hidden), "blk.0.attn_k": (hidden // 2, hidden),
               "blk.0.attn_v": (hidden // 2, hidden), "blk.0.attn_output": (hidden, hidden),
               "blk.0.ffn_gate": (48, hidden), "blk.0.ffn_up": (48, hidden), "blk.0.ffn_down": (hidden, 48)}  # fmt: skip
+    more(writer)
+    shapes.pop(left_out, None)
     for name, shape in shapes.items():
         writer.add_tensor(f"{name}.weight", rng.normal(0, 0.1, shape).astype(numpy.float32))
     writer.write_header_to_file()

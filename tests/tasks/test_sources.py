@@ -127,7 +127,7 @@ def chats(folder):
 CHAT = {
     "system": "Be good.",
     "examples": [{"prompt": "0", "response": "zero"}],
-    "prefix": "Well, ",
+    "prefix": "Well, 😀",
     "options": {"loud": True, "times": 2, "word": "so"},
     "template": "{% for m in messages %}[{{ m.role }}:{{ m.content }}]{% endfor %}"
     "{% if add_generation_prompt %}{{ (word ~ '!') * times if loud }}>{% endif %}",
@@ -165,7 +165,7 @@ def test_template_options_and_prefix_are_part_of_the_tokenizer(tmp_path):
     rollout = {"max_prompt_tokens": 200, "max_response_tokens": 8}
     section = task(tmp_path, chats(tmp_path), chat=CHAT).model_dump(mode="json")
     spec = resolve({"task": section, "model": model, "rollout": rollout}, "x")
-    expected = "[system:Be good.][user:0][assistant:zero][user:hi]so!so!>Well, "
+    expected = "[system:Be good.][user:0][assistant:zero][user:hi]so!so!>Well, 😀"
     [(problem, *seen), *others] = preview_prompts(spec, tmp_path / "home")  # no model is made for it
     assert not (tmp_path / "home/cache/warm").exists()
     assert seen == [expected, len(expected)] and len(others) == 2

@@ -196,7 +196,11 @@ class _Gradients:
             old = score(source, batch, temperature, self.limits)
         reference = score(self.initial, batch, temperature, self.limits)
         now = score(self.policy, batch, temperature, self.limits)
-        slopes = {name: self._slope(algo, graded, now, old, reference) for name, algo in algos.items()}
+        inputs = {"old_log_prob": old, "ref_log_prob": reference, "response_mask": batch.mask}
+        slopes = {}
+        for name, algo in algos.items():
+            advantages = advantages_of(algo, rewards=graded.rewards, group=batch.prompt_of, **inputs)
+            slopes[name] = -slope_of(algo, now.clone(), inputs | {"advantages": advantages})
         sums = {name: [torch.zeros_like(p, dtype=torch.float32) for p in self.parameters] for name in algos}
         for rows in self.limits.split(batch, range(len(batch))):
             part = batch.rows(rows)
@@ -206,10 +210,3 @@ class _Gradients:
         flat = {name: torch.cat([g.flatten() for g in parts]).cpu() for name, parts in sums.items()}
         moved = float(torch.where(batch.mask, k3(now - old), 0).sum())
         return {name: g if self._chosen is None else g[self._chosen] for name, g in flat.items()}, moved
-
-    def _slope(self, algo: Algorithm, graded: Graded, now: Tensor, old: Tensor, reference: Tensor) -> Tensor:
-        """Minus the derivative of a loss with respect to the log-probabilities."""
-        batch = graded.samples.batch
-        inputs = {"old_log_prob": old, "ref_log_prob": reference, "response_mask": batch.mask}
-        inputs["advantages"] = advantages_of(algo, rewards=graded.rewards, group=batch.prompt_of, **inputs)
-        return -slope_of(algo, now.clone(), inputs)

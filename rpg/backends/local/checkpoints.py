@@ -17,13 +17,12 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from rpg.backends.local.sampler import Weights
-from rpg.models.lora import adapted, adapters, merged, put_adapters
+from rpg.models.lora import adapted, adapters, merged
 from rpg.models.model_loading import half, halve
 from rpg.models.policy import Policy
 from rpg.store.atomic_files import StoreError, link, read_json_object, readable
@@ -129,19 +128,11 @@ class Checkpoints(CheckpointFolder):
         return {name: weights[name].contiguous() for name in names}
 
 
-def restore_weights(model: nn.Module, checkpoint: Path) -> None:
-    """Put the float32 weights of a checkpoint that was exported in bfloat16 back into the model loaded from it."""
-    path = checkpoint / "training" / _WEIGHTS
-    if path.exists():
-        rounded = model.state_dict()
-        with torch.no_grad():
-            for name, value in load_file(path).items():
-                rounded[name].copy_(value)
-
-
-def restore_adapters(model: nn.Module, checkpoint: Path) -> None:
-    """Put a checkpoint's adapters into a model that has adapters."""
-    put_adapters(model, load_file(checkpoint / "training" / _ADAPTERS))
+def restore(model: nn.Module, checkpoint: Path) -> None:
+    """Put what is trained back into a checkpoint's model: float32 weights that were exported in bfloat16, or adapters."""
+    for path in (checkpoint / "training" / _WEIGHTS, checkpoint / "training" / _ADAPTERS):
+        if path.exists():
+            model.load_state_dict(load_file(path), strict=False)
 
 
 def load_training(checkpoint: Path) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]]]:

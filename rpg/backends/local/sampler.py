@@ -17,19 +17,16 @@ class Sampler:
     Attributes:
         past: (rollout steps done, weights) of the policies before the current one, oldest first. Their number is the age of
             the policy that samples next, in rollouts.
+        is_policy: whether the policy in training itself samples, at every step.
         exact: whether samples have the log-probabilities that the trainer computes, up to rounding; vLLM computes its own.
     """
 
     def __init__(self, rollout: Rollout):
         self.staleness, self.dtype = rollout.staleness, rollout.sampler.dtype
         self.exact = rollout.engine.type == "local"
+        self.is_policy = not self.staleness and self.dtype == "same"
         self.past: list[tuple[int, Weights]] = []
         self._copy: Policy | None = None
-
-    @property
-    def is_policy(self) -> bool:
-        """Whether the policy in training itself samples, at every step."""
-        return not self.staleness and self.dtype == "same"
 
     def policy(self, current: Policy) -> Policy:
         """The policy that the next rollout is sampled from; valid until the next call."""

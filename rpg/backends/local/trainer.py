@@ -20,7 +20,6 @@ from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Graded, Roller, Rollout
 from rpg.backends.local.sampler import Sampler
 from rpg.backends.optimizer_steps import Meter
-from rpg.backends.progress_reporter import Progress
 from rpg.backends.token_recorder import Recorder, token_values
 from rpg.catalogue import GAE, DistributionKL
 from rpg.config.run_spec import RunSpec
@@ -81,6 +80,7 @@ class Trainer:
     def __init__(self, spec: RunSpec, policy: Policy, roller: Roller, teacher: Policy | None = None):
         """`teacher`: the model of a reference of type `model`, if there is one that the loss reads."""
         self.spec, self.policy, self.roller, training = spec, policy, roller, spec.training
+        self.progress = roller.progress
         policy.recompute = spec.backend.gradient_checkpointing
         # The policy computes from here on with the weights it is trained with.
         advantage = spec.algorithm.advantage
@@ -90,10 +90,6 @@ class Trainer:
         self.reference, self.sampler = Reference(spec.algorithm, teacher), Sampler(spec.rollout)
         self.critic = Critic(spec, policy) if isinstance(advantage, GAE) else None
         self.optimizer_step = self.tokens = 0
-
-    @property
-    def progress(self) -> Progress:
-        return self.roller.progress
 
     def step(self, step: int) -> dict[str, float]:
         """Rollout step number `step` (from 1); returns its metrics. Raises TrainingError: a loss or a gradient is not

@@ -154,10 +154,10 @@ def _policy(spec: RunSpec, checkpoint: Path, home: Path, say: Say) -> Policy:
             why = "its adapters are merged; only the newest checkpoints can be trained further"
             raise ModelError(f"{checkpoint}: {why}")
         policy = starting_policy(spec, home, say)
-        files.restore_adapters(policy.model, checkpoint)
+        files.restore(policy.model, checkpoint)
         return policy
     model, tokenizer = load_pretrained(checkpoint)
-    files.restore_weights(model, checkpoint)
+    files.restore(model, checkpoint)
     return Policy(model.to(spec.backend.device), tokenizer, bfloat16=bfloat16(spec.model))
 
 
