@@ -204,9 +204,9 @@ def reply_tokens(
     model. Raises DataError: the template does not know tools.
     """
     added = (token.content for token in tokenizer.added_tokens_decoder.values() if token.special)
-    special = "|".join(map(re.escape, {*map(str, tokenizer.all_special_tokens), *added}))
-    while special and any(re.search(special, text) for text in texts):
-        texts = [re.sub(special, "", text) for text in texts]
+    special = sorted({*map(str, tokenizer.all_special_tokens), *added} - {""}, key=len, reverse=True)
+    while any(token in text for token in special for text in texts):  # the longest first, in every process
+        texts = [re.sub("|".join(map(re.escape, special)), "", text) for text in texts]
     if task.reply is not None:
         text = "".join(task.reply.replace("{reply}", text) for text in texts)
     else:
