@@ -115,6 +115,12 @@ def differences(db: Database, sweep: str) -> list[str]:
     return provenance_differences(provenance(db, sweep))
 
 
+def run(db: Database, sweep: str, name: str) -> dict[str, Any] | None:
+    """All columns of one run, or None."""
+    rows = frame(db, "SELECT * FROM runs WHERE sweep = ? AND run = ?", [sweep, name])
+    return None if rows.empty else rows.iloc[0].to_dict()
+
+
 def warnings(db: Database) -> list[str]:
     """What could not be read, one line each."""
     return [*frame(db, "SELECT message FROM warnings ORDER BY sweep, run, message")["message"]]
