@@ -68,7 +68,7 @@ class TaskSection(Section):
         taken = {"mean": "the average over benchmarks", "train": "the training data"}
         taken |= dict.fromkeys(self.tuning_names(), "that of tuning_problems")
         taken |= {name: "another" for name in names if names.count(name) > 1}
-        for name in taken.keys() & set(names):
+        for name in filter(taken.get, names):
             why = f"{taken[name]} has this name; accepted: any other name"
             raise ValueError(f"benchmarks: {name!r}: {why}")
         if not names:

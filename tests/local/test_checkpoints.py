@@ -7,11 +7,11 @@ import shutil
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rpg.backends.local import checkpoints as checkpoints_module
-from rpg.backends.local.checkpoints import Checkpoints, load_past, load_training
+from rpg.backends.local.checkpoints import Checkpoints, load_past, load_training, restore
 from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.training_loop import train
 from rpg.config.run_spec import RunSpec
@@ -236,3 +236,11 @@ def test_a_training_in_bfloat16_exports_bfloat16_and_goes_on_bit_for_bit_from_fl
     assert AutoModelForCausalLM.from_pretrained(last, dtype="auto").dtype == torch.bfloat16
     assert any(not t.float().equal(trained[name]) for name, t in exported.items()), "else nothing is shown"
     assert size(last) == pytest.approx(disk(spec, 16).newest, rel=0.1)
+
+
+@pytest.mark.parametrize("file", ["weights.safetensors", "adapters.safetensors"])
+def test_what_was_trained_in_another_model_is_not_passed_over(file, tmp_path):
+    (tmp_path / "training").mkdir()
+    save_file({"weight": torch.ones(1, 2), "lora_A": torch.ones(1)}, tmp_path / "training" / file)
+    with pytest.raises(StoreError, match=f"{file}: lora_A is of another model"):
+        restore(torch.nn.Linear(2, 1), tmp_path)

@@ -131,8 +131,8 @@ class Checkpoints(CheckpointFolder):
 def restore(model: nn.Module, checkpoint: Path) -> None:
     """Put what is trained back into a checkpoint's model: float32 weights that were exported in bfloat16, or adapters."""
     for path in (checkpoint / "training" / _WEIGHTS, checkpoint / "training" / _ADAPTERS):
-        if path.exists():
-            model.load_state_dict(load_file(path), strict=False)
+        if path.exists() and (others := model.load_state_dict(load_file(path), strict=False).unexpected_keys):
+            raise StoreError(f"{path}: {others[0]} is of another model")
 
 
 def load_training(checkpoint: Path) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]]]:
