@@ -187,6 +187,21 @@ def test_an_entropy_bonus_keeps_the_entropy_up_and_is_part_of_the_objective(home
     assert entropies[1] > entropies[0] + 0.05
 
 
+def test_the_same_seed_gives_the_same_bits_and_another_does_not(home):
+    first, rows, _ = trained(home)
+    again, same, _ = trained(home)
+    assert first.equal(again) and rows == same
+    assert not first.equal(trained(home, seed=1)[0])
+
+
+def test_lean_and_transformers_train_alike(home):
+    lean, rows, _ = trained(home)
+    full, other, _ = trained(home, lean=False)
+    assert (lean - full).abs().max() < 2e-4  # Adam's first steps blow rounding up, to a tenth of one
+    assert rows[0]["reward"] == other[0]["reward"] and rows[0]["tokens"] == other[0]["tokens"]
+    assert rows[0]["grad_norm"] == pytest.approx(other[0]["grad_norm"], rel=1e-4)
+
+
 @pytest.mark.parametrize(
     ("mode", "lean"),
     [("token-mean", True), ("seq-mean-token-mean", False), ("seq-mean-token-sum-norm", True)],
