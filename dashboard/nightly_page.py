@@ -3,7 +3,6 @@
 import math
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import altair as alt
@@ -20,7 +19,9 @@ SHIPPED = "shipped sweeps (configs/nightly)"
 
 
 def page(view: View) -> None:
-    sets = night_folders(view.layout.home / "nightly")
+    home = view.layout.home / "nightly"
+    folders = {SHIPPED: home, **{path.name: path for path in sorted(home.glob("*")) if path.is_dir()}}
+    sets = {name: folder for name, folder in folders.items() if read_nights(folder, "")}
     if not sets:
         raise Nothing(f"No nights yet. Run one with: {command('nightly', layout=view.layout)}")
     nights = read_nights(sets[choose("Set of sweeps", list(sets), "set")], "")
@@ -41,12 +42,6 @@ def page(view: View) -> None:
     if name := choose("Number", sorted(newest["values"]), "number"):
         show_chart(chart(name, nights, judged), key="nightly")
     show_table(pandas.DataFrame([row(number) for number in judged]), 460)
-
-
-def night_folders(folder: Path) -> dict[str, Path]:
-    """Name of every set that has a night -> its folder."""
-    folders = {SHIPPED: folder, **{path.name: path for path in sorted(folder.glob("*")) if path.is_dir()}}
-    return {name: path for name, path in folders.items() if read_nights(path, "")}
 
 
 def headline(night: Mapping[str, Any], judged: list[Number]) -> str:

@@ -62,7 +62,8 @@ def configs(where: Roots) -> dict[str, Path]:
     """Sweep files by their name in a form: the shipped ones, the paper's, and `own/...` from the user's own folder."""
     sweeps = {path.stem: path for path in sorted((shipped.SHIPPED / "sweeps").glob("*.yaml"))}
     others = {f"paper/{path.stem}": path for path in sorted((shipped.SHIPPED / "paper").glob("*.yaml"))}
-    return sweeps | {name: path for name, path in (others | _own(where)).items() if _is_sweep(path)}
+    named = ((name, path, _fields(path)) for name, path in (others | _own(where)).items())
+    return sweeps | {name: path for name, path, fields in named if "name" in fields and "tune" not in fields}
 
 
 def _own(where: Roots) -> dict[str, Path]:
@@ -153,10 +154,6 @@ def _chosen(where: Roots, field: str, name: str, paths: Mapping[str, Path]) -> P
     if path.is_file():
         list(_files(path, where))
     return path
-
-
-def _is_sweep(path: Path) -> bool:
-    return "name" in (fields := _fields(path)) and "tune" not in fields
 
 
 def _fields(path: Path) -> set[str]:

@@ -38,6 +38,8 @@ def status(
     layout = layout_at(home)
     for problem in read_problems(layout.home):
         complain(f"rpg serve: {problem}")
+    for closed in layout.closed_sweeps().values():
+        complain(f"! {closed}", "yellow")
     sweeps = layout.sweeps()
     if sweep:
         require_named("sweep", sweep, layout.sweeps(), layout)

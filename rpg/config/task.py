@@ -207,13 +207,12 @@ def _shown(source: DataSource) -> Any:
     return fields["path"] if set(fields) == {"path"} else fields
 
 
-def _shown_all(sources: tuple[DataSource, ...]) -> Any:
-    return _shown(sources[0]) if len(sources) == 1 else [_shown(source) for source in sources]
-
-
 OneSource = Annotated[DataSource, BeforeValidator(_source), PlainSerializer(_shown)]
 _Some = Annotated[tuple[OneSource, ...], Field(min_length=1)]
-Sources = Annotated[_Some, listed(str, Path, dict, DataSource), PlainSerializer(_shown_all)]
+_shown_all = PlainSerializer(
+    lambda sources: _shown(sources[0]) if len(sources) == 1 else [*map(_shown, sources)]
+)
+Sources = Annotated[_Some, listed(str, Path, dict, DataSource), _shown_all]
 
 
 class FileTask(TaskSection):

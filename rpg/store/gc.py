@@ -48,7 +48,9 @@ def garbage(layout: Layout) -> list[Item]:
 
 def _unused(layout: Layout) -> Iterator[Path]:
     """Stored samples to which none can be added: of checkpoints of runs that are on disk no more. Those of models outside of
-    this folder stay."""
+    this folder stay, and all where runs of others cannot be read."""
+    if layout.closed_sweeps():
+        return
     models = {
         model_files_digest(run.checkpoint(step), layout.home)
         for sweep in layout.sweeps()

@@ -162,6 +162,7 @@ def _notes(db: duckdb.DuckDBPyConnection, layout: Layout, warnings: Rows) -> Non
 
 def _sweeps_and_audits(db: duckdb.DuckDBPyConnection, layout: Layout, warnings: Rows) -> None:
     db.execute("DELETE FROM sweeps; DELETE FROM audits; DELETE FROM warnings WHERE run IS NULL")
+    warnings += [{"sweep": name, "run": None, "message": why} for name, why in layout.closed_sweeps().items()]
     sweeps: Rows = []
     for name in layout.sweeps():
         row: dict[str, Any] = {"sweep": name, "runs": len(current_runs(layout, name)), "benchmarks": []}

@@ -67,7 +67,7 @@ def fingerprint_beside_runs(layout: Layout) -> str:
         *layout.audits.glob("*.json"),
         *(Path(file["filename"]) for file in by_hand(layout)),
     ]
-    return _digest(sorted(_signature(str(path), path) for path in paths))
+    return _digest(sorted([*(_signature(str(path), path) for path in paths), *layout.closed_sweeps()]))
 
 
 def by_hand(layout: Layout) -> Rows:

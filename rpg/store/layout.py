@@ -69,8 +69,13 @@ class Layout:
         return RunFolder(self.sweep_folder(sweep) / folder_name(run, "run"))
 
     def sweeps(self) -> list[str]:
-        """Names of the sweep folders on disk, sorted."""
-        return folders(self.runs)
+        """Names of the sweep folders on disk that this user may read, sorted."""
+        return [name for name in folders(self.runs) if os.access(self.runs / name, os.R_OK | os.X_OK)]
+
+    def closed_sweeps(self) -> dict[str, str]:
+        """Sweep folder that this user may not read -> a sentence about it."""
+        closed = sorted(set(folders(self.runs)) - set(self.sweeps()))
+        return {name: f"{self.runs / name} is left out: permission denied" for name in closed}
 
     def run_folders(self, sweep: str) -> list["RunFolder"]:
         """All run folders on disk, including superseded ones, and those that sweep.json plans (pending), sorted.

@@ -11,6 +11,8 @@ import pytest
 from flows.sweep.conductor import sweep_lock
 from flows.sweep.sharing import Claims, take_over
 from rpg.store import Layout, atomic_write_json, locks
+from rpg.store.database import build, connect
+from rpg.store.gc import garbage
 from rpg.store.locks import only_one
 from rpg.store.run_writer import (
     append_metrics,
@@ -89,6 +91,16 @@ def share(home):
     take_over(folder, source)
 
 
+def look(home):
+    """What a user sees of a sweep that is closed to him, beside one that is open."""
+    layout = Layout(home)
+    build(layout)
+    with connect(layout) as db:
+        assert db.execute("SELECT sweep, state FROM runs").fetchall() == [("open", "done")]
+        [[why]] = db.execute("SELECT message FROM warnings WHERE sweep = 'mine'").fetchall()
+    assert why.endswith("permission denied") and not garbage(layout)
+
+
 @pytest.fixture
 def shared(tmp_path):
     for folder in (tmp_path, *list(tmp_path.parents)[:-2]):
@@ -126,6 +138,14 @@ def test_umask_077_keeps_files_to_their_owner_and_022_shows_them(shared):
     assert not [p for p in shared.rglob("*") if p.stat().st_mode & 0o077]
     refused = as_user(BORIS, 0o002, work, shared, "mine", 2)
     assert "StoreError" in refused and "permission denied" in refused
+
+
+@root_only
+def test_a_sweep_that_others_keep_to_themselves_is_named_and_stops_nothing(shared):
+    assert (
+        as_user(ANNA, 0o002, work, shared, "open", 1) == as_user(ANNA, 0o077, work, shared, "mine", 1) == ""
+    )
+    assert as_user(BORIS, 0o002, look, shared) == ""
 
 
 @root_only
