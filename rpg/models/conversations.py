@@ -162,7 +162,8 @@ class Conversations:
         replies = [self.environments.call(row, text) for text in asked]
         talk.calls += len(replies)
         talk.failures += sum(reply.failed for reply in replies)
-        reply_ids = reply_tokens(tokenizer, self.task, [reply.text for reply in replies])
+        ended = not tokenizer.decode(ids[-1:], skip_special_tokens=True)  # and not by a stop string
+        reply_ids = reply_tokens(tokenizer, self.task, [reply.text for reply in replies], ended)
         if len(talk.tokens) + len(reply_ids) >= limit:
             talk.truncated = True
             return False
@@ -196,9 +197,9 @@ def turn_metrics(counts: Sequence[Mapping[str, int]]) -> dict[str, float]:
 
 
 def reply_tokens(
-    tokenizer: PreTrainedTokenizerBase, task: EnvironmentTask, texts: Sequence[str]
+    tokenizer: PreTrainedTokenizerBase, task: EnvironmentTask, texts: Sequence[str], ended: bool = True
 ) -> list[int]:
-    """What follows a turn of the policy: the replies as `task.reply` or the chat template writes them.
+    """What follows a turn of the policy, `ended` by an end token: the replies as `task.reply` or the template writes them.
 
     Special tokens within a reply are taken out, also those that taking out others would form: a tool cannot speak for the
     model. Raises DataError: the template does not know tools.
@@ -221,8 +222,8 @@ def reply_tokens(
             silent = tokenizer.apply_chat_template(called, tokenize=False, add_generation_prompt=True)
         except (TemplateError, ValueError, TypeError) as error:
             raise DataError(f"task.reply: the chat template cannot write a tool's reply: {error}") from None
-        end = str(tokenizer.eos_token)  # the policy's turn ended with it
-        until = until[: until.rindex(end) + len(end)] if end in until else until
+        end = str(tokenizer.eos_token)
+        until = until[: until.rindex(end) + len(end) * ended] if end in until else until
         if not tokenizer.chat_template or not whole.startswith(until) or whole == silent:
             why = 'task.reply: the chat template has no tools; give a text, e.g. reply: "={reply}\\n"'
             raise DataError(why)

@@ -329,8 +329,6 @@ class Batch:
 
 def joined(parts: Sequence[Samples]) -> Samples:
     """The samples of all parts in order, padded to the widest; a prompt of several parts is there several times."""
-    if len(parts) == 1:
-        return parts[0]
     batches = [part.batch for part in parts]
     width = max(batch.tokens.shape[1] for batch in batches)
     prompts = [prompt for batch in batches for prompt in batch.prompts]

@@ -31,7 +31,8 @@ class CacheEngine:
 
     def prefill(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> Tensor:  # noqa: ARG002 (of the protocol)
         """Raises ModelError: the model goes on from a cache of another kind."""
-        if "past_key_values" not in signature(self.model.forward).parameters:
+        own = not self.model._supports_default_dynamic_cache() or hasattr(self.model, "_setup_cache")
+        if own or "past_key_values" not in signature(self.model.forward).parameters:
             raise ModelError(f"model.path: {type(self.model).__name__} has no cache to sample with")
         ids, seen = padded_left(prompts, max(map(len, prompts)))
         attend = seen.long().to(self.device)

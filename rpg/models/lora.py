@@ -33,7 +33,7 @@ def adapt(model: PreTrainedModel, lora: Lora, seed: int) -> None:
     linear = {
         name.rpartition(".")[2]
         for name, module in model.named_modules()
-        if isinstance(module, nn.Linear | Conv1D) and module is not head
+        if type(module) in (nn.Linear, Conv1D) and module is not head
     }
     targets = sorted(linear) if lora.targets == "all-linear" else list(lora.targets)
     if unknown := [name for name in targets if name not in linear]:
@@ -45,7 +45,8 @@ def adapt(model: PreTrainedModel, lora: Lora, seed: int) -> None:
     config = LoraConfig(r=lora.rank, lora_alpha=lora.alpha, target_modules=targets, fan_in_fan_out=transposed)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        inject_adapter_in_model(config, model)
+        # As a module without a config: for some mixtures of experts peft would adapt other weights than those it is told.
+        inject_adapter_in_model(config, nn.ModuleList([model]))
     model.eval()
 
 

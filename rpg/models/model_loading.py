@@ -77,6 +77,10 @@ def load_pretrained(
         raise ModelError(why)
     if tokenizer.eos_token_id is None:
         raise ModelError(f"{field}: {source!r} has a tokenizer without an end-of-sequence token")
+    try:
+        model.generation_config.validate(strict=True)
+    except ValueError:  # transformers reads such settings, and refuses to save them
+        model.generation_config = GenerationConfig(eos_token_id=model.generation_config.eos_token_id)
     return model.eval(), tokenizer
 
 

@@ -100,16 +100,14 @@ def _decay(
     learning_rate: float,
     steps: int,
     rng: random.Random,
-    tell: Callable[[int, float], None] | None = None,
+    tell: Callable[[int, float], None] = lambda *_: None,
 ) -> None:
     """`steps` updates on `demonstrate(rng)`; the learning rate warms up and then decays linearly to a tenth."""
     rise = _WARM_UP if isinstance(start, WarmStart) else min(_WARM_UP, -(-steps // 5))
     for step in range(1, steps + 1):
         factor = min(1.0, step / rise) * (1 - 0.9 * step / steps)
         pairs = [demonstrate(rng) for _ in range(start.batch_size)]
-        loss = _update(policy, optimizer, demonstration_batch(policy, pairs), learning_rate * factor)
-        if tell is not None:
-            tell(step, loss)
+        tell(step, _update(policy, optimizer, demonstration_batch(policy, pairs), learning_rate * factor))
 
 
 def _optimizer(policy: Policy, learning_rate: float) -> torch.optim.Optimizer:
@@ -135,8 +133,6 @@ def _update(policy: Policy, optimizer: torch.optim.Optimizer, batch: Batch, lear
 def _micro_batches(batch: Batch) -> list[Batch]:
     """The batch in parts of about _MICRO_TOKENS tokens."""
     totals = batch.total_lengths().tolist()
-    if sum(totals) <= _MICRO_TOKENS:
-        return [batch]
     parts: list[list[int]] = [[]]
     room = _MICRO_TOKENS
     for row, size in enumerate(totals):

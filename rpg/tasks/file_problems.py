@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from rpg.tasks.problems import (
     TaskKind,
     shortened,
 )
-from rpg.tasks.rows import conversation, hub_rows, missing, read_rows, text_of, value_at
+from rpg.tasks.rows import conversation, hub_rows, missing, plain, read_rows, text_of, value_at
 
 _MAX_CHARACTERS = 1_000_000
 """Of one value: longer ones mean that this is the wrong file."""
@@ -181,8 +180,8 @@ def _problem(
     if messages and messages[-1]["role"] == "assistant":
         shown = messages.pop()["content"]
     text = messages[-1]["content"] if messages else _text(row, columns.prompt, "prompt", where)
-    answer = ""
-    if not isinstance(task.verifier, RewardVerifier) or value_at(row, columns.answer or "answer") is not None:
+    answer, gold = "", parsed_column(columns.answer or "answer")[2]
+    if not isinstance(task.verifier, RewardVerifier) or value_at(row, gold) is not None:
         answer = _text(row, columns.answer, "answer", where).strip()
     demonstration = columns.demonstration or "demonstration"
     if value_at(row, parsed_column(demonstration)[2]) is not None:
@@ -206,21 +205,14 @@ def _text(row: Mapping[str, Any], column: str | None, field: str, where: str) ->
     value = row.get(field)
     if value is None:
         raise DataError(f"{where}: {missing(field, row)}")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise DataError(f"{where}: field {field}: expected text or a number, got {value}")
-    if field == "answer" and isinstance(value, int | float) and not isinstance(value, bool):
-        value = str(value)  # a number is what people write for an answer
-    if not isinstance(value, str):
+    if isinstance(value, bool) or not isinstance(value, str | int | float if field == "answer" else str):
         raise DataError(f"{where}: field {field}: expected text, got {shortened(value)}")
-    if not value.strip():
+    text = plain(value, field, where)
+    if not text.strip():
         raise DataError(f"{where}: field {field}: the text is empty")
-    if len(value) > _MAX_CHARACTERS:
-        raise DataError(f"{where}: field {field}: {len(value)} characters, more than {_MAX_CHARACTERS}")
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError as error:  # JSON can smuggle in half a surrogate pair
-        raise DataError(f"{where}: field {field}: not valid Unicode ({error.reason})") from error
-    return value
+    if len(text) > _MAX_CHARACTERS:
+        raise DataError(f"{where}: field {field}: {len(text)} characters, more than {_MAX_CHARACTERS}")
+    return text
 
 
 def _data(task: FileTask) -> dict[str, Any]:

@@ -87,9 +87,13 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, dict[str, Any] | DataError]]:
     try:
         with open(path, encoding="utf-8-sig", newline="") as handle:
             separator = "\t" if path.suffix.lower() == ".tsv" else ","
+            csv.field_size_limit(MAX_LINE_MIB * 2**20)
             reader = csv.DictReader(handle, delimiter=separator, strict=True)
+            names = reader.fieldnames or ()
+            if twice := [name for name in names if name and names.count(name) > 1]:
+                raise DataError(f"{path}: line 1: column {twice[0]} is named twice")
             for row in reader:
-                where, count = f"{path}: line {reader.line_num}", len(reader.fieldnames or ())
+                where, count = f"{path}: line {reader.line_num}", len(names)
                 torn = None in row or None in row.values()
                 why = f"{where}: {count} columns are named, but the row has a different number"
                 yield where, DataError(why) if torn else row
@@ -176,7 +180,7 @@ def _parquet_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         batches = (batch.to_pylist() for batch in pyarrow.parquet.ParquetFile(path).iter_batches())
         for number, row in enumerate(itertools.chain.from_iterable(batches), 1):
             yield f"{path}: row {number}", row
-    except pyarrow.ArrowException as error:
+    except (pyarrow.ArrowException, OverflowError) as error:  # a date beyond Python's
         raise DataError(f"{path}: not a readable Parquet file ({first_line(error)})") from error
 
 
@@ -273,14 +277,16 @@ def conversation(value: Any, column: str, where: str) -> list[dict[str, str]]:
         raise DataError(f"{at}: expected text or a list of messages, got {reprlib.repr(value)}")
     messages = []
     for number, message in enumerate(value, 1):
+        this = f"{at}: message {number}"
         if not isinstance(message, Mapping) or not {"role", "content"} <= set(message):
-            raise DataError(f"{at}: message {number}: expected role and content, got {reprlib.repr(message)}")
+            raise DataError(f"{this}: expected role and content, got {reprlib.repr(message)}")
         if message["role"] not in ("system", "user", "assistant"):
-            why = f"{at}: message {number}: role {message['role']!r}; accepted: system, user, assistant"
-            raise DataError(why)
+            raise DataError(f"{this}: role {message['role']!r}; accepted: system, user, assistant")
+        if message.get("tool_calls"):
+            raise DataError(f"{this}: tool_calls are not shown to the model; write them as text")
         text = plain(message["content"], f"{column}, message {number}", where)
         messages.append({"role": str(message["role"]), "content": text})
     turns = messages[:-1] if messages[-1]["role"] == "assistant" else messages
-    if not turns or turns[-1]["role"] != "user":
-        raise DataError(f"{at}: the last message (or the one before the assistant's) must be a user's")
+    if not turns or turns[-1]["role"] != "user" or not turns[-1]["content"].strip():
+        raise DataError(f"{at}: the last message (but an assistant's) must be a user's, with text")
     return messages

@@ -235,6 +235,7 @@ def test_a_reply_is_written_by_the_chat_template_and_cannot_speak_for_the_model(
     talking.environments.begin(0, {}, "key")
     assert talking.reply(tokenizer, 0, talk, tokenizer("1a21b21c2")["input_ids"], 99)
     assert talk.calls == 2 and talk.turns[1].count("(tool)") == 2, "no more than task.calls in one turn, too"
+    assert tokenizer.decode(talk.tokens).startswith("<eos>\n(tool)"), "a stop string leaves out the end token"
     talking.close()
     tokenizer.chat_template = TEMPLATE.replace("m.content", "m.content | trim")  # as some templates write it
     assert tokenizer.decode(reply_tokens(tokenizer, task, ["hm\n"])) == "\n(tool)hm<eos>\n(assistant)"

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 import torch
-from transformers import LlamaConfig, MambaConfig, MistralConfig, Qwen3_5TextConfig
+from transformers import AutoConfig, LlamaConfig, MistralConfig, Qwen3_5TextConfig
 
 from rpg.backends.local.micro_batches import Limits, score
 from rpg.models import generic_model, lean, lean_caches, lean_decoding
@@ -134,9 +134,10 @@ def test_finished_responses_are_counted():
     assert told == [(int((lengths <= t).sum()), t) for t in range(1, told[-1][1] + 1)]
 
 
-def test_a_model_with_a_cache_of_its_own_is_refused():
-    with pytest.raises(ModelError, match="MambaForCausalLM has no cache to sample with"):
-        sample(generic_model.CacheEngine(model(family=MambaConfig)), None)
+@pytest.mark.parametrize("family", ["mamba", "minimax", "recurrent_gemma"])
+def test_a_model_with_a_cache_of_its_own_is_refused(family):
+    with pytest.raises(ModelError, match="ForCausalLM has no cache to sample with"):
+        sample(generic_model.CacheEngine(model(family=partial(AutoConfig.for_model, family))), None)
 
 
 @pytest.mark.parametrize("kind", [gpt2, llama, windowed, hybrid])

@@ -178,7 +178,7 @@ def test_doctor_of_a_file_lists_all_that_is_wrong(command_line, tmp_path):
     ("change", "words"),
     [
         ({"train.jsonl": ROWS + '{"prompt": "torn'}, "train.jsonl: line 41: not JSON"),
-        ({"held.jsonl": '{"prompt": "x", "answer": NaN}'}, "held.jsonl: line 1: field answer: expected text or a number"),
+        ({"held.jsonl": '{"prompt": "x", "answer": NaN}'}, "held.jsonl: line 1: column answer: expected text or a number"),
         ({"train.jsonl": ROWS.replace("demonstration", "shown")}, "train.jsonl: field demonstration is missing"),
         ({"held.jsonl": None}, "held.jsonl: cannot be read: No such file"),
         ({"run.yaml": RUN + "model: {type: pretrained, path: ./nowhere}\n"}, "model.path: nowhere: no such folder"),

@@ -46,14 +46,14 @@ def test_rows_become_problems_and_a_byte_order_mark_and_empty_lines_do_not(tmp_p
         ([], r"train.jsonl: the file holds no problem"),
         ([{"prompt": ["a"], "answer": "2"}], r"line 1: column prompt: message 1: expected role and content, got 'a'"),
         ([{"prompt": "1+1", "answer": None}], r"line 1: field answer is null; expected text or a number"),
-        (['{"prompt": "1+1", "answer": NaN}'], r"line 1: field answer: expected text or a number, got nan"),
+        (['{"prompt": "1+1", "answer": NaN}'], r"line 1: column answer: expected text or a number, got nan"),
         ([GOOD[0], '{"prompt": "1+1", "answer": ' + "[" * 100_000], r"line 2: not JSON .*recursion"),
         ([GOOD[0], '{"prompt": "1+1", "answer": 1' + "0" * 5_000 + "}"], r"line 2: not JSON .*4300 digits"),
         ([GOOD[0], '{"prompt": "' + "1" * 2**24], r"line 2: longer than 16 MiB; expected one JSON object per line"),
         ([{"prompt": " ", "answer": "2"}], r"line 1: field prompt: the text is empty"),
         ([GOOD[0], "{broken"], r"line 2: not JSON .*expected one object per line"),
         (["[1, 2]"], r"line 1: expected a JSON object, found a list"),
-        (['{"prompt": "\\ud800", "answer": "2"}'], r"line 1: field prompt: not valid Unicode"),
+        (['{"prompt": "\\ud800", "answer": "2"}'], r"line 1: column prompt: not valid Unicode"),
         ([{**GOOD[0], "demonstration": 7}], r"line 1: field demonstration: expected text, got 7"),
     ],
 )  # fmt: skip
@@ -106,7 +106,7 @@ def test_all_bad_rows_are_in_one_message(tmp_path):
         load_problems(task(tmp_path, [GOOD[0], *bad]))
     lines = str(caught.value).splitlines()
     assert lines[0] == "33 rows cannot be used:" and lines[-1] == "... and 13 more" and len(lines) == 22
-    for line, words in zip(lines[1:], ("2: field answer", "3: not JSON", "4: field answer"), strict=False):
+    for line, words in zip(lines[1:], ("2: column answer", "3: not JSON", "4: field answer"), strict=False):
         assert f"line {words}" in line
 
 
@@ -123,6 +123,10 @@ def test_unreadable_files(tmp_path):
         load_problems(files)
     pyarrow.parquet.write_table(pyarrow.table({"question": ["a"], "answer": ["b"]}), files.train[0].path)
     with pytest.raises(DataError, match=r"field prompt is missing. Found: question, answer"):
+        load_problems(files)
+    years = pyarrow.array([2**61], pyarrow.timestamp("us"))
+    pyarrow.parquet.write_table(pyarrow.table({"prompt": ["a"], "when": years}), files.train[0].path)
+    with pytest.raises(DataError, match=r"not a readable Parquet file \(date value out of range"):
         load_problems(files)
 
 

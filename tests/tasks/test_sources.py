@@ -43,18 +43,21 @@ def test_columns_are_named_or_taken_out_of_text(tmp_path):
         "after('y =', w)": ["4", "6"], "w": ["x = 3; y = 4", "y = 6"],
     }  # fmt: skip
     for column, expected in answers.items():
-        found = load_problems(task(tmp_path, train, columns={"prompt": "q", "answer": column})).train
-        assert [one.answer for one in found] == expected and [one.text for one in found] == ["a", "b"]
+        for verifier in ({"type": "marker"}, {"type": "reward", "at_least": 1}):
+            files = task(tmp_path, train, columns={"prompt": "q", "answer": column}, verifier=verifier)
+            found = load_problems(files).train
+            assert [one.answer for one in found] == expected and [one.text for one in found] == ["a", "b"]
     assert found[0].columns == rows[0]
 
 
 def test_csv_and_parquet_and_json_lines_hold_the_same(tmp_path):
-    rows = [{"prompt": 'say "a", b', "answer": "1"}, {"prompt": "two\nlines", "answer": "2"}]
-    (tmp_path / "a.csv").write_text('prompt,answer\n"say ""a"", b",1\n"two\nlines",2\n')
-    (tmp_path / "a.tsv").write_text('prompt\tanswer\n"say ""a"", b"\t1\n"two\nlines"\t2\n')
+    lines = "two\nlines" * 20_000  # longer than Python's csv takes by itself
+    rows = [{"prompt": 'say "a", b', "answer": 1.0}, {"prompt": lines, "answer": 2.0}]
+    (tmp_path / "a.csv").write_text(f'prompt,answer,,\n"say ""a"", b",1,,\n"{lines}",2,,\n')
+    (tmp_path / "a.tsv").write_text(f'prompt\tanswer\n"say ""a"", b"\t1\n"{lines}"\t2\n')
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.data")  # known by its content
     jsonl(tmp_path / "a.jsonl", rows)
-    expected = [(row["prompt"], row["answer"]) for row in rows]
+    expected = [(row["prompt"], str(int(row["answer"]))) for row in rows]
     for ending in ("csv", "tsv", "data", "jsonl"):
         found = load_problems(task(tmp_path, tmp_path / f"a.{ending}")).train
         assert [(one.text, one.answer) for one in found] == expected, ending
@@ -65,6 +68,7 @@ def test_csv_and_parquet_and_json_lines_hold_the_same(tmp_path):
     [
         ("prompt,answer\na\n", "line 2: 2 columns are named, but the row has a different number"),
         ("prompt,answer\na,b,c\n", "line 2: 2 columns are named"),
+        ("prompt,answer,answer\na,b,c\n", "line 1: column answer is named twice"),
         ('prompt,answer\n"a,b\n', "not CSV (unexpected end of data)"),
         ("question,answer\na,b\n", "field prompt is missing. Found: question, answer"),
     ],
@@ -128,9 +132,9 @@ CHAT = {
     "system": "Be good.",
     "examples": [{"prompt": "0", "response": "zero"}],
     "prefix": "Well, 😀",
-    "options": {"loud": True, "times": 2, "word": "so"},
+    "options": {"quiet": False, "times": 2, "word": "so"},
     "template": "{% for m in messages %}[{{ m.role }}:{{ m.content }}]{% endfor %}"
-    "{% if add_generation_prompt %}{{ (word ~ '!') * times if loud }}>{% endif %}",
+    "{% if add_generation_prompt %}{{ (word ~ '!') * times if quiet is defined and quiet is false }}>{% endif %}",
 }
 
 
@@ -171,27 +175,11 @@ def test_template_options_and_prefix_are_part_of_the_tokenizer(tmp_path):
     assert seen == [expected, len(expected)] and len(others) == 2
     tokenizer = initial_policy(spec, tmp_path / "home", say=lambda line: None).tokenizer
     messages = [dict(m) for m in problem.given()]
-    assert tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True) == expected
     tokenizer.save_pretrained(tmp_path / "saved")
     from transformers import AutoTokenizer
 
     saved = AutoTokenizer.from_pretrained(tmp_path / "saved")
     assert saved.apply_chat_template(messages, tokenize=False, add_generation_prompt=True) == expected
-
-
-def test_thinking_is_switched_where_the_template_can():
-    from rpg.config.data_source import Chat
-    from rpg.models.tokenizer import build_tokenizer, rendered, set_chat_template
-
-    template = "{% if enable_thinking is defined and enable_thinking is false %}off{% else %}on{% endif %}"
-    for options, expected in (
-        ({}, "on"),
-        ({"enable_thinking": False}, "off"),
-        ({"enable_thinking": True}, "on"),
-    ):
-        tokenizer = build_tokenizer("onf")
-        set_chat_template(tokenizer, Chat(template=template, options=options))
-        assert rendered(tokenizer, "x") == expected
 
 
 @pytest.mark.parametrize(
@@ -227,6 +215,8 @@ def test_a_mistake_names_field_and_what_would_be_accepted(tmp_path, fields, word
         ({"prompt": [{"content": "a"}], "answer": "b"}, {}, "message 1: expected role and content"),
         ({"prompt": [{"role": "system", "content": "a"}], "answer": "b"}, {}, "must be a user's"),
         ({"prompt": [], "answer": "b"}, {}, "expected text or a list of messages, got []"),
+        ({"prompt": [{"role": "user", "content": " "}], "answer": "b"}, {}, "must be a user's, with text"),
+        ({"prompt": [{"role": "assistant", "content": "", "tool_calls": [{}]}]}, {}, "tool_calls are not shown"),
     ],
 )  # fmt: skip
 def test_a_row_that_does_not_fit_is_told_with_its_line(tmp_path, row, columns, words):
