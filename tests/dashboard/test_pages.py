@@ -13,9 +13,7 @@ from rpg.store.database import build, current
 from rpg.store.live_status import write_problems
 from rpg.store.run_writer import append_metrics
 from rpg.store.samples import read_eval, write_eval
-from tests.dashboard.driver import HOSTILE, SHAPE, markup, show, texts
-
-PAGES = "overview compare table frontier tokens problems why paper run nightly evaluations studies".split()
+from tests.dashboard.driver import HOSTILE, PAGES, SHAPE, markup, show, texts
 
 
 @pytest.fixture(scope="module")
@@ -146,15 +144,3 @@ def test_runs_of_different_code_are_named(demo):
         words = " ".join(texts(show(page)))
         assert "trained by different code: code1 (no git checkout): grpo-seed0" in words, words
         assert "rpg/losses/policy_loss.py differs" in words
-
-
-@pytest.mark.long
-def test_the_pages_of_a_real_sweep(bench, monkeypatch):
-    layout = Layout.at(bench[0] / "data")
-    monkeypatch.setenv("RPG_HOME", str(layout.home))
-    for page in PAGES:
-        show(page, sweep="small", sweeps="small")
-    run = layout.run_folders("small")[0]
-    app = show("run", sweep="small", run=run.name, benchmark="chain-easy", step="6")
-    count = len(read_eval(run, "chain-easy", 6))
-    assert f"{count} of {count} samples" in texts(app)

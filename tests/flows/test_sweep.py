@@ -108,6 +108,18 @@ def test_every_stage_left_its_files(bench):
     assert "grpo" in done.stdout.lower() and "mean accuracy" in done.stdout.lower()
 
 
+@pytest.mark.long
+def test_the_pages_of_a_real_sweep(bench, monkeypatch):
+    from tests.dashboard.driver import PAGES, show, texts
+
+    monkeypatch.setenv("RPG_HOME", str(bench[0] / "data"))
+    for page in PAGES:
+        show(page, sweep="small", sweeps="small")
+    run = Layout.at(bench[0] / "data").run_folders("small")[0].name
+    app = show("run", sweep="small", run=run, benchmark="chain-easy", step="6")
+    assert "16 of 16 samples" in texts(app)
+
+
 def test_a_second_call_does_nothing_and_says_so(bench):
     root, _ = bench
     before = numbers(root / "data")
