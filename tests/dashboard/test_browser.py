@@ -140,7 +140,8 @@ def test_the_table_says_what_the_database_says(page, address, layout):
     pick(page, "Baseline", "DAPO")
     page.wait_for_function("document.querySelector('table.rpg tbody tr').innerText.includes('DAPO')")
     assert cells(page) == lines(other)
-    assert "baseline=DAPO" in (link := page.url)
+    link = page.url
+    assert "baseline=DAPO" in link
     page.go_back()
     page.wait_for_url(re.compile("baseline=GRPO"))
     settled(page)
