@@ -21,6 +21,8 @@ STYLE = """
 /* Streamlit truncates long names in a selection. */
 .stMultiSelect [data-tag] { height: auto; max-width: 100%; }
 .stMultiSelect [data-tag] span { white-space: normal; overflow-wrap: anywhere; max-width: none; }
+/* A table would be as narrow as the button that opens it. */
+[data-testid=stPopoverBody]:has([data-testid=stDataFrame]) { width: min(70rem, 94vw); max-width: none; }
 @media (max-width: 640px) { .stMainBlockContainer { padding-left: .8rem; padding-right: .8rem; } }
 """
 

@@ -4,7 +4,6 @@ shows the same.
 Text from run folders is shown with `st.text`, in data frames, in charts or in escaped HTML, never as Markdown.
 """
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -16,6 +15,7 @@ import jinja2
 import pandas
 import streamlit as st
 from altair.utils.schemapi import disable_debug_mode
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from rpg.report import theme
 from rpg.report.curves import X_TITLES
@@ -41,18 +41,9 @@ def show_element(name: str, **values: Any) -> None:
 def show_legend(labels: Sequence[str], shown: Sequence[str]) -> None:
     """A legend of the `shown` variants; all `labels` determine the colours, whatever is selected."""
     shades = theme.ON_DARK if dark() else {}
-    entries = [
-        (label, shades.get(colour, colour), _stops(dash))
-        for label, (colour, dash) in theme.line_styles(labels).items()
-        if label in shown
-    ]
+    styles = ((label, *style) for label, style in theme.line_styles(labels).items() if label in shown)
+    entries = [(label, shades.get(colour, colour), dash) for label, colour, dash in styles]
     show_element("legend", entries=entries)
-
-
-def _stops(dash: Sequence[int]) -> list[tuple[bool, int, int]]:
-    """A dash pattern as CSS draws it: (drawn, from, to) in pixels."""
-    ends = itertools.accumulate(dash)
-    return [(i % 2 == 0, end - length, end) for i, (length, end) in enumerate(zip(dash, ends, strict=True))]
 
 
 class Nothing(Exception):
@@ -125,14 +116,17 @@ def choose_part(options: Sequence[str], key: str, default: str | None = None) ->
 def _initialise(
     label: str, key: str, options: Sequence[str], default: Sequence[str | None], many: bool, follows: bool
 ) -> None:
-    """Set a widget's selection: its previous one, else the one in the link, else `default`.
+    """Set a widget's selection: its previous one, else (or after a step back in the browser) the one in the link, else
+    `default`.
 
     A selection that `follows`, and that nobody has changed, is the default by now: another sweep's, or what a running one
     has added, too. Names that do not exist here are dropped, with a notice if they came from the link. Streamlit's own
     binding leaves defaults out of the address: a copied link would open whatever the default is by then.
     """
     state, unchanged = st.session_state, f"default of {key}"
-    new = key not in state
+    run = get_script_run_ctx()
+    went_back = run is not None and run.is_history_navigation and key in st.query_params
+    new = key not in state or went_back
     requested = st.query_params.get_all(key) if new else state[key] if many else [state[key]]
     selected = [name for name in requested if name in options]
     if new and len(selected) < len(requested):

@@ -97,9 +97,11 @@ def print_cost(sweep: Sweep, layout: Layout, machine: Machine | None = None) -> 
     from rpg.planning.cost import Cost, cost, measured, seconds_per_step
 
     total = Cost(*map(sum, zip(*(cost(run.spec) for run in sweep.runs), strict=True)))
+    refilled = any(run.spec.algorithm.dynamic_sampling for run in sweep.runs)
     console.rule("cost", align="left")
     say(
-        f"{total.rollouts:,} responses of at most {total.response_tokens_at_most:,} tokens in all, "
+        f"{total.rollouts:,} responses of at most {total.response_tokens_at_most:,} tokens in all"
+        f"{' (refills of dynamic sampling not counted)' * refilled}, "
         f"{total.optimizer_steps:,} optimizer steps, {total.checkpoints_evaluated:,} checkpoints to evaluate"
     )
     _print_disk(sweep)

@@ -141,8 +141,8 @@ def _amount(value: float) -> str:
 
 
 def significant(summary: Summary) -> list[str]:
-    """The differences that the paired test calls real, for the heading of a figure; empty if nothing was compared."""
-    data = summary.judged.sort_values("difference", ascending=False)
+    """The differences that the paired test calls real, for the heading of a figure; empty if nothing was tested."""
+    data = summary.judged.query("verdict != @TOO_FEW").sort_values("difference", ascending=False)
     if data.empty:
         return []
     parts = []

@@ -98,6 +98,9 @@ def test_an_unknown_selection_in_the_url_is_said(demo):
     assert "GRPO" in markup(app)
     for label in ("Sweep", "Baseline", "Benchmarks"):
         assert f"{label}: nothing here is called 'gone'; showing something else instead." in texts(app)
+    demo.sweep_folder("demo").rename(demo.sweep_folder("other"))
+    build(demo)
+    assert "Sweep: demo is no longer here; showing something else instead." in texts(app.run())
 
 
 def test_what_is_shown_is_always_in_the_address(demo):

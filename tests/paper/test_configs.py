@@ -129,6 +129,7 @@ def test_show_tells_the_cost_before_the_data_is_here(tmp_path, monkeypatch):
     assert shown.exit_code == 0, shown.output
     [spec, *_] = [run.spec for run in expand(ROOT / "configs/paper/table6.yaml").runs]
     assert f"{estimate(spec).gpu_hours:,.0f}" in shown.stdout and "not measured" in shown.stdout
+    assert "in all (refills of dynamic sampling not counted)" in " ".join(shown.stdout.split())
     assert shown.stderr.count("the data are not here") == 1
     refused = CliRunner().invoke(load(), [*show, "--set", "task.train=dapo-math-17k"])
     assert "did you mean 'dapo-math-17k-en'" in str(refused.exception), "a mistake is no absence"

@@ -93,7 +93,7 @@ def test_a_figure_says_which_differences_are_real():
         found = Summary("demo", "grpo", ["a", "b"], ["grpo"], {"grpo": "GRPO"}, table, [], [])
         return " ".join(tables.significant(found))
 
-    assert said() == ""
+    assert said() == said(("X", 0.1, "too few seeds")) == ""
     assert said(("X", 0.1, "within noise")).endswith("no difference is significant.")
     found = said(("A", 0.1, "better"), ("B", 0.2, "better"), ("C", -0.3, "worse"), ("D", 0.5, "within noise"))
     assert "against GRPO" in found and found.endswith("better: B +0.200, A +0.100; worse: C −0.300.")
@@ -163,13 +163,9 @@ def test_several_sweeps_are_one_page_with_what_was_chosen(tmp_path):
             for one in summarise(db, sweep).table.itertuples():
                 assert f">{tables.number(one.best)}</td>" in page
     found = values(specs_of(some)[0])
-    assert {"other · GRPO", "other · DAPO", "demo · GRPO"} <= found and not found & {
-        f"demo · {HOSTILE}",
-        "hard",
-    }
-    assert (
-        "times as many tokens" in page and "&lt;script&gt;alert" in page and "&lt;script&gt;alert" not in some
-    )
+    assert {"other · GRPO", "other · DAPO", "demo · GRPO"} <= found
+    assert not found & {f"demo · {HOSTILE}", "hard"} and "&lt;script&gt;alert" not in some
+    assert "times as many tokens" in page and "&lt;script&gt;alert" in page
     assert "1 of 2 variants are shown; tests are corrected for all of them" in some
     assert "&lt;i&gt;other&lt;/i&gt; (other)" in some and "but counted here: dapo-seed0" in some
 
