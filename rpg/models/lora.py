@@ -33,7 +33,8 @@ def adapt(model: PreTrainedModel, lora: Lora, seed: int) -> None:
     linear = {
         name.rpartition(".")[2]
         for name, module in model.named_modules()
-        if type(module) in (nn.Linear, Conv1D) and module is not head
+        if type(module).__name__.endswith(("Linear", "Conv1D"))
+        and module is not head  # no router: it gives more
     }
     targets = sorted(linear) if lora.targets == "all-linear" else list(lora.targets)
     if unknown := [name for name in targets if name not in linear]:

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import torch
-from transformers import Llama4TextConfig, Qwen3MoeConfig
+from transformers import AutoModelForCausalLM, FalconConfig, Llama4TextConfig, Qwen3MoeConfig
 
 from rpg.config.model import Lora
 from rpg.models import generic_model, lean
@@ -17,6 +17,8 @@ from tests.models.expected import expected_log_probs, gpt2, log_probs, sampled
 from tests.models.test_lean import CASES, FAMILIES, batch, model
 
 half_dense = partial(model, family=Qwen3MoeConfig, mlp_only_layers=[0], num_experts=2, num_experts_per_tok=1)
+FALCON = FalconConfig(vocab_size=19, hidden_size=32, num_hidden_layers=2, num_attention_heads=4)
+falcon = partial(AutoModelForCausalLM.from_config, FALCON)
 llama4 = partial(model, family=Llama4TextConfig, num_local_experts=2, intermediate_size_mlp=48)
 ALL, SOME = Lora(rank=3, alpha=6), Lora(rank=2, alpha=3, targets=("q_proj", "down_proj"))
 
@@ -49,7 +51,7 @@ def test_values_gradients_and_samples_are_those_of_transformers(family, lora, si
     assert torch.allclose(samples[0].log_prob, samples[1].log_prob, atol=2e-5)
 
 
-@pytest.mark.parametrize("make", [model, gpt2, half_dense, llama4])
+@pytest.mark.parametrize("make", [model, gpt2, half_dense, falcon, llama4])
 def test_merged_it_is_an_ordinary_model_that_computes_the_same(make):
     plain, rows = make(), batch(**CASES["long"])
     lm = with_adapters(copy.deepcopy(plain), ALL)
