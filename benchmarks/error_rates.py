@@ -111,13 +111,16 @@ def grid() -> Iterator[Cell]:
 
 def beyond() -> Iterator[Cell]:
     """Cells that the test was not made for: spreads of up to 2.4 logits, where a seed is nearly all right or all wrong; and
-    few problems, of which each suits other variants."""
+    few problems, or few that are neither nearly always right nor wrong, of which each suits other variants."""
     kinds = ("one variant 3 x", "baseline 3 x", "half 3 x", "0.3 to 3 x")
     for unequal, heavy, variants, seeds in product(kinds, (False, True), (3, 7), (3, 5, 10)):
         yield Cell(unequal=unequal, heavy=heavy, variants=variants, seeds=seeds, spread=0.8)
     few = Cell(name="few problems", interaction=0.7, spread=0.3)
     for variants, problems, seeds in product((3, 7), (5, 10, 15, 20), (3, 5, 10)):
         yield replace(few, variants=variants, problems=problems, seeds=seeds)
+    few = replace(few, name="few that move", samples=32)
+    for share, problems, seeds in product((0.9, 0.98), (30, 60), (3, 5, 10)):
+        yield replace(few, accuracy=share, problems=problems, seeds=seeds)
 
 
 def _shifts(rng: np.random.Generator, cell: Cell, shape: tuple[int, ...]) -> Array:

@@ -17,10 +17,10 @@ def page(view: View) -> None:
     part = widgets.choose_part([KL, OVER_K, COMPUTE], "part")
     if part == KL:
         axes = frontier.numeric_axes(view.ask("manifests", sweep))
-        axis_names = [axis.name for axis in axes] + [frontier.TRAINING]
+        axis_names = [*axes, frontier.TRAINING]
         default = next((name for name in axis_names if name.endswith("beta")), axis_names[0])
         along = widgets.choose("Paths follow", axis_names, "along", default, column=columns[1])
-        _paths(view, sweep, names, next((axis for axis in axes if axis.name == along), None))
+        _paths(view, sweep, names, along, axes.get(along))
         return
     x = widgets.choose_axis(columns[1]) if part == COMPUTE else ""
     labels = list(names.values())
@@ -32,8 +32,7 @@ def page(view: View) -> None:
         _over_compute(view, sweep, labels, shown, x)
 
 
-def _paths(view: View, sweep: str, names: dict[str, str], along: frontier.Along | None) -> None:
-    name = along.name if along else frontier.TRAINING
+def _paths(view: View, sweep: str, names: dict[str, str], name: str, along: dict[str, float] | None) -> None:
     paths = frontier.path_labels(view.ask("manifests", sweep), names, name)
     labels = list(dict.fromkeys(paths[variant] for variant in names if variant in paths))
     chosen = widgets.choose_many("Paths", labels, "paths")

@@ -9,7 +9,7 @@ import streamlit as st
 import rpg.paper
 from dashboard.view import View, choose_sweep
 from dashboard.widgets import choose, show_grid
-from rpg.report.tables import Cell, Grid, number, plus_minus, signed
+from rpg.report.tables import Cell, Grid, plus_minus, signed
 
 Row = dict[str, Any]
 
@@ -83,4 +83,4 @@ def _ours(entry: Any, result: Row | None) -> list[Cell]:
     error = 1.96 * rpg.paper.sampling_error(entry.last, entry.problems, entry.samples)
     half = (max(result["last"] - result["low"], result["high"] - result["last"]) ** 2 + error**2) ** 0.5
     text = plus_minus(result["last"], result["low"], result["high"])
-    return [Cell(text), Cell(f"{signed(difference)} ± {number(half)}")]
+    return [Cell(text), Cell(plus_minus(difference, difference - half, difference + half, signed))]

@@ -45,8 +45,8 @@ def conclusion(summary: Summary) -> str:
 def _size(summary: Summary, row: pandas.Series, table: pandas.DataFrame) -> str:
     """`+25.1 points [+13.0, +37.2], for 5 times the tokens; at equal tokens +9.8 points [−2.1, +21.7], within noise`."""
     text = _difference(row)
-    base = table.loc[table["variant"] == summary.baseline, "tokens"].astype(float)
-    factor = float(row["tokens"]) / base.iloc[0] if len(base) and base.iloc[0] > 0 else math.nan
+    tokens = table.set_index(["variant", "step"])["tokens"].astype(float)  # compared at the same step
+    factor = float(row["tokens"]) / (tokens.get((summary.baseline, row["step"]), 0.0) or math.nan)
     if math.isnan(factor):
         return text
     if 1 / UNEQUAL <= factor <= UNEQUAL:

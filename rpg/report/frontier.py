@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas
@@ -20,22 +20,14 @@ SUBSETS = 64
 """Random subsets of a problem's samples, or more, over which maj@k is averaged; pass@k has a closed form."""
 
 
-class Along(NamedTuple):
-    """A numeric axis that paths can follow."""
-
-    name: str
-    values: Mapping[str, float]
-    """Variant -> its value."""
-
-
-def numeric_axes(manifests: Mapping[str, Mapping[str, Any]]) -> list[Along]:
-    """Axes of a sweep, other than the seed, on which its variants have different numbers."""
+def numeric_axes(manifests: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Axes of a sweep, other than the seed, on which its variants have different numbers: axis -> variant -> its value."""
     axes: dict[str, dict[str, float]] = {}
     for manifest in manifests.values():
         for name, value in manifest["axes"].items():
             if name != "seed" and isinstance(value, int | float) and not isinstance(value, bool):
                 axes.setdefault(name, {})[manifest["variant"]] = float(value)
-    return [Along(name, values) for name, values in axes.items() if len(set(values.values())) > 1]
+    return {name: values for name, values in axes.items() if len(set(values.values())) > 1}
 
 
 def path_labels(
@@ -53,7 +45,9 @@ def path_labels(
     return paths
 
 
-def paths(rows: pandas.DataFrame, labels: Mapping[str, str], along: Along | None) -> pandas.DataFrame:
+def paths(
+    rows: pandas.DataFrame, labels: Mapping[str, str], along: Mapping[str, float] | None
+) -> pandas.DataFrame:
     """Points of all paths, means over seeds: label, place, direction, x (KL, nats per response), accuracy, lowest, highest,
     seeds.
 
@@ -65,7 +59,7 @@ def paths(rows: pandas.DataFrame, labels: Mapping[str, str], along: Along | None
         points = points.assign(place=points["step"].astype(float))
     else:
         last = points.groupby("variant")["step"].transform("max")
-        points = points[points["step"] == last].assign(place=points["variant"].map(dict(along.values)))
+        points = points[points["step"] == last].assign(place=points["variant"].map(dict(along)))
     points = points[points["place"].notna()].assign(x=points["per_response"])
     points["label"] = points["variant"].map(dict(labels))
     each = points.groupby(["label", "place", "direction"], sort=False)
@@ -82,8 +76,7 @@ def tries(samples: int) -> list[int]:
 def checkpoints(db: Database, sweep: str, variant: str, step: int | None = None) -> list[tuple[str, int]]:
     """(run, step) of a variant's seeds at `step`, or at the last step that all have evaluated on all benchmarks."""
     scores = queries.scores(db, sweep)
-    whole = MEAN if (scores["benchmark"] == MEAN).any() else None
-    of_variant = scores[(scores["variant"] == variant) & (scores["benchmark"].eq(whole) if whole else True)]
+    of_variant = scores[(scores["variant"] == variant) & (scores["benchmark"] == MEAN)]
     if of_variant.empty:
         return []
     counts = of_variant.groupby("step")["run"].nunique()
@@ -101,6 +94,7 @@ def diversity(
     answer the same problems equally often, since they cannot be compared.
     """
     rows = queries.answers(db, sweep, checkpoints(db, sweep, variant, step))
+    rows = rows[rows["benchmark"].isin(queries.benchmarks(db, [sweep]))]
     fewest = rows.groupby(["run", "benchmark", "problem_id"]).size().min()  # so all k have all benchmarks
     values: dict[str, dict[int, list[np.ndarray]]] = {measure: {} for measure in measures}
     for _, part in rows.groupby("benchmark", sort=False):

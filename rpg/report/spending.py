@@ -77,7 +77,7 @@ def at_equal_spending(
     """At equal tokens and at equal seconds, if variants differ in them: at the least that a compared run has spent; at
     `planned` tokens, where a budget was named and all have spent it.
 
-    `complete` are the evaluated (run, step); accuracies are means over the `benchmarks`. A variant of which a run was first
+    `complete` are the (run, step) with all `benchmarks`, over which accuracies are means. A variant of which a run was first
     evaluated when it had spent more is left out, and named in a line that is added to `notes`. `looks` were taken
     before `look`, which is returned with what was found.
     """

@@ -187,8 +187,8 @@ def summarise(
     ill = _health(db, sweep, runs, names_of)
     advice = stats.sentence(*planned, past.matters) if planned else ""
     notes += [advice] if advice else []
-    measured_at = scores.loc[scores["benchmark"].isin(judged), ["run", "step"]]
-    complete = set(measured_at.itertuples(index=False, name=None))
+    measured_at = scores[scores["benchmark"].isin(judged)].groupby(["run", "step"]).size()
+    complete = set(measured_at.index[measured_at == len(judged)])
     compared = (complete, chosen, baseline, spent, judged, names_of, past.budget, notes, past.looks, look)
     equal, look = at_equal_spending(db, sweep, *compared)
     notes += short_of(past.budget, spent, chosen, names_of)

@@ -138,15 +138,14 @@ def score_curves(
     curves = queries.score_curves(db, series, names, x).rename(columns={"benchmark": "name"})
     for sweep in dict.fromkeys(key.sweep for key in series):
         scores = queries.scores(db, sweep)
-        distinct = scores[["run", "variant", "step"]].drop_duplicates()
-        runs = distinct.groupby(["variant", "step"])["run"].apply(list)
+        runs = scores.groupby(["variant", "step", "benchmark"])["run"].apply(list)
         drawn = curves[curves["sweep"] == sweep]
-        places = dict.fromkeys(zip(drawn["variant"], drawn["step"], strict=True))
-        problems = verdicts.ProblemScores(db, sweep, {(run, at[1]) for at in places for run in runs[at]})
+        shown = scores[scores["variant"].isin(drawn["variant"])]
+        problems = verdicts.ProblemScores(db, sweep, set(zip(shown["run"], shown["step"], strict=True)))
         benchmarks = queries.benchmarks(db, [sweep])
         for place, row in drawn.iterrows():
-            at = row["variant"], row["step"]
-            seeds = verdicts.at_step(dict(enumerate(runs[at])), at[1])
+            at = row["variant"], row["step"], row["name"]
+            seeds = verdicts.at_step(dict(enumerate(runs[at])), row["step"])
             # The mean is over the run's own benchmarks; one that was imported may bring others into the sweep.
             parts = benchmarks if row["name"] == MEAN else [row["name"]]
             arrays = [array for name in parts if (array := problems.array(name, seeds)) is not None]

@@ -32,6 +32,9 @@ _SHARES = {3: (0.9, 0.65, 0.0), 5: (0.65, 0.85, 0.1), 10: (0.35, 1.0, 0.0)}
 power of the number of differences by which p-values grow: with many, a tail that is a little wrong errs more often."""
 _MANY = 10
 """Seeds from which on Satterthwaite's degrees of freedom hold in the tail (with five they do not for 15 variants)."""
+_FEW = 14, 19
+"""Degrees of freedom of the problems up to which the subtracted noise counts in those of their variance, and from which not:
+from 20 problems on that would cost power and change no level."""
 _NOTHING_TO_POOL = 0.85
 """Least share of the pairwise route where it is the only one: with two variants."""
 
@@ -59,13 +62,17 @@ class Family(NamedTuple):
     edge: np.ndarray
     most: tuple[float, float]
     seeds: int
+    noise: tuple[np.ndarray | float, np.ndarray | float] = (0.0, 0.0)
+    """What `excess` is without, as far as its degrees of freedom count it, and the sum of v^2 / df of that."""
 
     def due_to_problems(self, truth: np.ndarray | float = 0.0) -> np.ndarray:
         """Variance (N, m) of the differences due to the choice of problems, if they are `truth` in truth."""
-        constant, linear, square = self.excess
         least = self.edge * np.abs(truth) * (1 - np.abs(truth))
-        estimate = np.maximum(constant + truth * (linear + truth * square), least)
-        return np.asarray(np.minimum(estimate, self._most(truth)))
+        return np.asarray(np.minimum(np.maximum(self._estimate(truth), least), self._most(truth)))
+
+    def _estimate(self, truth: np.ndarray | float) -> np.ndarray:
+        constant, linear, square = self.excess
+        return constant + truth * (linear + truth * square)
 
     def _most(self, truth: np.ndarray | float) -> np.ndarray | float:
         return self.most[0] - self.most[1] * truth**2
@@ -74,13 +81,15 @@ class Family(NamedTuple):
         """Two-sided p-values (N, m) of the hypotheses that the differences are `truth`, not corrected for their number."""
         size = np.abs(self.difference - truth)
         excess = self.due_to_problems(truth)
-        excess_df = np.where(excess < self._most(truth), self.excess_df, math.inf)  # a bound is no estimate
-        pooled = self._tail(self.pooled, size, excess, excess_df)
+        observed = np.maximum(excess, self._estimate(truth) + self.noise[0])
+        bounded = excess >= self._most(truth)  # a bound is no estimate
+        spread = np.where(bounded, 0.0, observed**2 / self.excess_df) + self.noise[1]
+        pooled = self._tail(self.pooled, size, excess, spread)
         if self.seeds == 1:
             return pooled
         columns = zip(*_SHARES.values(), strict=True)
         *shares, crowding = (np.interp(self.seeds, list(_SHARES), column) for column in columns)
-        pairwise = self._tail(self.pairwise, size, excess, excess_df)
+        pairwise = self._tail(self.pairwise, size, excess, spread)
         differences = self.difference.shape[1]
         if differences == 1:
             return np.asarray(np.minimum(pairwise / max(shares[1], _NOTHING_TO_POOL), 1.0))
@@ -101,13 +110,13 @@ class Family(NamedTuple):
         return bounds[0], bounds[1]
 
     def _tail(
-        self, error: Mixture, size: np.ndarray, excess: np.ndarray, excess_df: np.ndarray
+        self, error: Mixture, size: np.ndarray, excess: np.ndarray, excess_spread: np.ndarray
     ) -> np.ndarray:
         weights, variances, seeds_df = error
         total = variances + excess[..., None]
         with np.errstate(divide="ignore", invalid="ignore"):
             square = np.where(size[..., None] > 0, size[..., None] ** 2 / total, 0.0)
-            df = total**2 / (variances**2 / seeds_df + (excess**2 / excess_df)[..., None])
+            df = total**2 / (variances**2 / seeds_df + excess_spread[..., None])
             df = np.fmin(df, 1e12)  # also where both are zero
             # Student's tail by Wallace's (1959) normal transformation, within one per cent where it matters here
             normal = np.sqrt(df * np.log1p(square / df)) * (8 * df + 1) / (8 * df + 3)
@@ -132,6 +141,8 @@ def family(strata: Sequence[np.ndarray]) -> Family:
     edge = edge / len(arrays) ** 2
     # Of problems whose differences lie within [-1, 1]: the largest variance of their mean, over how benchmarks share it.
     problems = np.array([array.shape[3] for array in arrays])
+    counted = float(np.interp((problems - 1).sum(), _FEW, (1.0, 0.0)))
+    noise = counted * pair.both, counted * pair.both_spread
     most = float((1 / problems).sum() / len(arrays) ** 2), float(1 / problems.sum())
     difference = apart.mean(axis=2)
     if seeds == 1:  # nothing is known about seeds: the error is that of problems
@@ -147,7 +158,7 @@ def family(strata: Sequence[np.ndarray]) -> Family:
         with np.errstate(divide="ignore", invalid="ignore"):
             seeds_df = (seeds - 1) * (variances / of_seeds) ** 2
         pairwise = np.ones_like(variances)[..., None], variances[..., None], seeds_df[..., None]
-    return Family(difference, pooled, pairwise, excess, excess_df, edge, most, seeds)
+    return Family(difference, pooled, pairwise, excess, excess_df, edge, most, seeds, noise)
 
 
 def without_shifts(arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:

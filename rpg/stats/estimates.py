@@ -130,14 +130,9 @@ def crossed(strata: Sequence[ArrayLike]) -> Estimate:
         raise ValueError("expected non-empty arrays (seeds, problems) with the same number of seeds")
     size, problems = seeds.pop(), sum(array.shape[1] for array in arrays)
     parts = components(arrays)
-    if np.isnan(parts.problems):
-        return _estimate(float(parts.mean), math.nan, 0, size, problems)
     variance = float(max(parts.problems + parts.seeds - parts.both, parts.problems, parts.seeds))
     spread = float(parts.problems_spread + parts.both_spread + parts.seeds**2 / max(size - 1, 1))
     df = max(1.0, variance**2 / spread) if spread > 0 else float(problems - len(arrays))
-    return _estimate(float(parts.mean), math.sqrt(variance), df, size, problems)
-
-
-def _estimate(mean: float, error: float, df: float, seeds: int, problems: int) -> Estimate:
+    mean, error = float(parts.mean), math.sqrt(variance)
     half = float(t_quantile(df)) * error
-    return Estimate(mean, error, float(df), mean - half, mean + half, seeds, problems)
+    return Estimate(mean, error, df, mean - half, mean + half, size, problems)

@@ -171,14 +171,14 @@ def references(db: Database, names: Sequence[str]) -> dict[tuple[str, str], str]
 
 
 def benchmarks(db: Database, names: Sequence[str]) -> list[str]:
-    """Benchmarks of the runs of these sweeps, in the order in which the sweeps name them; those that only imported runs have
-    come last."""
+    """Benchmarks of the current runs of these sweeps, in the order in which they name them; those that only imported runs
+    have come last, and those that no run names any more are left out."""
     rows = db.execute(
-        """WITH listed AS (SELECT unnest(benchmarks) AS benchmark, generate_subscripts(benchmarks, 1) AS place,
-                                  imported IS NULL AS own FROM runs WHERE list_contains($1, sweep))
-           SELECT e.benchmark FROM evals e LEFT JOIN listed l USING (benchmark)
+        """WITH listed AS (SELECT sweep, unnest(benchmarks) AS benchmark, generate_subscripts(benchmarks, 1) AS place,
+                                  imported IS NULL AS own FROM runs WHERE superseded IS NULL)
+           SELECT e.benchmark FROM evals e JOIN listed l USING (sweep, benchmark)
            WHERE list_contains($1, e.sweep) GROUP BY ALL
-           ORDER BY min(l.place) FILTER (own) NULLS LAST, min(l.place) NULLS LAST, e.benchmark""",
+           ORDER BY min(l.place) FILTER (own) NULLS LAST, min(l.place), e.benchmark""",
         [list(names)],
     )
     return [name for (name,) in rows.fetchall()]

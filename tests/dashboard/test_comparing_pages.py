@@ -1,12 +1,15 @@
 """Pages that compare variants: numbers are those of the summary and the database, selections do what they say."""
 
 import json
+import math
 import re
 
 import pytest
 
 from benchmarks.synthetic import Shape, write_sweep
+from dashboard import paper_page
 from rpg.metrics import METRICS, groups
+from rpg.paper import frame as published
 from rpg.report import compute_curves
 from rpg.report.summary import summarise
 from rpg.report.tables import plus_minus
@@ -138,6 +141,8 @@ def test_paper_puts_our_numbers_next_to_the_published(layout):
     mine = table[(table["variant"] == "rpg-ufkl") & (table["benchmark"] == "aime24")].iloc[0]
     assert f"{mine['last']:.3f} " in html
     assert f"{mine['last'] - 0.5938:+.3f}".replace("-", "−") in html
+    without_interval = {"last": 0.5, "low": math.nan, "high": math.nan}  # one imported seed
+    assert "±" not in paper_page._ours(next(published().itertuples()), without_interval)[1].text
 
 
 AUDIT = "What the loss optimises"

@@ -32,6 +32,8 @@ def test_the_sentence_is_that_of_the_table(tmp_path):
     largest = "DAPO, +25.0 points [+13.0, +37.0], for 5 times the tokens."
     expected = f"One of two differs from GRPO; the largest difference is {largest}"
     assert conclusion(changed) == expected
+    at = table.assign(step=table["step"] - 4 * (table.index == "dapo")).reset_index()
+    assert conclusion(changed._replace(table=at)).endswith("DAPO, +25.0 points [+13.0, +37.0].")
     noise = table.assign(verdict=table["verdict"].replace("better", "within noise")).reset_index()
     assert conclusion(found._replace(table=noise)).startswith("None of two differs from GRPO beyond noise.")
     assert conclusion(found._replace(table=found.table[:0])).startswith("No checkpoint has been evaluated")

@@ -32,9 +32,7 @@ def test_over_k_is_what_the_evaluation_says(tmp_path):
         assert row.mean == pytest.approx(expected) and row.low <= row.mean <= row.high
     [whole] = found.loc[(found["measure"] == "maj") & (found["k"] == 6), "mean"]
     assert whole == pytest.approx(np.mean([one.majority_at_k.mean for one in of.values()]))
-    few = found.loc[
-        (found["measure"] == "maj") & found["k"].isin([1, 2]), "mean"
-    ]  # a tie of two is half right
+    few = found[(found["measure"] == "maj") & found["k"].isin([1, 2])]["mean"]  # a tie of two is half right
     assert few.tolist() == pytest.approx([np.mean([one.mean_at_k.mean for one in of.values()])] * 2)
     for seed in (0, 1):
         path = layout.run("demo", f"grpo-seed{seed}").eval_path("hard", 4)
@@ -64,13 +62,13 @@ def test_a_path_goes_along_an_axis_of_numbers_or_the_training():
         for beta in (0.1, 1)
         for seed in (0, 1)
     }
-    [along] = frontier.numeric_axes(manifests)
-    assert along.name == "algorithm.beta" and along.values["a algorithm.beta=1"] == 1
+    [(name, along)] = frontier.numeric_axes(manifests).items()
+    assert name == "algorithm.beta" and along["a algorithm.beta=1"] == 1
     labels = {one["variant"]: one["variant"].replace("algorithm.", "").upper() for one in manifests.values()}
-    of = frontier.path_labels(manifests, labels, along.name)
+    of = frontier.path_labels(manifests, labels, name)
     assert set(of.values()) == {"A BETA=0.1", "B BETA=0.1"}  # nothing here is written as `beta=`
     labels = {variant: label.replace(" BETA=", ", beta ") for variant, label in labels.items()}
-    of = frontier.path_labels(manifests, labels, along.name)
+    of = frontier.path_labels(manifests, labels, name)
     assert of["a algorithm.beta=0.1"] == of["a algorithm.beta=1"] == "A" != of["b algorithm.beta=1"]
     rows = [
         {"run": run, "variant": one["variant"], "seed": one["axes"]["seed"], "step": step,

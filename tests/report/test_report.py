@@ -171,6 +171,7 @@ def test_several_sweeps_are_one_page_with_what_was_chosen(tmp_path):
 
 
 def test_accuracy_curves_carry_the_intervals_of_the_table(layout):
+    layout.run("demo", "rpg-urkl-seed1").eval_path("hard", 8).unlink()  # the others have both benchmarks
     found = row(summary(layout), "rpg-urkl", "mean")
     with connect(layout) as db:
         curves = score_curves(db, [queries.Series("demo", "rpg-urkl")], ["mean", "easy"])

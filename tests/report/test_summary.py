@@ -6,7 +6,6 @@ import math
 import shutil
 
 import numpy as np
-import pyarrow.parquet
 import pytest
 import scipy.stats
 
@@ -14,7 +13,7 @@ from rpg import stats
 from rpg.importing import take_over
 from rpg.importing.imported_runs import write_scores
 from rpg.importing.trainer_logs import Log
-from rpg.report import tables
+from rpg.report import frontier, tables
 from rpg.report.summary import History, history, summarise
 from rpg.store import StoreError
 from rpg.store.database import build, connect
@@ -40,20 +39,6 @@ def test_last_first_and_best_by_hand(layout):
     assert (found["seeds"], found["problems"], found["k"], found["step"], found["steps"]) == (3, 6, 4, 8, 8)
 
 
-def test_best_is_the_mean_over_seeds_of_each_seeds_best_checkpoint(layout):
-    """Seeds whose best checkpoints differ: the best of the mean curve would be lower."""
-    for seed, best in enumerate((4, 8, 0)):
-        for step in (0, 4, 8):
-            path = layout.run("demo", f"rpg-urkl-seed{seed}").eval_path("easy", step)
-            samples = pyarrow.parquet.read_table(path)
-            verdicts = pyarrow.array([step == best] * len(samples))
-            samples = samples.set_column(samples.column_names.index("correct"), "correct", verdicts)
-            pyarrow.parquet.write_table(samples, path)
-    found = summary(layout, names=["easy"])
-    assert row(found, "rpg-urkl", "easy")["best"] == 1.0
-    assert row(found, "rpg-urkl", "easy")["last"] == pytest.approx(1 / 3)
-
-
 def test_mean_accuracy_its_difference_and_pass_at_k_by_hand(layout):
     found = row(summary(layout), "rpg-urkl", "mean")
     mine = [array(layout, "rpg-urkl", name, 8) for name in ("easy", "hard")]
@@ -69,6 +54,17 @@ def test_mean_accuracy_its_difference_and_pass_at_k_by_hand(layout):
     shares = {name: (array(layout, "grpo", name, 8) > 0).mean() for name in ("easy", "hard")}
     for benchmark, share in {**shares, "mean": np.mean([*shares.values()])}.items():
         assert 0 < row(summary(layout), "grpo", benchmark)["pass_at_k"] == pytest.approx(share)
+
+
+def test_a_benchmark_that_no_run_names_any_more_is_in_no_number(layout):
+    """`evaluation.benchmarks` names fewer, and a seed was added since."""
+    layout.run("demo", "grpo-seed2").eval_path("hard", 8).unlink()
+    for run in layout.run_folders("demo"):
+        run.manifest_path.write_text(json.dumps(run.read_manifest() | {"benchmarks": ["easy"]}))
+    found = summary(layout)
+    assert (found.benchmarks, row(found, "grpo", "easy")["seeds"]) == (["easy"], 3)
+    with connect(layout) as db:
+        assert len(frontier.diversity(db, "demo", "grpo")["pass"][1]) == 1
 
 
 def test_p_values_are_corrected_per_family(tmp_path):
@@ -177,8 +173,10 @@ def test_unequal_spending_is_said_and_compared_at_equal_tokens(layout):
     text = tables.markdown(found)
     parts = ("## Mean accuracy", "Unequal spending", "## At 800 tokens each")
     assert sorted(parts, key=text.index) == [*parts] and "RPG-URKL | 8 |" in text
+    layout.run("demo", "rpg-urkl-seed1").eval_path("hard", 4).unlink()  # which leaves no accuracy there
+    assert "rpg-urkl" in set(summary(layout).equal[0].table["variant"])
     for seed, name, step in itertools.product(range(3), SHAPE.benchmarks, (0, 4)):
-        layout.run("demo", f"rpg-urkl-seed{seed}").eval_path(name, step).unlink()
+        layout.run("demo", f"rpg-urkl-seed{seed}").eval_path(name, step).unlink(missing_ok=True)
     found = summary(layout)
     assert not [part for part in found.equal if part.axis == "tokens"]
     assert "not compared at equal tokens: RPG-URKL (first evaluated when more had been spent)" in found.notes

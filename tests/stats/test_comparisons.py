@@ -34,17 +34,20 @@ def test_one_seed_is_a_t_test_over_problems():
     assert (low, high) == pytest.approx(tuple(expected.confidence_interval(0.95)), abs=0.002)
 
 
-def test_from_ten_seeds_on_the_degrees_of_freedom_are_satterthwaites():
-    """Seeds and problems both vary, so the degrees of freedom are neither's own."""
+@pytest.mark.parametrize("count", [30, 10])
+def test_from_ten_seeds_on_the_degrees_of_freedom_are_satterthwaites(count):
+    """Seeds and problems both vary, so the degrees of freedom are neither's own; those of few problems count the noise."""
     rng = np.random.default_rng(6)
-    of_problems, of_seeds = rng.normal(0.1, 0.2, (1, 30)), rng.normal(0, 0.05, (10, 1))
-    apart = of_problems + of_seeds + rng.normal(0, 0.05, (10, 30))
+    of_problems, of_seeds = rng.normal(0.1, 0.2, (1, count)), rng.normal(0, 0.05, (10, 1))
+    apart = of_problems + of_seeds + rng.normal(0, 0.3, (10, count))
     # The mean over all problems is 0.5: slopes are equal.
     found = stats.family(of(0.5 - apart / 2, 0.5 + apart / 2))
-    seeds, problems = apart.mean(1).var(ddof=1) / 10, apart.mean(0).var(ddof=1) / 30
+    seeds, problems = apart.mean(1).var(ddof=1) / 10, apart.mean(0).var(ddof=1) / count
     rest = apart - apart.mean(0) - apart.mean(1, keepdims=True) + apart.mean()
-    excess = problems - (rest**2).sum() / (9 * 29) / 300
-    df = (seeds + excess) ** 2 / (seeds**2 / 9 + excess**2 / 29)
+    noise = (rest**2).sum() / (9 * (count - 1)) / (10 * count)
+    seeds, excess = max(seeds, noise), problems - noise
+    of_excess = problems**2 / 9 + noise**2 / 81 if count == 10 else excess**2 / 29
+    df = (seeds + excess) ** 2 / (seeds**2 / 9 + of_excess)
     expected = 2 * scipy_stats.t.sf(abs(apart.mean()) / math.sqrt(seeds + excess), df)
     assert found.p_values().item() == pytest.approx(expected, rel=0.02)
 
