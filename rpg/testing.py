@@ -5,6 +5,7 @@ Everything is enumerated in float64, so what holds here holds exactly, not on av
 
 import re
 from collections.abc import Iterable
+from math import isnan
 
 import torch
 
@@ -12,7 +13,7 @@ from rpg.auditing.diagnosis import TERMS, diagnose, unmeasurable
 from rpg.auditing.measure import Settings
 from rpg.auditing.moments import LossFunction, is_coupled
 from rpg.auditing.objectives import LEVELS, gradients
-from rpg.auditing.subjects import Scene, Subject, from_algorithm
+from rpg.auditing.subjects import Subject, from_algorithm
 from rpg.catalogue import Algorithm
 
 _TERM = re.compile(r"\s*([+-])?\s*(\d+(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+)?\s*\*?\s*([a-z_]+)\s*")
@@ -45,10 +46,10 @@ def assert_gradient(
     terms = _parse(of)
     subject = _subject(loss, terms, per_token)
     settings = Settings(seeds=tuple(seeds), drifts=tuple(drifts))
-    first = Scene.of(subject, settings.world(settings.seeds[0]), max(settings.drifts))
-    if why := unmeasurable(subject.loss, first):
+    scenes = settings.scenes(subject)
+    if why := unmeasurable(subject.loss, scenes):
         raise AssertionError(why)
-    if is_coupled(subject.loss, first.inputs):
+    if any(is_coupled(subject.loss, scene.inputs) for scene in scenes):
         settings = settings.coupled()
     errors = []
     for scene in settings.scenes(subject):
@@ -56,7 +57,7 @@ def assert_gradient(
         wanted = torch.stack([weight * columns[name] for name, weight in terms.items()]).sum(0)
         step = scene.moments(subject.loss, settings.batch).mean
         errors.append((float((step - wanted).norm() / max(float(wanted.norm()), 1e-14)), scene.drift))
-    worst, drift = max(errors, key=lambda error: error[0])
+    worst, drift = max(errors, key=lambda error: (isnan(error[0]), error[0]))
     if not worst <= within:
         sentence, _ = diagnose(subject, Settings(seeds=settings.seeds))
         off = f"{worst:.2g} off the {level}-level gradient of {of!r} at drift {drift:g}"

@@ -77,6 +77,27 @@ def not_a_number(**inputs):
     return (right(**inputs) - 100).log()
 
 
+def nan_on_policy(**inputs):
+    return right(**inputs) + 0 * (inputs["log_prob"] - inputs["old_log_prob"]).abs().sqrt().sum()
+
+
+def in_float32(**inputs):
+    return right(**{name: None if x is None else x.float() for name, x in inputs.items()})
+
+
+def summed(**inputs):
+    return per_token(**inputs).sum()
+
+
+def zero_on_policy(log_prob, old_log_prob, **_):
+    return (log_prob - old_log_prob).square().mean()
+
+
+def whitened(advantages, **inputs):
+    centred = advantages - advantages.mean()
+    return right(advantages=centred / centred.std(), **inputs)
+
+
 def constant(advantages, **_):
     return advantages.mean()
 
@@ -104,6 +125,11 @@ def sentence(loss):
     (detached_k2, ["1 of the reward's gradient; nothing left over", "It contains no KL: the RKL", "detached"]),
     (half_detached, ["0.5 of the reward's gradient; nothing left over", "It contains no KL"]),
     (not_a_number, ["is NaN on finite inputs"]),
+    (nan_on_policy, ["gradient of the loss is NaN on finite inputs (drift 0)"]),
+    (in_float32, ["On- and off-policy: 1 of the reward's gradient − 0.3 of RKL's; nothing left over."]),
+    (summed, ["On- and off-policy: 81 of the reward's gradient − 24.3 of RKL's; nothing left over."]),
+    (zero_on_policy, ["On-policy: a gradient of zero; nothing left over. Off-policy: −", "does not contain the reward"]),
+    (whitened, ["In batches of 2: no finite gradient (are all rewards of some batch equal?)"]),
     (constant, ["The loss is a constant"]),
     (vector, ["tensor of shape (27,); one number is expected"]),
 ], ids=lambda case: getattr(case, "__name__", ""))  # fmt: skip
@@ -133,6 +159,12 @@ def test_the_catalogue_is_diagnosed_as_it_is_known_to_be():
     prefix = rpg.algorithm("rpg-urkl", ratio="prefix", clip=None, loss_agg_mode="seq-mean-token-sum")
     assert "− 0.3 of RKL's (over whole responses); nothing left over" in audit(prefix).losses[0].diagnosis
     assert "token" not in audit(rpg.algorithm("opd-jsd")).losses[0].diagnosis.replace("token-level", "")
+
+
+@pytest.mark.parametrize(("loss", "words"), [(nan_on_policy, "is NaN"), (whitened, "no finite gradient")])
+def test_assert_gradient_fails_where_a_gradient_is_not_finite(loss, words):
+    with pytest.raises(AssertionError, match=words):
+        rpg.testing.assert_gradient(loss, of="reward - 0.3 rkl", drifts=(0.2, 0.0))
 
 
 def test_assert_gradient_holds_and_fails_with_the_diagnosis():
