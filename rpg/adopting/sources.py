@@ -84,22 +84,32 @@ def _verl(path: Path) -> Source:
     if foreign.trainer != "verl":
         why = f"{path}: starts {foreign.trainer}; accepted are commands of verl (overrides a.b=value)"
         raise UserError(why)
-    kl, estimator = "actor_rollout_ref.actor.use_kl_loss", "algorithm.adv_estimator"
+    actor = "actor_rollout_ref.actor."
     source = _taken(foreign, path.stem)
     for key, files in (("train", source.train), ("val", source.held_out)):
         value = foreign.values.get(f"data.{key}_files", [])
         files += [value] if isinstance(value, str) else map(str, value)
-    name = str(foreign.values.get(estimator, "gae"))
-    if name not in _KNOWN["advantages"]:
-        source.remarks.append(f"{estimator}={name} has no counterpart that is taken over: GRPO is taken")
+
+    def counterpart(table: str, key: str, default: str, otherwise: str) -> str:
+        name = str(foreign.values.get(key, default))
+        if name not in _KNOWN[table]:
+            remark = f"{key}={name} has no counterpart that is taken over: {otherwise} is taken"
+            source.remarks.append(remark)
+        return str(_KNOWN[table].get(name, otherwise))
+
     settings = source.settings
-    if foreign.values.get(kl):
-        settings |= {"algorithm.kl": {"type": "loss", "estimator": "k3"}, "algorithm.reference": "fixed"}
+    settings["algorithm.name"] = counterpart("advantages", "algorithm.adv_estimator", "gae", "grpo")
+    if settings["algorithm.name"] in ("grpo", "grpo-passk"):
+        scaled = foreign.values.get("algorithm.norm_adv_by_std_in_grpo", True)
+        settings["algorithm.advantage.std"] = scaled
+    if foreign.values.get(f"{actor}use_kl_loss"):
+        estimator = counterpart("estimators", f"{actor}kl_loss_type", "low_var_kl", "k3")
+        kl = {"type": "loss", "estimator": estimator, "weighted": False}
+        settings |= {"algorithm.kl": kl, "algorithm.reference": "fixed"}
     else:
         settings["algorithm.beta"] = 0.0
     sizes = ("training.mini_batch_prompts", "training.prompts_per_step")
     settings[sizes[0]] = min(settings[name] for name in sizes)
-    settings["algorithm.name"] = _KNOWN["advantages"].get(name, "grpo")
     return source
 
 
@@ -161,7 +171,7 @@ class _Script:
         scale = values.get("scale_rewards", "group")
         source.settings["algorithm.advantage.std"] = scale not in (False, "none")
         source.remarks += ["scale_rewards 'batch' is not taken over: a group is scaled"] * (scale == "batch")
-        if low := source.settings.get("algorithm.clip.low"):
+        if (low := source.settings.get("algorithm.clip.low")) is not None:
             source.settings["algorithm.clip.high"] = source.settings.get("algorithm.clip.high") or low
         if source.settings["algorithm.beta"] > 0:
             source.settings["algorithm.reference"] = "fixed"

@@ -1,7 +1,7 @@
 """Advantages: from one reward per response to (B, T), for every estimator of the catalogue.
 
 Shapes: B responses (rows), T token positions. Standard deviations are the unbiased ones (n - 1) plus
-EPSILON, as in verl and TRL. Groups need not be contiguous nor of equal size.
+EPSILON, as in verl (TRL: 1e-4). Groups need not be contiguous nor of equal size.
 """
 
 import warnings
