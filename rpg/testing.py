@@ -5,6 +5,7 @@ Everything is enumerated in float64, so what holds here holds exactly, not on av
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from math import isnan
 
 import torch
@@ -31,7 +32,7 @@ def assert_gradient(
 ) -> None:
     """Assert that a loss's average step is the gradient of an objective, whatever the drift of the policy from `old`.
 
-    loss: an Algorithm, or a callable as `rpg.audit` takes it. of: a sum of `reward`, `fkl`, `rkl` (KL from and to the
+    loss: an Algorithm, with its clip, or a callable as `rpg.audit` takes it. of: a sum of `reward`, `fkl`, `rkl` (KL from and to the
     reference), `entropy`, `length`, `reward_per_token`, `fkl_old`, `rkl_old`, each with a number before it or not.
     level: `token` (prefixes as sampled) or `sequence` (whole responses). per_token: the loss is a mean over tokens.
     within: the error allowed, relative to the gradient. drifts: (0.0,) asks on-policy only. Where the responses of a
@@ -83,7 +84,8 @@ def _parse(of: str) -> dict[str, float]:
 
 def _subject(loss: Algorithm | LossFunction, terms: dict[str, float], per_token: bool) -> Subject:
     if isinstance(loss, Algorithm):
-        return from_algorithm(loss)
+        subject = from_algorithm(loss)
+        return replace(subject, loss=subject.losses[-1])  # with its clip or mask, if it has one
     kl = next((name for name in ("rkl", "fkl") if terms.get(name)), "none")
     beta = -terms[kl] / terms.get("reward", 1.0) if kl != "none" else 0.0
     return Subject(getattr(loss, "__name__", "loss"), "callable", loss, None, beta, kl, per_token)

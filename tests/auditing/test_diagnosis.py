@@ -161,8 +161,10 @@ def test_the_catalogue_is_diagnosed_as_it_is_known_to_be():
     assert "token" not in audit(rpg.algorithm("opd-jsd")).losses[0].diagnosis.replace("token-level", "")
 
 
-@pytest.mark.parametrize(("loss", "words"), [(nan_on_policy, "is NaN"), (whitened, "no finite gradient")])
-def test_assert_gradient_fails_where_a_gradient_is_not_finite(loss, words):
+@pytest.mark.parametrize(("loss", "words"), [
+    (nan_on_policy, "is NaN"), (whitened, "no finite gradient"), (rpg.algorithm("rpg-urkl", beta=0.3), "left over is spread"),
+])  # fmt: skip
+def test_assert_gradient_fails_for_nan_and_for_an_algorithm_that_clips(loss, words):
     with pytest.raises(AssertionError, match=words):
         rpg.testing.assert_gradient(loss, of="reward - 0.3 rkl", drifts=(0.2, 0.0))
 
