@@ -32,8 +32,8 @@ def assert_gradient(
 ) -> None:
     """Assert that a loss's average step is the gradient of an objective, whatever the drift of the policy from `old`.
 
-    loss: an Algorithm, with its clip, or a callable as `rpg.audit` takes it. of: a sum of `reward`, `fkl`, `rkl` (KL from and to the
-    reference), `entropy`, `length`, `reward_per_token`, `fkl_old`, `rkl_old`, each with a number before it or not.
+    loss: an Algorithm, with its clip, or a callable as `rpg.audit` takes it. of: a sum of `reward`, `fkl`, `rkl` (KL from
+    and to the reference), `entropy`, `length`, `reward_per_token`, `fkl_old`, `rkl_old`, each with a number before it or not.
     level: `token` (prefixes as sampled) or `sequence` (whole responses). per_token: the loss is a mean over tokens.
     within: the error allowed, relative to the gradient. drifts: (0.0,) asks on-policy only. Where the responses of a
     batch affect each other, the expectation is over all batches of two.

@@ -199,7 +199,9 @@ def test_losses_of_verl_are_taken_over(tmp_path, words, field, value):
 
 def test_a_trl_script_that_leaves_everything_at_its_default_is_read(tmp_path):
     script = tmp_path / "quick.py"
-    script.write_text('GRPOTrainer(model="m", reward_funcs=[], train_dataset=load_dataset("org/data", split="train"))')
+    script.write_text(
+        'GRPOTrainer(model="m", reward_funcs=[], train_dataset=load_dataset("org/data", split="train"))'
+    )
     source = read_source(str(script))
     assert (source.train, source.settings["rollout.group_size"]) == (["org/data::train"], 8)
 
