@@ -93,19 +93,16 @@ def _verl(path: Path) -> Source:
     def counterpart(table: str, key: str, default: str, otherwise: str) -> str:
         name = str(foreign.values.get(key, default))
         if name not in _KNOWN[table]:
-            remark = f"{key}={name} has no counterpart that is taken over: {otherwise} is taken"
-            source.remarks.append(remark)
+            source.remarks.append(f"{key}={name} has no counterpart that is taken over: {otherwise} is taken")
         return str(_KNOWN[table].get(name, otherwise))
 
     settings = source.settings
     settings["algorithm.name"] = counterpart("advantages", "algorithm.adv_estimator", "gae", "grpo")
     if settings["algorithm.name"] in ("grpo", "grpo-passk"):
-        scaled = foreign.values.get("algorithm.norm_adv_by_std_in_grpo", True)
-        settings["algorithm.advantage.std"] = scaled
+        settings["algorithm.advantage.std"] = foreign.values.get("algorithm.norm_adv_by_std_in_grpo", True)
     if foreign.values.get(f"{actor}use_kl_loss"):
         estimator = counterpart("estimators", f"{actor}kl_loss_type", "low_var_kl", "k3")
-        kl = {"type": "loss", "estimator": estimator, "weighted": False}
-        settings |= {"algorithm.kl": kl, "algorithm.reference": "fixed"}
+        settings |= {"algorithm.kl": {"type": "loss", "estimator": estimator}, "algorithm.reference": "fixed"}
     else:
         settings["algorithm.beta"] = 0.0
     sizes = ("training.mini_batch_prompts", "training.prompts_per_step")

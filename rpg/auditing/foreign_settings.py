@@ -59,8 +59,7 @@ def read_settings(file: Path) -> ForeignSettings:
         settings = readers[file.suffix](file.read_text(encoding="utf-8"))
     except (OSError, ValueError, SyntaxError, RecursionError, yaml.YAMLError) as error:
         raise UserError(f"{file} could not be read: {error}") from None
-    all_defaults = settings.trainer == "trl" and settings.program
-    if not (settings.values or settings.unresolved or all_defaults):
+    if not (settings.values or settings.unresolved or (settings.trainer == "trl" and settings.program)):
         raise UserError(
             f"{file}: no settings were found; accepted are overrides of verl (a.b=value), GRPOConfig's arguments of TRL, "
             "tables of prime-rl and flags of open_instruct/grpo*.py"
@@ -113,12 +112,9 @@ def _number(value: Any) -> Any:
 
 
 def _script(text: str) -> ForeignSettings:
-    settings = ForeignSettings("trl")
+    settings = ForeignSettings("trl", program="GRPOTrainer" if "GRPOTrainer(" in text else "")
     for node in ast.walk(ast.parse(text)):
-        called = ast.unparse(node.func).split(".")[-1] if isinstance(node, ast.Call) else ""
-        if called == "GRPOTrainer":
-            settings.program = called
-        if isinstance(node, ast.Call) and called == "GRPOConfig":
+        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "GRPOConfig":
             for argument in node.keywords:
                 name = argument.arg or "**"
                 try:

@@ -182,28 +182,19 @@ def test_a_verl_command_becomes_a_sweep(home):
 
 
 @pytest.mark.parametrize(("words", "field", "value"), [
-    ("algorithm.adv_estimator=grpo", "advantage.std", True),
     ("algorithm.adv_estimator=grpo algorithm.norm_adv_by_std_in_grpo=False", "advantage.std", False),
     ("algorithm.adv_estimator=reinforce_plus_plus_baseline", "name", "reinforce-pp-baseline"),
-    ("A.use_kl_loss=True A.kl_loss_type=mse", "kl", {"type": "loss", "estimator": "k2", "weighted": False}),
-    ("A.use_kl_loss=True A.kl_loss_type=low_var_kl+", "kl", {"type": "loss", "estimator": "k3", "weighted": False}),
+    ("A.use_kl_loss=True A.kl_loss_type=mse", "kl", {"type": "loss", "estimator": "k2"}),
+    ("A.use_kl_loss=True A.kl_loss_type=low_var_kl+", "kl", {"type": "loss", "estimator": "k3"}),
+    ('GRPOTrainer(model="m", reward_funcs=[], train_dataset=load_dataset("org/data"))', "kl.weighted", True),
 ])  # fmt: skip
-def test_losses_of_verl_are_taken_over(tmp_path, words, field, value):
-    script = tmp_path / "run.sh"
-    said = words.replace("A.", "actor_rollout_ref.actor.")
-    script.write_text(f"python3 -m verl.trainer.main_ppo data.train_files=a.parquet {said}\n")
+def test_losses_are_taken_over(tmp_path, words, field, value):
+    command = "python3 -m verl.trainer.main_ppo data.train_files=a.parquet "
+    script = tmp_path / ("quick.py" if "GRPO" in words else "run.sh")
+    script.write_text(words if "GRPO" in words else command + words.replace("A.", "actor_rollout_ref.actor."))
     source = read_source(str(script))
     assert source.settings[f"algorithm.{field}"] == value
     assert ("low_var_kl+ has no counterpart" in " ".join(source.remarks)) == ("kl+" in words)
-
-
-def test_a_trl_script_that_leaves_everything_at_its_default_is_read(tmp_path):
-    script = tmp_path / "quick.py"
-    script.write_text(
-        'GRPOTrainer(model="m", reward_funcs=[], train_dataset=load_dataset("org/data", split="train"))'
-    )
-    source = read_source(str(script))
-    assert (source.train, source.settings["rollout.group_size"]) == (["org/data::train"], 8)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The audit in words: ten planted mistakes, each named by what was planted, and the assertion for anybody's tests."""
 
 import functools
+import json
 
 import pytest
 import torch
@@ -108,7 +109,9 @@ def vector(**inputs):
 
 @functools.cache
 def sentence(loss):
-    return audit(loss, beta=BETA, divergence="rkl", per_token=loss is not by_length).losses[0]
+    report = audit(loss, beta=BETA, divergence="rkl", per_token=loss is not by_length)
+    assert json.loads(report.to_json())["losses"][0]["note"] == report.losses[0].note
+    return report.losses[0]
 
 
 @pytest.mark.parametrize(("loss", "words"), [
@@ -136,6 +139,8 @@ def sentence(loss):
 def test_a_planted_mistake_is_named(loss, words):
     result = sentence(loss)
     said = result.diagnosis or result.note
+    assert bool(result.exact_off_policy) == (loss in (right, in_float32, detached_k2))
+    assert (result.batch == 2) == (loss in (batch_mean, whitened))
     for part in words:
         assert part in said
     assert "direction is exact" not in said or "contains no KL" not in said
