@@ -31,7 +31,6 @@ TERMS = {
 }
 """Gradients that a step is projected on. The last two are of second order: they vanish on-policy."""
 MOST_TERMS = 3
-ZERO = 1e-14  # a step of rounding alone, as in moments.relative
 SMALL = 5e-3
 """A projection with fewer terms is preferred while it leaves over hardly more than the best one."""
 
@@ -104,8 +103,7 @@ def unmeasurable(loss: LossFunction, scenes: Sequence[Scene]) -> str | None:
         for name, numbers in (("loss", value), ("gradient of the loss", gradient)):
             if numbers is not None and not torch.isfinite(numbers).all():
                 kind = "NaN" if torch.isnan(numbers).any() else "infinite"
-                where = f"on finite inputs (drift {scene.drift:g})"
-                return f"The {name} is {kind} {where}, so nothing can be measured."
+                return f"The {name} is {kind} on finite inputs (drift {scene.drift:g}), so nothing can be measured."
         is_constant &= (gradient is None or not gradient.any()) and not isinstance(scene.beside, Tensor)
     why = "it does not depend on log_prob (is everything detached?), so its gradient is zero"
     return f"The loss is a constant: {why}." if is_constant else None
@@ -136,7 +134,7 @@ def _fewest(step: Tensor, columns: dict[str, Tensor], level: str) -> Projection:
         parallel = any(abs(column @ k) > (1 - 1e-9) * column.norm() * k.norm() for k in kept.values())
         if column.norm() > 1e-9 * step.norm() and not parallel:
             kept[name] = column
-    if not step.norm() > ZERO:
+    if not step.norm() > 1e-14:  # NaN, or rounding alone, as in moments.relative
         return Projection({}, 0.0 if step.isfinite().all() else nan, level)
     best = [
         min((_fit(step, {n: kept[n] for n in names}, level) for names in combinations(kept, count)), key=lambda f: f.rest)

@@ -137,11 +137,6 @@ def token_terms(algo: Algorithm, *, response_mask: Tensor, **inputs: Tensor | No
         return {"ratio": w, "clipped": clipped, "kl": kl}
 
 
-def in_float32(log_prob: Tensor) -> Tensor:
-    """Log-probabilities as every computation takes them: float64 where they are, and none below LOG_PROB_FLOOR."""
-    return log_prob.to(torch.promote_types(log_prob.dtype, torch.float32)).clamp(min=LOG_PROB_FLOOR)
-
-
 class _KnownSlope(torch.autograd.Function):
     """A scalar whose gradient with respect to log_prob is known."""
 
@@ -266,7 +261,7 @@ def rollout_weights(
         return None
     with torch.no_grad():
         mask = response_mask != 0
-        log_ratio = torch.where(mask, in_float32(old_log_prob) - in_float32(sampler_log_prob), 0)
+        log_ratio = torch.where(mask, old_log_prob - sampler_log_prob, 0)
         if isinstance(setting, RejectedSamples):
             return _kept(setting, log_ratio, mask).to(log_ratio.dtype)
         if setting.level == "sequence":

@@ -1,13 +1,12 @@
 """Extreme, empty and hostile inputs: a defined result or a clear error, never a silent NaN."""
 
 import warnings
-from functools import partial
 
 import pytest
 import torch
 
 import rpg
-from rpg.losses.policy_loss import rollout_weights, token_terms
+from rpg.losses.policy_loss import token_terms
 
 NAN, INF = float("nan"), float("inf")
 SAMPLED = [name for name, algo in rpg.algorithms().items() if algo.kl.type != "distribution"]
@@ -108,19 +107,13 @@ def test_half_precision_is_computed_in_float32(label, dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_divergences_and_weights_of_half_precision_are_computed_in_float32(dtype):
+def test_divergences_of_half_precision_are_computed_in_float32(dtype):
     p, q = -8 * torch.rand(2, 4, 500, generator=torch.Generator().manual_seed(0), dtype=torch.float32).to(
         dtype
     )
     p[0, 0] = q[0, 0] = -INF  # which is -1e4 in both
     kl = rpg.algorithm("opd-jsd", kl={"top_k": 8}).kl
     assert torch.equal(rpg.distribution_kl(kl, p, q), rpg.distribution_kl(kl, p.float(), q.float()))
-    algo = rpg.algorithm("dapo", rollout_correction={"type": "truncate", "level": "sequence"})
-    weigh = partial(rollout_weights, algo.rollout_correction, response_mask=torch.ones(p.shape))
-    half = weigh(old_log_prob=p, sampler_log_prob=q)
-    assert (
-        torch.equal(half, weigh(old_log_prob=p.float(), sampler_log_prob=q.float())) and half.isfinite().all()
-    )
 
 
 @pytest.mark.parametrize("mask_dtype", [torch.bool, torch.int64, torch.float32, torch.bfloat16])
