@@ -209,7 +209,7 @@ def _run(
 
 def _write_yaml(source: Source, folder: Path, run: Row, measured: str) -> None:
     """run.yaml and sweep.yaml, with what was chosen and what was not taken over as comments."""
-    algorithm = run.pop("algorithm")
+    algorithm = run["algorithm"]
     remarks = [f"Proposed by `rpg adopt` from {source.name}; every line can be changed.", *source.remarks]
     text = "".join(f"# {''.join(filter(str.isprintable, ' '.join(line.split())))}\n" for line in remarks)
     for name, section in run.items():

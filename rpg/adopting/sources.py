@@ -36,6 +36,12 @@ class Source:
     code: str = ""
     remarks: list[str] = field(default_factory=list)
 
+    def counterpart(self, values: dict[str, Any], key: str, table: str, default: str, otherwise: str) -> str:
+        """What a table of settings.toml has for the value of `key`; a remark where it has nothing."""
+        if (name := str(values.get(key, default))) not in _KNOWN[table]:
+            self.remarks.append(f"{key}={name} has no counterpart that is taken over: {otherwise} is taken")
+        return str(_KNOWN[table].get(name, otherwise))
+
 
 def read_source(given: str) -> Source:
     """What `given` names; scripts are read as text and never executed. Raises UserError: no such thing, or no data in it."""
@@ -67,9 +73,7 @@ def _taken(foreign: ForeignSettings, name: str) -> Source:
     values = {
         key: _SAME.get(f"{key}={value}", value) for key, value in foreign.values.items() if key in table
     }
-    given = {
-        table[key]: value for key, value in values.items() if value is not None
-    }  # None is as if nothing were said
+    given = {table[key]: value for key, value in values.items() if value is not None}  # None: nothing said
     source = Source(name, [], settings=defaults | given)
     if proposed := sorted({"training.steps", "rollout.group_size"} - source.settings.keys()):
         source.remarks.append(f"proposed, not read from {foreign.trainer}: {', '.join(proposed)}")
@@ -84,22 +88,22 @@ def _verl(path: Path) -> Source:
     if foreign.trainer != "verl":
         why = f"{path}: starts {foreign.trainer}; accepted are commands of verl (overrides a.b=value)"
         raise UserError(why)
-    kl, estimator = "actor_rollout_ref.actor.use_kl_loss", "algorithm.adv_estimator"
     source = _taken(foreign, path.stem)
     for key, files in (("train", source.train), ("val", source.held_out)):
         value = foreign.values.get(f"data.{key}_files", [])
         files += [value] if isinstance(value, str) else map(str, value)
-    name = str(foreign.values.get(estimator, "gae"))
-    if name not in _KNOWN["advantages"]:
-        source.remarks.append(f"{estimator}={name} has no counterpart that is taken over: GRPO is taken")
-    settings = source.settings
-    if foreign.values.get(kl):
-        settings |= {"algorithm.kl": {"type": "loss", "estimator": "k3"}, "algorithm.reference": "fixed"}
+    settings, values, actor = source.settings, foreign.values, "actor_rollout_ref.actor."
+    name = source.counterpart(values, "algorithm.adv_estimator", "advantages", "gae", "grpo")
+    settings["algorithm.name"] = name
+    if name in ("grpo", "grpo-passk"):
+        settings["algorithm.advantage.std"] = values.get("algorithm.norm_adv_by_std_in_grpo", True)
+    if values.get(f"{actor}use_kl_loss"):
+        estimator = source.counterpart(values, f"{actor}kl_loss_type", "estimators", "low_var_kl", "k3")
+        settings |= {"algorithm.kl": {"type": "loss", "estimator": estimator}, "algorithm.reference": "fixed"}
     else:
         settings["algorithm.beta"] = 0.0
     sizes = ("training.mini_batch_prompts", "training.prompts_per_step")
     settings[sizes[0]] = min(settings[name] for name in sizes)
-    settings["algorithm.name"] = _KNOWN["advantages"].get(name, "grpo")
     return source
 
 
@@ -141,30 +145,24 @@ class _Script:
             del self.given.unresolved[name]
         values = self.given.values
         source = _taken(self.given, self.path.stem)
-        loss = str(values.get("loss_type", "dapo"))  # TRL 1.16's default
-        if loss not in _KNOWN["losses"]:
-            remark = f"loss_type {loss!r} is not taken over: GRPO with averages over all tokens is taken"
-            source.remarks.append(remark)
+        average = source.counterpart(values, "loss_type", "losses", "dapo", "token-mean")
         group, rows = source.settings["rollout.group_size"], int(values.get("per_device_train_batch_size", 8))
         parts = int(values.get("gradient_accumulation_steps", 1))
         drawn = (values.get("steps_per_generation") or 0) * rows or values.get("generation_batch_size") or 0
         mini = max(1, rows * parts // group)
         updates = max(1, int(drawn) // (rows * parts))  # TRL counts these as steps; for us they are one
-        source.remarks.append(
-            "prompts_per_step and mini_batch_prompts are those of one device: multiply them"
-        )
+        remark = "prompts_per_step and mini_batch_prompts are those of one device: multiply them"
+        source.remarks.append(remark)
         source.settings = {
             "algorithm.name": "grpo",
-            "algorithm.loss_agg_mode": _KNOWN["losses"].get(loss, "token-mean"), **source.settings,
+            "algorithm.loss_agg_mode": average, **source.settings,
             "training.prompts_per_step": updates * mini, "training.mini_batch_prompts": mini,
         }  # fmt: skip
         scale = values.get("scale_rewards", "group")
         source.settings["algorithm.advantage.std"] = scale not in (False, "none")
         source.remarks += ["scale_rewards 'batch' is not taken over: a group is scaled"] * (scale == "batch")
-        if low := source.settings.get("algorithm.clip.low"):
+        if (low := source.settings.get("algorithm.clip.low")) is not None:
             source.settings["algorithm.clip.high"] = source.settings.get("algorithm.clip.high") or low
-        if source.settings["algorithm.beta"] > 0:
-            source.settings["algorithm.reference"] = "fixed"
         if (steps := source.settings.get("training.steps")) is not None:
             updates *= source.settings.get("training.epochs", 1)
             source.settings["training.steps"] = -(-steps // updates)
@@ -262,9 +260,10 @@ class _Script:
                 source.template = text if len(columns) == 1 else "{prompt}"
                 source.prompt = columns[0] if len(columns) == 1 else None
                 if text is None or len(columns) != 1:
-                    source.remarks.append(
+                    remark = (
                         f"line {node.lineno}: the user's message is not taken over: {ast.unparse(content)}"
                     )
+                    source.remarks.append(remark)
 
     def _template(self, node: ast.expr, columns: list[str]) -> str | None:
         """Text with `{prompt}` for a column, whose name is added to `columns`; None where it is made in another way."""

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
+from math import isnan, nan
 
 import torch
 from torch import Tensor
 
-from rpg.auditing.measure import Settings
+from rpg.auditing.measure import NEGLIGIBLE, Settings
 from rpg.auditing.moments import LossFunction, batch_slopes, is_coupled
 from rpg.auditing.objectives import LEVELS, gradients
 from rpg.auditing.subjects import Scene, Subject
@@ -30,7 +31,6 @@ TERMS = {
 }
 """Gradients that a step is projected on. The last two are of second order: they vanish on-policy."""
 MOST_TERMS = 3
-NEGLIGIBLE = 1e-9  # relative; float64 leaves over about 1e-15
 SMALL = 5e-3
 """A projection with fewer terms is preferred while it leaves over hardly more than the best one."""
 
@@ -49,6 +49,8 @@ class Projection:
             sign = "−" if number < 0 else "+" if parts else ""
             parts.append(f"{sign} {abs(number):.4g} of {TERMS[term]}".strip())
         where = " (over whole responses)" if self.level == "sequence" else ""
+        if isnan(self.rest):
+            return "no finite gradient (are all rewards of some batch equal?)"
         rest = "nothing left over" if self.is_exact else f"{_percent(self.rest)} left over"
         return f"{' '.join(parts) or 'a gradient of zero'}{where}; {rest}"
 
@@ -67,7 +69,7 @@ def diagnose(subject: Subject, settings: Settings) -> tuple[str, bool]:
     """(what a loss follows, in sentences; whether it can be measured: it has a gradient, and one that is finite)."""
     drifts = 0.0, *sorted((d for d in settings.drifts if d > 0), key=lambda drift: abs(drift - 0.4))[:2]
     scenes = replace(settings, drifts=drifts).scenes(subject)
-    if why := unmeasurable(subject.loss, scenes[-1]):
+    if why := unmeasurable(subject.loss, scenes):
         return why, False
     if any(is_coupled(subject.loss, scene.inputs) for scene in scenes):
         return _coupled(subject, settings), True
@@ -85,25 +87,26 @@ def diagnose(subject: Subject, settings: Settings) -> tuple[str, bool]:
     return " ".join(sentences), True
 
 
-def unmeasurable(loss: LossFunction, scene: Scene) -> str | None:
-    """Why a function is no loss that can be measured (its shape, a constant, NaN), or None."""
-    log_prob = scene.inputs["log_prob"].detach().requires_grad_()
-    result = loss(**{**scene.inputs, "log_prob": log_prob})
-    value = getattr(result, "loss", result)
-    if not isinstance(value, Tensor):
-        return f"The loss returned {type(value).__name__}; a tensor with one number is expected."
-    if value.numel() != 1:
-        return f"The loss returned a tensor of shape {tuple(value.shape)}; one number is expected: sum or average it."
-    grad = torch.autograd.grad
-    gradient = grad(value.sum(), log_prob, allow_unused=True)[0] if value.requires_grad else None
-    for name, numbers in (("loss", value), ("gradient of the loss", gradient)):
-        if numbers is not None and not torch.isfinite(numbers).all():
-            kind = "NaN" if torch.isnan(numbers).any() else "infinite"
-            where = f"on finite inputs (drift {scene.drift:g})"
-            return f"The {name} is {kind} {where}, so nothing can be measured."
-    if (gradient is None or not gradient.any()) and not isinstance(scene.beside, Tensor):
-        return "The loss is a constant: it does not depend on log_prob (is everything detached?), so its gradient is zero."
-    return None
+def unmeasurable(loss: LossFunction, scenes: Sequence[Scene]) -> str | None:
+    """Why a function is no loss that can be measured (its shape, NaN somewhere, a constant everywhere), or None."""
+    is_constant = True
+    for scene in scenes:
+        log_prob = scene.inputs["log_prob"].detach().requires_grad_()
+        result = loss(**{**scene.inputs, "log_prob": log_prob})
+        value = getattr(result, "loss", result)
+        if not isinstance(value, Tensor):
+            return f"The loss returned {type(value).__name__}; a tensor with one number is expected."
+        if value.numel() != 1:
+            return f"The loss returned a tensor of shape {tuple(value.shape)}; one number is expected: sum or average it."
+        grad = torch.autograd.grad
+        gradient = grad(value.sum(), log_prob, allow_unused=True)[0] if value.requires_grad else None
+        for name, numbers in (("loss", value), ("gradient of the loss", gradient)):
+            if numbers is not None and not torch.isfinite(numbers).all():
+                kind = "NaN" if torch.isnan(numbers).any() else "infinite"
+                return f"The {name} is {kind} on finite inputs (drift {scene.drift:g}), so nothing can be measured."
+        is_constant &= (gradient is None or not gradient.any()) and not isinstance(scene.beside, Tensor)
+    why = "it does not depend on log_prob (is everything detached?), so its gradient is zero"
+    return f"The loss is a constant: {why}." if is_constant else None
 
 
 def projected(
@@ -119,7 +122,7 @@ def projected(
         parts = [gradients(scene.world, scene.logits, scene.world.ref, level) for scene in scenes]
         columns = {name: torch.cat([part[name] for part in parts]) for name in TERMS}
         fits.append(_fewest(step, columns, level))
-        if before and before.is_exact and not fits[-1].is_exact:
+        if before and before.is_exact and before.coefficients and not fits[-1].is_exact:
             fits[-1] = _fit(step, {name: columns[name] for name in before.coefficients}, level)
     return next((fit for fit in fits if fit.is_exact), fits[0])
 
@@ -131,6 +134,8 @@ def _fewest(step: Tensor, columns: dict[str, Tensor], level: str) -> Projection:
         parallel = any(abs(column @ k) > (1 - 1e-9) * column.norm() * k.norm() for k in kept.values())
         if column.norm() > 1e-9 * step.norm() and not parallel:
             kept[name] = column
+    if not step.norm() > 1e-14:  # NaN, or rounding alone, as in moments.relative
+        return Projection({}, 0.0 if step.isfinite().all() else nan, level)
     best = [
         min((_fit(step, {n: kept[n] for n in names}, level) for names in combinations(kept, count)), key=lambda f: f.rest)
         for count in range(1, min(MOST_TERMS, len(kept)) + 1)
@@ -200,7 +205,7 @@ def aggregation(subject: Subject, drift: float = 0.0) -> str | None:
 def _proportional(left: Tensor, right: Tensor) -> bool:
     """Whether one vector is a multiple of the other, up to rounding."""
     factor = (left @ right) / (right @ right)
-    return bool(factor.abs() > 1e-9 and (left - factor * right).norm() <= 1e-7 * left.norm())
+    return bool(factor.abs() > 1e-9 and (left - factor * right).norm() <= NEGLIGIBLE * left.norm())
 
 
 def _exact_slopes(form: str, scene: Scene) -> Tensor:
@@ -252,7 +257,7 @@ def _difference(slope: Tensor, reward: Tensor, kl: Tensor, w: Tensor, advantage:
         "The reward lacks its importance weight w = π/old; the KL has it.": reward / w + kl,
     }
     exact = reward + kl
-    differs = (slope - exact).abs() > 1e-9 * slope.abs().max()
+    differs = (slope - exact).abs() > NEGLIGIBLE * slope.abs().max()
     if (way := _equal_to(slope, ways, slope.norm())) or not differs.any():
         return way
     up, down = advantage > 0, advantage < 0
@@ -286,7 +291,7 @@ def _difference(slope: Tensor, reward: Tensor, kl: Tensor, w: Tensor, advantage:
 
 def _equal_to(slope: Tensor, ways: dict[str, Tensor], size: Tensor) -> str:
     """The words of the first slopes that these are equal to, up to rounding; empty if none are."""
-    return next((words for words, other in ways.items() if (slope - other).norm() <= 1e-7 * size), "")
+    return next((words for words, other in ways.items() if (slope - other).norm() <= NEGLIGIBLE * size), "")
 
 
 def _threshold(ratios: Tensor, edge: Tensor, below: bool) -> str:

@@ -29,7 +29,7 @@ _PROGRAMS = {
 class ForeignSettings:
     """`values` (dotted key -> value) of a run of `trainer`; `unresolved` (key -> why) have no value that can be known.
 
-    program: the Python module that a script starts. remarks: what else was not read.
+    program: the Python module, or TRL's trainer, that a script starts. remarks: what else was not read.
     """
 
     trainer: str
@@ -59,7 +59,7 @@ def read_settings(file: Path) -> ForeignSettings:
         settings = readers[file.suffix](file.read_text(encoding="utf-8"))
     except (OSError, ValueError, SyntaxError, RecursionError, yaml.YAMLError) as error:
         raise UserError(f"{file} could not be read: {error}") from None
-    if not settings.values and not settings.unresolved:
+    if not (settings.values or settings.unresolved or (settings.trainer == "trl" and settings.program)):
         raise UserError(
             f"{file}: no settings were found; accepted are overrides of verl (a.b=value), GRPOConfig's arguments of TRL, "
             "tables of prime-rl and flags of open_instruct/grpo*.py"
@@ -112,7 +112,7 @@ def _number(value: Any) -> Any:
 
 
 def _script(text: str) -> ForeignSettings:
-    settings = ForeignSettings("trl")
+    settings = ForeignSettings("trl", program="GRPOTrainer" if "GRPOTrainer(" in text else "")
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "GRPOConfig":
             for argument in node.keywords:

@@ -15,6 +15,7 @@ from rpg.auditing.worlds import World, world
 
 EXACT = 1e-10  # relative; float64 leaves about 1e-15
 PEER_EXACT = 1e-7  # verl adds 1e-8 to denominators
+NEGLIGIBLE = 1e-6  # somebody's own loss may compute in float32
 OBJECTIVES = [Objective(level, divergence) for level in LEVELS for divergence in DIVERGENCE_NAMES]
 BY_NAME = {str(objective): objective for objective in OBJECTIVES}
 
@@ -81,7 +82,7 @@ class Result:
     @property
     def tolerance(self) -> float:
         """The relative bias below which the loss counts as exact."""
-        return EXACT if self.source == "rpg" else PEER_EXACT
+        return {"rpg": EXACT, "callable": NEGLIGIBLE}.get(self.source, PEER_EXACT)
 
     def point(self, drift: float, clipped: bool = False, reference: str = "third") -> Point | None:
         """The measurement at one drift, or None."""

@@ -26,10 +26,6 @@ class Objective:
     level: str
     divergence: str
 
-    def __post_init__(self) -> None:
-        if self.level not in LEVELS or self.divergence not in DIVERGENCE_NAMES:
-            raise ValueError(f"no objective {self.level!r} with {self.divergence!r}")
-
     def __str__(self) -> str:
         term = "" if self.divergence == "none" else f" − β {DIVERGENCES[self.divergence].penalty}"
         return f"{self.level}-level E[R]{term}"

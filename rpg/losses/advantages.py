@@ -1,7 +1,7 @@
 """Advantages: from one reward per response to (B, T), for every estimator of the catalogue.
 
 Shapes: B responses (rows), T token positions. Standard deviations are the unbiased ones (n - 1) plus
-EPSILON, as in verl and TRL. Groups need not be contiguous nor of equal size.
+EPSILON, as in verl (TRL: 1e-4). Groups need not be contiguous nor of equal size.
 """
 
 import warnings
@@ -164,7 +164,7 @@ def _per_response(kind: Advantage, reward: Tensor, group: Tensor, lengths: Tenso
     if kind.type == "group" and kind.by_length:
         total = zeros.index_add(0, index, lengths.to(reward)).clamp(min=1)
         mean = zeros.index_add(0, index, reward * lengths) / total
-    centred = reward - mean[index]
+    result = reward - mean[index]
     highest = zeros.scatter_reduce(0, index, reward, "amax", include_self=False)
     lowest = zeros.scatter_reduce(0, index, reward, "amin", include_self=False)
     differs = (highest > lowest)[index]
@@ -173,14 +173,12 @@ def _per_response(kind: Advantage, reward: Tensor, group: Tensor, lengths: Tenso
         others = torch.where(best, lowest[index], reward)
         others = zeros.scatter_reduce(0, index, others, "amax", include_self=False)
         alone = zeros.index_add(0, index, best.to(reward))[index] == 1
-        centred = torch.where(best & alone, highest[index] - others[index], 0)
+        result = torch.where(best & alone, highest[index] - others[index], 0)
     if kind.type == "leave_one_out":
-        result = centred * (size / (size - 1).clamp(min=1))[index]
+        result = result * (size / (size - 1).clamp(min=1))[index]
     elif kind.type in ("group", "best_of_group") and kind.std:
         variance = zeros.index_add(0, index, (reward - mean[index]) ** 2) / (size - 1).clamp(min=1)
-        result = centred / (variance.sqrt() + EPSILON)[index]
-    else:
-        result = centred
+        result = result / (variance.sqrt() + EPSILON)[index]
     if kind.type == "group" and kind.rescale:
         result = result * (len(reward) / differs.sum().clamp(min=1))
     return torch.where(differs, result, 0)  # rounding must not turn equal rewards into advantages

@@ -26,7 +26,8 @@ def kl_and_left_out(setting: DistributionKL, log_p: Tensor, log_q: Tensor) -> tu
     """:func:`distribution_kl`, and the reference's probability of the tokens that a top k does not tell apart, (...)."""
     if log_p.shape != log_q.shape:
         raise ValueError(f"log_q: shape {tuple(log_q.shape)}, accepted: {tuple(log_p.shape)} like log_p")
-    log_p, log_q = log_p.clamp(min=LOG_PROB_FLOOR), log_q.clamp(min=LOG_PROB_FLOOR)
+    dtype = torch.promote_types(log_p.dtype, torch.float32)
+    log_p, log_q = (x.to(dtype).clamp(min=LOG_PROB_FLOOR) for x in (log_p, log_q))
     k, left_out = setting.top_k, torch.zeros_like(log_q[..., 0])
     if k is not None and k < log_q.shape[-1]:
         top = log_q.topk(k, -1).indices

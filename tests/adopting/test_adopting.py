@@ -6,6 +6,7 @@ import shlex
 import pytest
 from typer.testing import CliRunner
 
+from rpg.adopting import read_source
 from rpg.cli import load
 from rpg.config.code import kept_sources
 from rpg.config.sweep_spec import load_file
@@ -136,6 +137,8 @@ def test_a_trl_script_becomes_a_sweep_without_being_executed(home):
     spec = adopted(home / "grpo")
     algorithm, training = spec.algorithm, spec.training
     assert (spec.model.path, algorithm.beta, algorithm.reference.type) == ("org/some-model", 0.04, "fixed")
+    assert algorithm.kl.weighted, "as in TRL 1.16, use_bias_correction_kl"
+    assert load_file(home / "grpo/run.yaml", {}, data_digest).runs[0].spec.algorithm == algorithm
     assert (training.steps, training.prompts_per_step, training.optimizer.learning_rate) == (2, 8, 1e-3)
     assert (training.mini_batch_prompts, training.epochs) == (4, 2), "a rollout is four of TRL's steps"
     assert (spec.rollout.group_size, spec.rollout.max_response_tokens, algorithm.clip.high) == (8, 512, 0.3)
@@ -176,6 +179,22 @@ def test_a_verl_command_becomes_a_sweep(home):
     assert "proposed, not read from verl: training.steps" in said
     assert (spec.task.verifier.marker, spec.model.path, spec.rollout.group_size) == ("####", "org/other", 4)
     assert "trainer.nnodes" in said and "data.shuffle is not taken over" in said
+
+
+@pytest.mark.parametrize(("words", "field", "value"), [
+    ("algorithm.adv_estimator=grpo algorithm.norm_adv_by_std_in_grpo=False", "advantage.std", False),
+    ("algorithm.adv_estimator=reinforce_plus_plus_baseline", "name", "reinforce-pp-baseline"),
+    ("A.use_kl_loss=True A.kl_loss_type=mse", "kl", {"type": "loss", "estimator": "k2"}),
+    ("A.use_kl_loss=True A.kl_loss_type=low_var_kl+", "kl", {"type": "loss", "estimator": "k3"}),
+    ('GRPOTrainer(model="m", reward_funcs=[], train_dataset=load_dataset("org/data"))', "kl.weighted", True),
+])  # fmt: skip
+def test_losses_are_taken_over(tmp_path, words, field, value):
+    command = "python3 -m verl.trainer.main_ppo data.train_files=a.parquet "
+    script = tmp_path / ("quick.py" if "GRPO" in words else "run.sh")
+    script.write_text(words if "GRPO" in words else command + words.replace("A.", "actor_rollout_ref.actor."))
+    source = read_source(str(script))
+    assert source.settings[f"algorithm.{field}"] == value
+    assert ("low_var_kl+ has no counterpart" in " ".join(source.remarks)) == ("kl+" in words)
 
 
 @pytest.mark.parametrize(

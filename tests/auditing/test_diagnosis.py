@@ -1,6 +1,7 @@
 """The audit in words: ten planted mistakes, each named by what was planted, and the assertion for anybody's tests."""
 
 import functools
+import json
 
 import pytest
 import torch
@@ -77,6 +78,27 @@ def not_a_number(**inputs):
     return (right(**inputs) - 100).log()
 
 
+def nan_on_policy(**inputs):
+    return right(**inputs) + 0 * (inputs["log_prob"] - inputs["old_log_prob"]).abs().sqrt().sum()
+
+
+def in_float32(**inputs):
+    return right(**{name: None if x is None else x.float() for name, x in inputs.items()})
+
+
+def summed(**inputs):
+    return per_token(**inputs).sum()
+
+
+def zero_on_policy(log_prob, old_log_prob, **_):
+    return (log_prob - old_log_prob).square().mean()
+
+
+def whitened(advantages, **inputs):
+    centred = advantages - advantages.mean()
+    return right(advantages=centred / centred.std(), **inputs)
+
+
 def constant(advantages, **_):
     return advantages.mean()
 
@@ -87,7 +109,9 @@ def vector(**inputs):
 
 @functools.cache
 def sentence(loss):
-    return audit(loss, beta=BETA, divergence="rkl", per_token=loss is not by_length).losses[0]
+    report = audit(loss, beta=BETA, divergence="rkl", per_token=loss is not by_length)
+    assert json.loads(report.to_json())["losses"][0]["note"] == report.losses[0].note
+    return report.losses[0]
 
 
 @pytest.mark.parametrize(("loss", "words"), [
@@ -104,12 +128,19 @@ def sentence(loss):
     (detached_k2, ["1 of the reward's gradient; nothing left over", "It contains no KL: the RKL", "detached"]),
     (half_detached, ["0.5 of the reward's gradient; nothing left over", "It contains no KL"]),
     (not_a_number, ["is NaN on finite inputs"]),
+    (nan_on_policy, ["gradient of the loss is NaN on finite inputs (drift 0)"]),
+    (in_float32, ["On- and off-policy: 1 of the reward's gradient − 0.3 of RKL's; nothing left over."]),
+    (summed, ["On- and off-policy: 81 of the reward's gradient − 24.3 of RKL's; nothing left over."]),
+    (zero_on_policy, ["On-policy: a gradient of zero; nothing left over. Off-policy: −", "does not contain the reward"]),
+    (whitened, ["In batches of 2: no finite gradient (are all rewards of some batch equal?)"]),
     (constant, ["The loss is a constant"]),
     (vector, ["tensor of shape (27,); one number is expected"]),
 ], ids=lambda case: getattr(case, "__name__", ""))  # fmt: skip
 def test_a_planted_mistake_is_named(loss, words):
     result = sentence(loss)
     said = result.diagnosis or result.note
+    assert bool(result.exact_off_policy) == (loss in (right, in_float32, detached_k2))
+    assert (result.batch == 2) == (loss in (batch_mean, whitened))
     for part in words:
         assert part in said
     assert "direction is exact" not in said or "contains no KL" not in said
@@ -133,6 +164,14 @@ def test_the_catalogue_is_diagnosed_as_it_is_known_to_be():
     prefix = rpg.algorithm("rpg-urkl", ratio="prefix", clip=None, loss_agg_mode="seq-mean-token-sum")
     assert "− 0.3 of RKL's (over whole responses); nothing left over" in audit(prefix).losses[0].diagnosis
     assert "token" not in audit(rpg.algorithm("opd-jsd")).losses[0].diagnosis.replace("token-level", "")
+
+
+@pytest.mark.parametrize(("loss", "words"), [
+    (nan_on_policy, "is NaN"), (whitened, "no finite gradient"), (rpg.algorithm("rpg-urkl", beta=0.3), "17 % left"),
+])  # fmt: skip
+def test_assert_gradient_fails_for_nan_and_for_an_algorithm_that_clips(loss, words):
+    with pytest.raises(AssertionError, match=words):
+        rpg.testing.assert_gradient(loss, of="reward - 0.3 rkl", drifts=(0.2, 0.0))
 
 
 def test_assert_gradient_holds_and_fails_with_the_diagnosis():

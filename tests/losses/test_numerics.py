@@ -106,6 +106,16 @@ def test_half_precision_is_computed_in_float32(label, dtype):
     assert grad_a.dtype == dtype and torch.equal(grad_a, grad_b.to(dtype))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_divergences_of_half_precision_are_computed_in_float32(dtype):
+    p, q = -8 * torch.rand(2, 4, 500, generator=torch.Generator().manual_seed(0), dtype=torch.float32).to(
+        dtype
+    )
+    p[0, 0] = q[0, 0] = -INF  # which is -1e4 in both
+    kl = rpg.algorithm("opd-jsd", kl={"top_k": 8}).kl
+    assert torch.equal(rpg.distribution_kl(kl, p, q), rpg.distribution_kl(kl, p.float(), q.float()))
+
+
 @pytest.mark.parametrize("mask_dtype", [torch.bool, torch.int64, torch.float32, torch.bfloat16])
 def test_any_kind_of_mask(mask_dtype):
     data = tensors()
