@@ -71,14 +71,10 @@ def folder_with_chat_template(spec: RunSpec, home: Path, model: Path) -> Path:
 
 def check_lengths(spec: RunSpec, splits: Splits, home: Path) -> str | None:
     """Which prompts of a run, in training or a benchmark, are longer than `rollout.max_prompt_tokens`, or than the model has
-    positions beside a response; None if none are.
-
-    Also None if the run's tokenizer is not on this machine: it is not downloaded for this check.
+    positions beside a response; None if none are. Raises ModelError, OSError: the run's tokenizer is not on this machine; it
+    is not downloaded for this check.
     """
-    try:
-        tokenizer, positions = tokenizer_of(spec, home, splits, offline=True), _positions(spec, home)
-    except (ModelError, OSError):
-        return None  # (loading the model reports what is wrong)
+    tokenizer, positions = tokenizer_of(spec, home, splits, offline=True), _positions(spec, home)
     problems = [*splits.train, *chain.from_iterable(splits.benchmarks.values())]
     limit, room = spec.rollout.max_prompt_tokens, positions - spec.rollout.max_response_tokens
     too_long = check_prompts(tokenizer, [problem.given() for problem in problems], min(limit, room))

@@ -8,13 +8,18 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from rpg.backends.local.prepare import require_lengths
 from rpg.backends.training_process import TrainingFailed, TrainingLost
 from rpg.backends.verl import driver_process, launch, readiness
 from rpg.config.errors import ConfigError
+from rpg.config.model import kept_under
 from rpg.config.run_spec import RunSpec
 from rpg.store import Layout
 from rpg.store.checkpoints import damaged, model_digest
+from rpg.tasks import DataError
+from rpg.tasks.preparation import prepare_data
 from tests.forked_commands import Child
+from tests.models.test_warm_start import tiny_llama
 from tests.tiny import make_run, make_spec
 from tests.verl import marked
 from tests.waiting import until
@@ -86,6 +91,18 @@ def test_a_driver_that_dies_says_why_and_is_gone_on_with(home, monkeypatch, how,
     said = train(folder, home)
     assert said[0].startswith("continuing after step 2 of 4")
     assert steps(folder) == [(1, 1), (2, 1), (3, 2), (4, 2)]
+
+
+def test_a_model_that_came_after_the_preparation_is_asked_whether_prompts_fit(tmp_path):
+    """verl would cut off their beginning, with a warning in its log."""
+    run = spec().model_dump(mode="json") | {"model": {"type": "pretrained", "path": "llama"}}
+    run["rollout"] |= {"max_prompt_tokens": 3}
+    run = RunSpec.model_validate(run)
+    prepare_data(run, tmp_path)
+    require_lengths(run, tmp_path)
+    tiny_llama(kept_under(tmp_path, "llama").parent)
+    with pytest.raises(DataError, match=r"rollout.max_prompt_tokens: 3, but \d+ prompts are longer"):
+        train(make_run(tmp_path, "late", run), tmp_path)
 
 
 def test_a_hang_is_ended_and_said(home, monkeypatch):

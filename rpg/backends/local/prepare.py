@@ -48,20 +48,26 @@ def _prepare(sweep: str, home: Path) -> None:
 
                 prepare_model(spec, home, functools.partial(print, flush=True))
             prepared.add(key)
-        _check_lengths(spec, home)
+        require_lengths(spec, home)
     layout.write_data_notes(sweep, list(notes))
 
 
-def _check_lengths(spec: RunSpec, home: Path) -> None:
-    """A training would come upon a prompt that is too long some day, and fail. Raises DataError: a prompt is too long."""
+def require_lengths(spec: RunSpec, home: Path) -> None:
+    """A training would come upon a prompt that is too long some day, and fail, or verl cut it. Raises DataError: a prompt is
+    too long. Nothing is said of a model that is not here yet."""
     mark = lengths_checked(spec, home)
     if mark.exists():
         return
     from rpg.models.initial_policy import check_lengths  # noqa: PLC0415 (torch, which takes seconds)
+    from rpg.models.model_loading import ModelError  # noqa: PLC0415 (as above)
 
     files = data_files(spec, home)
     held_out = {name: read_problems(path) for name, path in files.benchmarks.items()}
-    if too_long := check_lengths(spec, Splits(read_problems(files.train), held_out), home):
+    try:
+        too_long = check_lengths(spec, Splits(read_problems(files.train), held_out), home)
+    except (ModelError, OSError):
+        return  # loading the model says what is wrong
+    if too_long:
         raise DataError(too_long)
     mark.parent.mkdir(parents=True, exist_ok=True)
     mark.touch()

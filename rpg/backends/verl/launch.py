@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from rpg.backends.local.prepare import require_lengths
 from rpg.backends.manifest import spec_of
 from rpg.backends.training_process import Say, TrainingFailed, TrainingLost
 from rpg.backends.verl.checkpoints import VerlCheckpoints, finished
@@ -53,6 +54,7 @@ def train(folder: RunFolder, home: Path, say: Say) -> None:
         say(f"trained: all {steps} steps")
         return
     model = initial_model(spec, home, say)
+    require_lengths(spec, home)  # again, for a model of the hub has just come
     if resume is None:
         run.checkpoints.begin_with(model)
     run.begin_attempt()
