@@ -13,7 +13,7 @@ from rpg.config.backend import BackendSection, OnSlurm, VerlBackend
 from rpg.config.errors import ConfigError
 
 HERE_DOCUMENT = "END_OF_THE_SWEEP"
-CONFIG = "/config/sweep.yaml"  # where a pod of Kubernetes or a machine of SkyPilot finds the file
+CONFIG = "/config/sweep.yaml"  # where a pod of Kubernetes finds the file
 
 
 @dataclass(frozen=True)
@@ -113,9 +113,11 @@ def kuberay(job: Job, ray_version: str | None) -> list[dict[str, Any]]:
         **({"rayVersion": ray_version} if ray_version else {}),
     }
     metadata = {"name": name}
-    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"sweep.yaml": job.text}}
+    command = shlex.join(job.words(CONFIG, "/data", on_its_cluster(job)))
+    data = {"sweep.yaml": job.text, "run.sh": f"exec {command}\n"}
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
     spec = {
-        "entrypoint": shlex.join(job.words(CONFIG, "/data", on_its_cluster(job))),
+        "entrypoint": "bash /config/run.sh",  # `ray job submit` quotes anew: $ and < would reach a shell
         "backoffLimit": job.backend.attempts - 1,
         "shutdownAfterJobFinishes": True,
         "ttlSecondsAfterFinished": 600,
