@@ -118,8 +118,7 @@ class SlurmQueue:
             else:
                 queue = self._queue()
                 if left := sorted(numbers if queue is None else numbers & queue.keys()):
-                    said = f"Slurm cancelled none of these jobs, which go on: scancel {' '.join(left)}"
-                    print(said, file=sys.stderr)
+                    print("Slurm did not cancel jobs, which go on: scancel", *left, file=sys.stderr)
             self._give_up("the sweep was stopped")
         await_release(folders)
 

@@ -140,9 +140,7 @@ def _of_file(specs: list[RunSpec], layout: Layout) -> list[str]:
             lines += problems.notes
         except DataError as error:
             lines.append(str(error))
-    alike = {
-        (s.task.model_dump_json(), s.model.model_dump_json(), s.rollout.model_dump_json()): s for s in specs
-    }
+    alike = {(spec.task.model_dump_json(), spec.model, spec.rollout): spec for spec in specs}
     for (task_json, *_), spec in alike.items():
         with suppress(ModelError, OSError):  # loading the model says what is wrong
             too_long = check_lengths(spec, splits[task_json], layout.home) if task_json in splits else None
