@@ -3,8 +3,9 @@
 ARG BASE=nvidia/cuda:13.0.1-devel-ubuntu24.04
 FROM ${BASE}
 
+# KubeRay's probes of a node's health call wget, unless it is told of a Ray from 2.53 on.
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends python3 python3-dev python3-venv gcc g++ git \
+    && apt-get install -y --no-install-recommends python3 python3-dev python3-venv gcc g++ git wget \
     && rm -rf /var/lib/apt/lists/*
 RUN python3 -m venv /opt/venv && /opt/venv/bin/pip install --no-cache-dir uv
 ENV PATH=/opt/venv/bin:${PATH} VIRTUAL_ENV=/opt/venv RPG_HOME=/data

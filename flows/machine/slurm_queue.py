@@ -7,7 +7,6 @@ A job's name ends with the token of its array. So a conductor that was killed le
 jobs go on, and the next conductor finds them by their names.
 """
 
-import getpass
 import hashlib
 import os
 import re
@@ -112,10 +111,14 @@ class SlurmQueue:
         with self._lock:  # a submission under way comes to its end first
             folders = [remote.folder for remote in self._jobs.values()]
             numbers = {*self._jobs, *self._earlier().values()}
-            for wait in (0, 2, 10) if numbers else ():
+            for wait in (0, 2, 10):
                 time.sleep(wait)
-                if _run("scancel", *sorted(numbers))[0] == 0:
+                if not numbers or _run("scancel", *sorted(numbers))[0] == 0:
                     break
+            else:
+                queue = self._queue()
+                if left := sorted(numbers if queue is None else numbers & queue.keys()):
+                    print("Slurm did not cancel jobs, which go on: scancel", *left, file=sys.stderr)
             self._give_up("the sweep was stopped")
         await_release(folders)
 
@@ -190,7 +193,7 @@ class SlurmQueue:
 
     def _queue(self) -> dict[str, list[str]] | None:
         """Job -> [state, reason, nodes, name] of what waits or runs; None when Slurm does not say."""
-        code, out = _run("squeue", "-h", "-r", "-u", getpass.getuser(), "-o", "%i|%T|%r|%N|%j")
+        code, out = _run("squeue", "-h", "-r", "-u", str(os.getuid()), "-o", "%i|%T|%r|%N|%j")
         if code:
             return None
         rows = (line.strip().split("|", 4) for line in out.splitlines())
@@ -266,7 +269,7 @@ def _run(program: str, *arguments: str, environment: Mapping[str, str] | None = 
     inherited = {
         name: value
         for name, value in os.environ.items()
-        if name not in NOT_SENT and (name == "SLURM_CONF" or not name.startswith("SLURM_"))
+        if name not in NOT_SENT and (name == "SLURM_CONF" or not name.startswith(("SLURM_", "SQUEUE_")))
     }
     try:
         done = subprocess.run(

@@ -6,7 +6,7 @@ a line to the log. So it costs a fast training nothing, and no number depends on
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,19 @@ from rpg.store.live_status import WRITE_SECONDS, clear_progress, progress_line, 
 
 SAY_SECONDS = 9.0
 """How often a step that takes longer than this gets a line in the log."""
+
+_SHOWN = {
+    "reward": "reward {:+.3f}", "accuracy": "accuracy {:.3f}", "entropy": "entropy {:.3f}", "grad_norm": "grad {:.2f}",
+    "response_length": "tokens {:.1f}", "validation_accuracy": "validation {:.3f}", "seconds_step": "{:.2f} s",
+}  # fmt: skip
+
+
+def step_line(step: int, steps: int, metrics: Mapping[str, float]) -> str:
+    """What a run's log says of a finished step."""
+    parts = [text.format(metrics[name]) for name, text in _SHOWN.items() if name in metrics]
+    idle = "critic only" if "value_loss" in metrics else "no group to learn from"
+    parts += [] if "grad_norm" in metrics else [idle]
+    return "  ".join([f"{time.strftime('%H:%M:%S')} step {step}/{steps}", *parts])
 
 
 class Progress:

@@ -7,6 +7,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -118,6 +119,7 @@ def _of_file(specs: list[RunSpec], layout: Layout) -> list[str]:
     from flows.machine.slots import machine, need_of
     from rpg.backends.verl.readiness import facts, gpu_problem
     from rpg.models.initial_policy import check_lengths
+    from rpg.models.model_loading import ModelError
     from rpg.planning.preflight import preflight, unreachable
     from rpg.tasks import DataError, load_problems
 
@@ -138,11 +140,9 @@ def _of_file(specs: list[RunSpec], layout: Layout) -> list[str]:
             lines += problems.notes
         except DataError as error:
             lines.append(str(error))
-    alike = {
-        (spec.task.model_dump_json(), spec.model.model_dump_json(), spec.rollout.max_prompt_tokens): spec
-        for spec in specs
-    }
+    alike = {(spec.task.model_dump_json(), spec.model, spec.rollout): spec for spec in specs}
     for (task_json, *_), spec in alike.items():
-        too_long = check_lengths(spec, splits[task_json], layout.home) if task_json in splits else None
-        lines += [too_long] if too_long else []
+        with suppress(ModelError, OSError):  # loading the model says what is wrong
+            too_long = check_lengths(spec, splits[task_json], layout.home) if task_json in splits else None
+            lines += [too_long] if too_long else []
     return list(dict.fromkeys(lines))

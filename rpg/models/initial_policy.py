@@ -27,9 +27,9 @@ from rpg.models.tokenizer import (
     set_chat_template,
 )
 from rpg.models.warm_start import supervised_start, warm_start
-from rpg.models.warm_start_cache import local_files, warm_folder
-from rpg.tasks import Problem, Splits, characters_of, demonstrations_of, load_problems
-from rpg.tasks.preparation import once, prepare_data, read_problems
+from rpg.models.warm_start_cache import lengths_checked, local_files, warm_folder
+from rpg.tasks import DataError, Problem, Splits, characters_of, demonstrations_of, load_problems
+from rpg.tasks.preparation import data_files, once, prepare_data, read_problems
 
 
 def prepare_model(spec: RunSpec, home: Path, say: Callable[[str], None] = print) -> Path | None:
@@ -71,20 +71,31 @@ def folder_with_chat_template(spec: RunSpec, home: Path, model: Path) -> Path:
 
 def check_lengths(spec: RunSpec, splits: Splits, home: Path) -> str | None:
     """Which prompts of a run, in training or a benchmark, are longer than `rollout.max_prompt_tokens`, or than the model has
-    positions beside a response; None if none are.
-
-    Also None if the run's tokenizer is not on this machine: it is not downloaded for this check.
+    positions beside a response; None if none are. Raises ModelError, OSError: the run's tokenizer is not on this machine; it
+    is not downloaded for this check.
     """
-    try:
-        tokenizer, positions = tokenizer_of(spec, home, splits, offline=True), _positions(spec, home)
-    except (ModelError, OSError):
-        return None  # (loading the model reports what is wrong)
+    tokenizer, positions = tokenizer_of(spec, home, splits, offline=True), _positions(spec, home)
     problems = [*splits.train, *chain.from_iterable(splits.benchmarks.values())]
     limit, room = spec.rollout.max_prompt_tokens, positions - spec.rollout.max_response_tokens
     too_long = check_prompts(tokenizer, [problem.given() for problem in problems], min(limit, room))
     if too_long and room < limit:
         return f"rollout.max_response_tokens leaves {room} of the model's {positions} positions; {too_long}"
     return too_long
+
+
+def require_lengths(spec: RunSpec, home: Path) -> None:
+    """A training would come upon a prompt that is too long some day, and fail, or verl cut it. Raises DataError: a prompt is
+    too long. Nothing is said of a model that is not here yet."""
+    mark = lengths_checked(spec, home)
+    if mark.exists():
+        return
+    files = data_files(spec, home)
+    held_out = {name: read_problems(path) for name, path in files.benchmarks.items()}
+    with contextlib.suppress(ModelError, OSError):  # loading the model says what is wrong
+        if too_long := check_lengths(spec, Splits(read_problems(files.train), held_out), home):
+            raise DataError(too_long)
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.touch()
 
 
 def _positions(spec: RunSpec, home: Path) -> int:

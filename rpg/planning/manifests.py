@@ -13,7 +13,6 @@ from rpg.config.backend import BackendSection, OnSlurm, VerlBackend
 from rpg.config.errors import ConfigError
 
 HERE_DOCUMENT = "END_OF_THE_SWEEP"
-CONFIG = "/config/sweep.yaml"  # where a pod of Kubernetes or a machine of SkyPilot finds the file
 
 
 @dataclass(frozen=True)
@@ -113,9 +112,11 @@ def kuberay(job: Job, ray_version: str | None) -> list[dict[str, Any]]:
         **({"rayVersion": ray_version} if ray_version else {}),
     }
     metadata = {"name": name}
-    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"sweep.yaml": job.text}}
+    command = shlex.join(job.words("/config/sweep.yaml", "/data", on_its_cluster(job)))
+    data = {"sweep.yaml": job.text, "run.sh": f"exec {command}\n"}
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
     spec = {
-        "entrypoint": shlex.join(job.words(CONFIG, "/data", on_its_cluster(job))),
+        "entrypoint": "bash /config/run.sh",  # `ray job submit` quotes anew: $ and < would reach a shell
         "backoffLimit": job.backend.attempts - 1,
         "shutdownAfterJobFinishes": True,
         "ttlSecondsAfterFinished": 600,
@@ -145,19 +146,17 @@ def skypilot(job: Job) -> dict[str, Any]:
     """A task of SkyPilot: `sky jobs launch FILE` recovers it after a preemption, and the data folder is in a bucket."""
     command = shlex.join(job.words("sweep.yaml", "/data"))
     if job.workers > 1:
-        command = "\n".join(
-            [
-                'head=$(echo "$SKYPILOT_NODE_IPS" | head --lines=1)',
-                'if [ "$SKYPILOT_NODE_RANK" != 0 ]; then',
-                '  until ray start --address="$head:6385"; do sleep 5; done',
-                '  while ray status --address="$head:6385" > /dev/null 2>&1; do sleep 10; done',
-                "  exit 0",
-                "fi",
-                "ray start --head --port=6385",
-                shlex.join(job.words("sweep.yaml", "/data", on_its_cluster(job, '"127.0.0.1:6385"'))),
-                "ray stop",
-            ]
-        )
+        sweep = shlex.join(job.words("sweep.yaml", "/data", on_its_cluster(job, '"127.0.0.1:6385"')))
+        command = f"""\
+head=$(echo "$SKYPILOT_NODE_IPS" | head --lines=1)
+if [ "$SKYPILOT_NODE_RANK" != 0 ]; then
+  until ray start --address="$head:6385"; do sleep 5; done
+  while ray status --address="$head:6385" > /dev/null 2>&1; do sleep 10; done
+  exit 0
+fi
+ray start --head --port=6385
+{sweep}
+ray stop"""
     gpus = {"accelerators": f"{job.gpu}:{job.gpus}"} if job.gpus else {}
     memory = f"{job.memory_gib}+"
     return {

@@ -160,6 +160,22 @@ def test_how_a_job_ended_says_whose_fault_it_was(tmp_path, monkeypatch, fields, 
     assert slurm_queue.outcome("7_0", folder, said) == meant
 
 
+def test_jobs_that_slurm_does_not_cancel_are_named(tmp_path, monkeypatch, capsys):
+    """They are asked for by number of the user and in all partitions: what is not seen is submitted again."""
+    folder, asked = make_run(tmp_path, "one", make_spec()), []
+    queue = slurm_queue.SlurmQueue(folder.path.parent)
+    queue._jobs["7_0"] = slurm_queue.Remote(folder)
+    monkeypatch.setenv("SQUEUE_PARTITION", "urgent")
+    monkeypatch.setattr(slurm_queue.time, "sleep", lambda seconds: None)
+    no = slurm_queue.subprocess.CompletedProcess((), 1, "Unable to contact slurm controller")
+    monkeypatch.setattr(
+        slurm_queue.subprocess, "run", lambda words, **how: asked.append((words, how["env"])) or no
+    )
+    queue.close()
+    assert "which go on: scancel 7_0\n" in capsys.readouterr().err
+    assert asked[0][0][3:5] == ["-u", str(os.getuid())] and "SQUEUE_PARTITION" not in asked[0][1]
+
+
 def states(environment):
     """Job -> state, of all that wait or run."""
     lines = slurm_node.run(environment, "squeue", "-h", "-r", "-o", "%i|%T").splitlines()

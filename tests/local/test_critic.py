@@ -9,7 +9,7 @@ import rpg
 from rpg.backends.local.critic import Critic
 from rpg.backends.local.micro_batches import Limits
 from rpg.backends.local.trainer import means
-from rpg.backends.local.training_loop import _line
+from rpg.backends.progress_reporter import step_line
 from rpg.config.run_spec import RunSpec
 from rpg.losses.advantages import value_loss, value_targets
 from rpg.models.model_loading import ModelError
@@ -84,7 +84,7 @@ def test_a_killed_training_with_a_critic_goes_on_to_the_same_bits(home):
     rows = numbers(whole)
     assert [row["optimizer_step"] for row in rows] == [0, 2, 4, 6], "the first step trains the critic only"
     assert all("value_loss" in row for row in rows) and "grad_norm" not in rows[0]
-    assert "critic only" in _line(1, 4, whole.read_metrics()[0])
+    assert "critic only" in step_line(1, 4, whole.read_metrics()[0])
     assert rows[-1]["learning_rate"] == pytest.approx(spec.training.optimizer.learning_rate / 6)
 
 

@@ -43,14 +43,16 @@ def test_a_rayjob_is_what_kuberay_publishes_that_it_takes(kind):
 
 
 def test_a_head_conducts_and_workers_have_the_gpus():
-    spec = kuberay(job(VERL), None)[1]["spec"]
+    config, manifest = kuberay(job(VERL), None)
+    spec = manifest["spec"]
     [group] = spec["rayClusterSpec"]["workerGroupSpecs"]
     [worker] = group["template"]["spec"]["containers"]
     assert worker["resources"]["limits"]["nvidia.com/gpu"] == 8
     head = str(spec["rayClusterSpec"]["headGroupSpec"])
     assert "nvidia.com/gpu': 1" in head and "num-gpus': '0'" in head, "a GPU for evaluations alone"
     assert (group["replicas"], group["minReplicas"], spec["backoffLimit"]) == (2, 2, 3)
-    words = shlex.split(spec["entrypoint"])
+    assert spec["entrypoint"] == "bash /config/run.sh", "words that Ray's own quoting leaves as they are"
+    words = shlex.split(config["data"]["run.sh"])[1:]
     assert words[:5] == ["rpg", "sweep", "/config/sweep.yaml", "--home", "/data"]
     assignments = parse_assignments(words[6::2])
     assert assignments == {"seed": [0, 1], "backend.ray": {"type": "address", "address": "auto"}}
@@ -75,9 +77,9 @@ def test_the_file_in_a_manifest_needs_no_other_file_and_gives_the_same_runs(comm
     assert "base:" in file.read_text()
     code, out, _ = command_line("render", file, "--kuberay", "--home", tmp_path)
     assert code == 0
-    config, manifest = yaml.safe_load_all(out)
+    config, _ = yaml.safe_load_all(out)
     (tmp_path / "sweep.yaml").write_text(config["data"]["sweep.yaml"])
-    overrides = parse_assignments(shlex.split(manifest["spec"]["entrypoint"])[6::2])
+    overrides = parse_assignments(shlex.split(config["data"]["run.sh"])[7::2])
     one, other = (load_file(path, extra, lambda spec: "d") for path, extra in
                   ((file, {}), (tmp_path / "sweep.yaml", overrides)))  # fmt: skip
     assert [run.run_id for run in one.runs] == [run.run_id for run in other.runs]

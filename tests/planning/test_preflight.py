@@ -94,6 +94,7 @@ def test_a_sweep_whose_prompts_are_too_long_ends_before_it_trains(tmp_path, monk
     from flows.sweep.conductor import register
     from rpg.backends.local import prepare
     from rpg.config.sweep_spec import single_run
+    from rpg.models import initial_policy
     from rpg.tasks.preparation import data_digest
 
     layout = Layout(tmp_path / "data")
@@ -101,6 +102,10 @@ def test_a_sweep_whose_prompts_are_too_long_ends_before_it_trains(tmp_path, monk
     monkeypatch.setattr(prepare, "die_with_parent", lambda: None)
     assert prepare.main([str(layout.sweep_folder("run"))]) == 1
     assert "rollout.max_prompt_tokens: 64, but a prompt has 71 tokens" in capsys.readouterr().out
+    model = {"type": "pretrained", "path": "org/later"}
+    later = load_run(file_task(tmp_path, [("d" * 70, "1")], model=model))
+    initial_policy.require_lengths(later, layout.home)
+    assert not initial_policy.lengths_checked(later, layout.home).exists(), "it is not here"
 
 
 def test_doctor_asks_the_ports_that_the_runs_need(tmp_path, monkeypatch):

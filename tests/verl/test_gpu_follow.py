@@ -34,9 +34,6 @@ class Clock:
     def sleep(self, _):
         self.now += 1
 
-    def strftime(self, form):
-        return form
-
 
 def follow(tmp_path, monkeypatch, each):
     """(how it ended, when) of a run that takes 1000 seconds and may hang for 60."""

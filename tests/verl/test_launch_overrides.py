@@ -103,6 +103,7 @@ def test_what_a_run_says_reaches_verl():
     assert json.loads(o["rpg.algorithm"])["reference"] == {"type": "every_k", "k": 100}
     assert o["actor_rollout_ref.actor.optim.optimizer"] == "AdamWScheduleFree"
     assert json.loads(o["rpg.verifier"])["marker"] == "#"
+    assert of(**VARIANTS["adapters"]).overrides["rpg.staleness"] == 2
 
 
 def test_sampling_options_and_the_entropy_bonus_reach_verl():
@@ -156,8 +157,3 @@ def test_a_job_on_a_cpu_is_told_so_and_goes_before_the_evaluation_of_its_checkpo
     assert environment["VERL_PLATFORM"] == "cpu"
     assert int(environment["RAY_worker_niceness"]) < load_run(CHAIN).evaluation.place.niceness
     assert not {"VERL_PLATFORM", "RAY_worker_niceness"} & set(of(**VARIANTS["cluster"]).environment)
-
-
-def test_another_back_end_is_refused():
-    with pytest.raises(ValueError, match="'local'; accepted here: 'verl'"):
-        plan(load_run(CHAIN), PATHS)

@@ -9,14 +9,12 @@ import sys
 from pathlib import Path
 
 from rpg.backends.manifest import spec_of
-from rpg.config.run_spec import RunSpec
 from rpg.errors import UserError
 from rpg.models.warm_start_cache import is_prepared, lengths_checked
 from rpg.processes import die_with_parent
 from rpg.store.current import current_runs, is_imported
 from rpg.store.layout import Layout
-from rpg.tasks import DataError, Splits
-from rpg.tasks.preparation import data_files, data_notes, prepare_data, read_problems
+from rpg.tasks.preparation import data_notes, prepare_data
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -48,23 +46,11 @@ def _prepare(sweep: str, home: Path) -> None:
 
                 prepare_model(spec, home, functools.partial(print, flush=True))
             prepared.add(key)
-        _check_lengths(spec, home)
+        if not lengths_checked(spec, home).exists():
+            from rpg.models.initial_policy import require_lengths  # noqa: PLC0415 (as above)
+
+            require_lengths(spec, home)
     layout.write_data_notes(sweep, list(notes))
-
-
-def _check_lengths(spec: RunSpec, home: Path) -> None:
-    """A training would come upon a prompt that is too long some day, and fail. Raises DataError: a prompt is too long."""
-    mark = lengths_checked(spec, home)
-    if mark.exists():
-        return
-    from rpg.models.initial_policy import check_lengths  # noqa: PLC0415 (torch, which takes seconds)
-
-    files = data_files(spec, home)
-    held_out = {name: read_problems(path) for name, path in files.benchmarks.items()}
-    if too_long := check_lengths(spec, Splits(read_problems(files.train), held_out), home):
-        raise DataError(too_long)
-    mark.parent.mkdir(parents=True, exist_ok=True)
-    mark.touch()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """One run from its folder to its last step: find out what is missing and do it; the folder is consistent at every moment."""
 
-import time
 from pathlib import Path
 
 import torch
@@ -12,7 +11,7 @@ from rpg.backends.local.rollout import Roller
 from rpg.backends.local.sampler import Weights
 from rpg.backends.local.trainer import Trainer
 from rpg.backends.manifest import spec_of
-from rpg.backends.progress_reporter import Reporter
+from rpg.backends.progress_reporter import Reporter, step_line
 from rpg.backends.training_process import Say
 from rpg.config.model import bfloat16
 from rpg.config.run_spec import RunSpec
@@ -55,7 +54,7 @@ def train(folder: RunFolder, home: Path, say: Say) -> None:
                 checkpoints.wait_for_space(_room(trainer), say)
                 _save(checkpoints, step, trainer)
             trainer.progress.begin("", 0, "")
-            say(_line(step, steps, metrics))
+            say(step_line(step, steps, metrics))
     say(f"trained: {steps} of {steps} steps")
 
 
@@ -188,12 +187,3 @@ def _save(checkpoints: Checkpoints, step: int, trainer: Trainer) -> None:
         state["critic"], tensors["critic"] = critic.numbers(), critic.tensors()
     tensors |= {"reference": reference} if reference else {}
     checkpoints.save(step, trainer.policy, state, tensors, trainer.sampler.past, optimizer.weights())
-
-
-def _line(step: int, steps: int, metrics: dict[str, float]) -> str:
-    parts = [f"{time.strftime('%H:%M:%S')} step {step}/{steps}", f"reward {metrics['reward']:+.3f}"]
-    parts += [f"accuracy {metrics['accuracy']:.3f}", f"entropy {metrics['entropy']:.3f}"]
-    parts.append(f"tokens {metrics['response_length']:.1f}")
-    idle = "critic only" if "value_loss" in metrics else "no group to learn from"
-    parts.append(f"grad {metrics['grad_norm']:.2f}" if "grad_norm" in metrics else idle)
-    return "  ".join([*parts, f"{metrics['seconds_step']:.2f} s"])

@@ -9,9 +9,9 @@ import contextlib
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
 from rpg.backends.manifest import spec_of
+from rpg.backends.progress_reporter import step_line
 from rpg.backends.training_process import Say, TrainingFailed, TrainingLost
 from rpg.backends.verl.checkpoints import VerlCheckpoints, finished
 from rpg.backends.verl.driver_process import end_marked, require_reachable, start_driver
@@ -53,6 +53,9 @@ def train(folder: RunFolder, home: Path, say: Say) -> None:
         say(f"trained: all {steps} steps")
         return
     model = initial_model(spec, home, say)
+    from rpg.models.initial_policy import require_lengths  # noqa: PLC0415 (torch: after all checks)
+
+    require_lengths(spec, home)  # again, for a model of the hub has just come
     if resume is None:
         run.checkpoints.begin_with(model)
     run.begin_attempt()
@@ -147,7 +150,7 @@ class _Run:
         whole = finished(self.state)
         records = stream.pump()
         for record in records:
-            self.say(_line(record, self.spec.training.steps))
+            self.say(step_line(record["step"], self.spec.training.steps, record))
         for step, source in whole:
             self.checkpoints.adopt(step, source)
         return bool(records or whole)
@@ -164,15 +167,6 @@ def require_verl(spec: RunSpec, say: Say) -> None:
     if wrong := unknown(backend.verl):
         raise ConfigError("\n".join(wrong))
     require(backend, say)
-
-
-def _line(record: dict[str, Any], steps: int) -> str:
-    parts = [f"{time.strftime('%H:%M:%S')} step {record['step']}/{steps}"]
-    for name, form in (("reward", "+.3f"), ("accuracy", ".3f"), ("entropy", ".3f"), ("grad_norm", ".2f"),
-                       ("seconds_step", ".2f"), ("validation_accuracy", ".3f")):  # fmt: skip
-        if name in record:
-            parts.append(f"{name} {record[name]:{form}}")
-    return "  ".join(parts)
 
 
 def initial_model(spec: RunSpec, home: Path, say: Say) -> Path:
