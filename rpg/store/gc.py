@@ -47,8 +47,7 @@ def garbage(layout: Layout) -> list[Item]:
 
 
 def _unused(layout: Layout) -> Iterator[Path]:
-    """Stored samples to which none can be added: of checkpoints of runs that are on disk no more. Those of models outside of
-    this folder stay."""
+    """Stored samples to which none can be added: of runs' checkpoints that are gone. Those of models from elsewhere stay."""
     models = {
         model_files_digest(run.checkpoint(step), layout.home)
         for sweep in layout.sweeps()
@@ -100,8 +99,7 @@ def _of_run(folder: RunFolder) -> Iterator[Item]:
 
 
 def remove(layout: Layout, name: str, only_check: bool = False) -> Path:
-    """Move a sweep (`quickstart`) or a run (`quickstart/grpo-s0-12345678`) to the trash; returns its new path. Raises
-    StoreError: it does not exist, or is running."""
+    """Move a sweep or a run (`quickstart/grpo-s0-12345678`) to the trash; returns where. StoreError: none, or in use."""
     name = name.strip("/")
     sweep, _, run = name.partition("/")
     path = place(layout, name)

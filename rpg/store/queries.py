@@ -171,8 +171,7 @@ def references(db: Database, names: Sequence[str]) -> dict[tuple[str, str], str]
 
 
 def benchmarks(db: Database, names: Sequence[str]) -> list[str]:
-    """Benchmarks of the runs of these sweeps, in the order in which the sweeps name them; those that only imported runs have
-    come last."""
+    """Benchmarks of the runs of these sweeps, in the sweeps' order; those that only imported runs have come last."""
     rows = db.execute(
         """WITH listed AS (SELECT unnest(benchmarks) AS benchmark, generate_subscripts(benchmarks, 1) AS place,
                                   imported IS NULL AS own FROM runs WHERE list_contains($1, sweep))
