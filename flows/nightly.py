@@ -80,7 +80,7 @@ def plan(folder: Path, overrides: dict[str, Any]) -> tuple[str, dict[str, Sweep 
     files = sorted(folder.glob("*.yaml")) if folder.is_dir() else []
     if not files:
         raise ConfigError(f"{folder}: no sweep files; expected a folder with *.yaml, such as configs/nightly")
-    night = f"{time.strftime('%Y-%m-%d')}-{code_version()}"
+    night = f"{time.strftime('%Y-%m-%d', time.gmtime())}-{code_version()}"  # UTC, as the schedule
     sweeps: dict[str, Sweep | Study] = {}
     for file in files:
         text = f"{_set(folder)}-{file.stem}".strip("-")
@@ -216,7 +216,7 @@ def run_night(
         if again and "accepted" in earlier:
             record["accepted"], bits = earlier["accepted"], False
         elif bits and not failed and (settled := reference(before)):
-            earlier_cause = earlier.get("cause") if again else None
+            earlier_cause = again and earlier.get("cause")
             cause, is_environment = record["cause"] = earlier_cause or blame(record, settled, ROOT, night_of)
             said, bits = f"{said}; {cause}", not is_environment
         if night_of and not (_set(folder) or only or failed):

@@ -250,8 +250,7 @@ def outcome(number: str, folder: RunFolder, output: Path) -> dict[str, object] |
 
 
 def _ended(number: str) -> tuple[str, int, int, str]:
-    """(state, exit code, signal, nodes) of a job, from the controller's memory or from the accounting; state "" if neither
-    knows it."""
+    """(state, exit code, signal, nodes) of a job, by the controller or the accounting; state "" if neither knows it."""
     code, out = _run("scontrol", "show", "job", "-o", number)
     fields = dict(re.findall(r"(JobState|ExitCode|NodeList)=(\S+)", out)) if code == 0 else {}
     if not fields:

@@ -135,8 +135,7 @@ def _propose(running: Running, tuning: Tuning, number: int) -> None:
 
 
 def _train(running: Running, tunings: Sequence[Tuning], places: Sequence[tuple[Tuning, int]]) -> None:
-    """All runs of these batches (a variant, and the number of one of its own) that are due, one seed after another where
-    trials are pruned."""
+    """All runs of these batches (variant, number of one of its own) that are due, seed by seed where trials are pruned."""
     trained = False
     while due := {run.folder: run for place in places for run in _due(running, *place, trained)}:
         trained = True

@@ -51,8 +51,8 @@ def archived(url: str, runs: Iterable[RunFolder]) -> dict[str, str]:
         for sweep in {run.path.parent: None for run in done}:
             archive.push(sweep)
         sizes = [archive.push(run.path) for run in done]
-    new = sum(map(bool, sizes))
-    say(f"{url}: runs sent: {new} ({size_text(sum(sizes))}); there already: {len(sizes) - new}")
+    there = sizes.count(0)
+    say(f"{url}: runs sent: {len(sizes) - there} ({size_text(sum(sizes))}); there already: {there}")
     return {f"{run.sweep}/{run.name}": reason for run, reason in why.items() if reason}
 
 
@@ -75,8 +75,7 @@ def fetch_results(layout: Layout) -> None:
 
 
 def fetched(layout: Layout, checkpoint: str) -> str:
-    """The folder of SWEEP/RUN/step-000040, or of such a path in the data folder, from $RPG_ARCHIVE if it is not here;
-    anything else as it is."""
+    """The folder of SWEEP/RUN/step-000040, or of its path, from $RPG_ARCHIVE if it is not here; anything else as it is."""
     name = checkpoint.removeprefix(f"{layout.runs}/").replace("/checkpoints/", "/")
     if not (match := re.fullmatch(r"([^/]+)/([^/]+)/(step-\d+)/?", name)):
         return checkpoint

@@ -289,11 +289,14 @@ def nightly(
 
 
 def _of_night(planned: Sweep | Study, home: Path | None, workers: int | None) -> None:
-    """A sweep or study of a night. Raises KeyboardInterrupt: it was stopped, and so the night, which is not recorded."""
+    """A sweep or study of a night, which goes on without one that fails. Raises KeyboardInterrupt: the night was stopped."""
     from rpg.study.spec import Study
 
-    if isinstance(planned, Study):
-        if error := conducted_study(planned, layout_at(home), workers):
-            complain(f"error: {error}")
-    elif execute(planned, home, workers) == 130:  # as `stopped`
-        raise KeyboardInterrupt
+    try:
+        if isinstance(planned, Study):
+            if error := conducted_study(planned, layout_at(home), workers):
+                complain(f"error: {error}")
+        elif execute(planned, home, workers) == 130:  # as `stopped`
+            raise KeyboardInterrupt
+    except UserError as error:
+        complain(f"error: {planned.spec.name}: {error}")

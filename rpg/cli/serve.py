@@ -69,7 +69,7 @@ def serve(
 
     Args:
         database: postgresql+asyncpg://user:password@host/name. Default: SQLite in the data folder.
-        nightly: Cron schedule of the nightly runs; empty for none.
+        nightly: Cron schedule of the nightly runs, in UTC; empty for none.
         public_url: Address at which a TLS proxy serves both, e.g. https://lab.example.org/rpg (docs/operations.md).
             Asks for a password unless --no-auth is given.
     """

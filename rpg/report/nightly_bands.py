@@ -12,6 +12,7 @@ An intended change has "accepted": {"why", "user", "time"}; later nights are com
 import contextlib
 import math
 import statistics
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,7 +88,7 @@ def measure(runs: Mapping[str, Sequence[RunFolder]]) -> tuple[dict[str, float], 
             for name, value in values.items():
                 if value is not None:
                     by_seed.setdefault(f"{sweep} / {manifest['variant']} / {name}", []).append(float(value))
-    several = {name: values for name, values in by_seed.items() if len(values) > 1}
+    several = {at: values for at, values in by_seed.items() if len(values) > 1 and math.isfinite(sum(values))}
     errors = {name: statistics.stdev(values) / math.sqrt(len(values)) for name, values in several.items()}
     return {name: statistics.fmean(values) for name, values in by_seed.items()}, errors
 
@@ -153,12 +154,13 @@ def judge(tonight: Mapping[str, Any], nights: Sequence[Mapping[str, Any]]) -> tu
 
 
 def read_nights(folder: Path, but: str) -> list[dict[str, Any]]:
-    """The nights on disk, oldest first, except the one named `but` and files that cannot be read."""
+    """The nights on disk, oldest first, except the one named `but`, unreadable files and those of a clock that was ahead."""
     nights = []
     for path in folder.glob("*.json"):
         with contextlib.suppress(StoreError):
             night = read_json_object(path)
-            if night.get("night") != but and isinstance(night.get("values"), dict) and "started" in night:
+            over = night.get("started", math.inf) <= time.time()
+            if night.get("night") != but and isinstance(night.get("values"), dict) and over:
                 nights.append(night)
     return sorted(nights, key=lambda night: night["started"])
 

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rpg.errors import first_line, install_command
-from rpg.store.atomic_files import StoreError, atomic_folder
+from rpg.store.atomic_files import StoreError, atomic_folder, atomic_write_bytes
 from rpg.store.checkpoints import digest
 from rpg.store.layout import Layout
 
@@ -29,8 +29,7 @@ _CHECKPOINT = re.compile(r"checkpoints/step-[^/]*/")
 
 
 class Archive:
-    """The archive at a URL; `line` makes a line of progress for what is copied. Raises StoreError, of one sentence: it
-    cannot be reached, or refuses."""
+    """The archive at a URL; `line` makes a line of progress for copies. Raises StoreError: out of reach, or refused."""
 
     def __init__(self, url: str, line: Line = lambda _: lambda **_: None) -> None:
         from fsspec import url_to_fs
@@ -51,7 +50,7 @@ class Archive:
         is_run = (folder / "manifest.json").exists()
         where = f"{folder.parent.name}/{folder.name}" if is_run else f"{folder.name}/{_BESIDE}"
         files = {path.relative_to(folder).as_posix(): digest(path) for path in _files(folder, is_run)}
-        before, inside, sent = self._record(where), f"{self._root}/{where}", 0
+        before, inside, sent = self._record(where, anew=True), f"{self._root}/{where}", 0
         with self._reached():
             entries = self._fs.find(inside, detail=True).values()
         there = {(entry["name"].rpartition("/")[2], entry["size"]) for entry in entries}
@@ -62,11 +61,16 @@ class Archive:
                 self._fs.put_file(str(folder / name), f"{inside}/{sha256}", callback=progress)
             sent += files[name]["bytes"]
             progress.absolute_update(sent)
+            if not is_run and digest(folder / name) != (entry := files[name]):  # a growing log
+                files = {n: before.get(n, {}) if e == entry else e for n, e in files.items()}
+        files = {name: entry for name, entry in files.items() if entry}
         if is_run and before.get("DONE.json") == files["DONE.json"]:
             files = {**before, **files}  # what was removed here since, a checkpoint say, stays there
         if files != before:
+            # A transaction of file:// copies what it wrote in /tmp.
+            write: Any = atomic_write_bytes if "file" in self._fs.protocol else self._fs.pipe_file
             with self._reached(), self._fs.transaction:
-                self._fs.pipe_file(f"{inside}.json", json.dumps({"files": files}, indent=1).encode())
+                write(f"{inside}.json", json.dumps({"files": files}, indent=1).encode())
         return sent
 
     def runs(self) -> list[tuple[str, str]]:
@@ -111,12 +115,11 @@ class Archive:
         from fsspec.callbacks import Callback
 
         tell = self._line(where)
-        told = lambda _, done: tell(completed=done, total=total, visible=done < total)  # noqa: E731
-        return Callback(hooks={"tell": told})
+        return Callback(hooks={"tell": lambda _, at: tell(completed=at, total=total, visible=at < total)})
 
-    def _record(self, where: str) -> dict[str, dict[str, Any]]:
-        """The files of a run; {} if the archive does not have it. Whoever may write there could have written this, so no
-        name may lead out of the run's folder."""
+    def _record(self, where: str, anew: bool = False) -> dict[str, dict[str, Any]]:
+        """The files of a run; {} if the archive does not have it, or has a damaged record that is written `anew`. Whoever
+        may write there could have written this, so no name may lead out of the run's folder."""
         path = f"{self._root}/{where}.json"
         with self._reached():
             record = self._fs.cat_file(path) if self._fs.exists(path) else b'{"files": {}}'
@@ -128,6 +131,8 @@ class Archive:
                 if not inside or not re.fullmatch("[0-9a-f]{64}", entry["sha256"]) or entry["bytes"] < 0:
                     raise ValueError(f"{name!r} is no file of a run")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
+            if anew:
+                return {}
             raise StoreError(f"{self.url}/{where}.json: cannot be used ({error})") from error
         return files
 

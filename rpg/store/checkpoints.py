@@ -30,8 +30,7 @@ _KEEP = 2
 
 
 Keep = str | Collection[int]
-"""Which evaluated checkpoints keep their weights: `all`, `last`, `best` (the last and the best), or these steps and the
-last."""
+"""Which evaluated checkpoints keep their weights: `all`, `last`, `best` (and the last), or these steps and the last."""
 KEEP = "best"
 
 

@@ -102,8 +102,7 @@ def _of_run(folder: RunFolder) -> Iterator[Item]:
 
 
 def remove(layout: Layout, name: str, only_check: bool = False) -> Path:
-    """Move a sweep (`quickstart`) or a run (`quickstart/grpo-s0-12345678`) to the trash; returns its new path. Raises
-    StoreError: it does not exist, or is running."""
+    """Move a sweep or a run (`quickstart/grpo-s0-12345678`) to the trash; returns where. StoreError: none, or in use."""
     name = name.strip("/")
     sweep, _, run = name.partition("/")
     path = place(layout, name)

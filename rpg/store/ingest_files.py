@@ -188,8 +188,7 @@ def ingest_metrics(db: duckdb.DuckDBPyConnection, sources: list[Source], warning
 
 
 def _measurements(db: duckdb.DuckDBPyConnection, files: Rows, warnings: Rows) -> tuple[Rows, list[str]]:
-    """The files that can be opened, and the names of all measurements in them. Columns ignore case, so of `A` and `a`
-    only the first is kept."""
+    """The files that can be opened, and the names of their measurements: of `A` and `a`, one column, only the first."""
     written: set[str] = set()
 
     def scan(part: Rows) -> None:

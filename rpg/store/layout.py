@@ -24,8 +24,7 @@ from rpg.store.run_folder import FORMAT, Inside, RunFolder, folder_name, folders
 
 
 def home(path: str | os.PathLike[str] | None = None) -> Path:
-    """The data folder: the argument, else $RPG_HOME, else ./rpg-data (absolute; not created). Raises StoreError: the
-    path cannot be used."""
+    """The data folder (absolute; not created): the argument, $RPG_HOME or ./rpg-data. StoreError: an unusable path."""
     folder = Path(path or os.environ.get("RPG_HOME") or "rpg-data").expanduser().absolute()
     advice = "choose another data folder with --home or RPG_HOME"
     if "?" in str(folder):

@@ -152,8 +152,7 @@ def read_grades(path: Path, samples: str | None = None) -> list[dict[str, Any]] 
 
 
 def metadata(path: Path) -> dict[str, str]:
-    """What a file of samples or grades says about all of them: `rules`, `model`, `engine`, `draws`, as far as it does (old
-    files name no rules)."""
+    """What a file of samples or grades says about all of them: `rules` (not in old files), `model`, `engine`, `draws`."""
     with _reading(path) as file:
         return {key.decode(): value.decode() for key, value in (file.schema_arrow.metadata or {}).items()}
 

@@ -1,7 +1,7 @@
 """What was trained and drawn stays: through other memory, more samples, another interval, more steps, a new version."""
 
 import json
-import subprocess
+import shutil
 
 import pytest
 
@@ -10,6 +10,7 @@ from flows.sweep.sharing import Claims, take_over
 from rpg.config.identity import former_identity
 from rpg.config.sweep_spec import load_sweep
 from rpg.store import Layout
+from rpg.store.current import flat
 from rpg.store.run_folder import pending_evaluations
 from rpg.store.run_writer import append_metrics, note_removed, write_done, write_manifest
 from rpg.store.samples import write_eval
@@ -61,26 +62,19 @@ def test_a_field_that_operates_keeps_the_finished_run_and_is_written_down(sweep,
     before = finished(layout, sweep())
     after = register(sweep(**{field: OPERATING[field]}), layout)
     assert after == before and all(f.state() == "done" and not pending_evaluations(f) for f in after)
-    spec = after[0].read_manifest()["spec"]
-    for part in field.split("."):
-        spec = spec[part]
-    assert spec == OPERATING[field]
+    assert flat(after[0].read_manifest()["spec"])[field] == OPERATING[field]
 
 
-def test_more_samples_keep_the_run_and_go_on_from_those_that_are_drawn(sweep, layout):
-    [folder, _] = finished(layout, sweep())
+def test_more_samples_go_on_from_those_there_are_and_are_not_owed_without_weights(sweep, layout):
+    [folder, gone] = finished(layout, sweep())
+    note_removed(gone, [0])
+    shutil.rmtree(gone.checkpoint(0))
     [again, _] = register(sweep(**{"evaluation.samples_per_problem": 8}), layout)
     assert again == folder and folder.state() == "interrupted"
     assert pending_evaluations(folder) == [(b, s) for s in (0, 2, 4) for b in ("chain-one", "chain-two")]
     assert folder.fewer_path("chain-one", 2).exists() and not folder.eval_path("chain-one", 2).exists()
-
-
-def test_more_samples_are_not_owed_where_the_weights_are_gone(sweep, layout):
-    [folder, _] = finished(layout, sweep())
-    _remove(folder, 0)
-    register(sweep(**{"evaluation.samples_per_problem": 8}), layout)
-    assert {step for _, step in pending_evaluations(folder)} == {2, 4}
-    assert folder.eval_steps("chain-one") == [0], "what was drawn from them stays"
+    assert {step for _, step in pending_evaluations(gone)} == {2, 4}
+    assert gone.eval_steps("chain-one") == [0], "what was drawn from them stays"
 
 
 def test_another_interval_adds_what_can_be_had_without_training_again(sweep, layout):
@@ -123,12 +117,8 @@ def test_a_longer_run_goes_on_where_the_shorter_one_ended(sweep, layout):
     assert short.state() == "done", "the shorter run stays what it was"
     [shorter, _] = register(sweep(**{"training.steps": 2}), layout)
     assert Claims(layout).duplicate(shorter) is None, "a run never takes over what lies behind its end"
-
-
-def test_other_settings_that_train_are_no_beginning_of_a_longer_run(sweep, layout):
-    finished(layout, sweep())
-    changes = {"training.steps": 8, "training.optimizer.learning_rate": 0.5}
-    assert Claims(layout).duplicate(register(sweep(**changes), layout)[0]) is None
+    [other, _] = register(sweep(**{"training.steps": 8, "training.optimizer.learning_rate": 0.5}), layout)
+    assert Claims(layout).duplicate(other) is None
 
 
 @pytest.fixture
@@ -153,20 +143,13 @@ def of_format_1(sweep, layout):
     return make
 
 
-def test_run_folders_of_the_version_before_are_found_again(sweep, layout, of_format_1):
+def test_folders_of_the_version_before_are_found_with_other_memory_and_samples(sweep, layout, of_format_1):
     old = of_format_1(sweep())
-    new = register(sweep(), layout)
-    assert [folder.state() for folder in new] == ["done", "done"]
+    changes = {"training.micro_batch_rows": 2, "evaluation.samples_per_problem": 8}
+    new = register(sweep(**changes), layout)
+    assert new[0].checkpoint_steps() == [0, 2, 4] and new[0].fewer_path("chain-one", 4).exists()
     assert not any(folder.path.exists() for folder in old)
     assert new[0].read_manifest()["run_id"] == sweep().runs[0].run_id
-    assert new[0].read_manifest()["former_id"].startswith(old[0].name[-8:])
-
-
-def test_they_are_found_with_other_memory_and_more_samples_at_the_same_time(sweep, layout, of_format_1):
-    of_format_1(sweep())
-    changes = {"training.micro_batch_rows": 2, "evaluation.samples_per_problem": 8}
-    [folder, _] = register(sweep(**changes), layout)
-    assert folder.checkpoint_steps() == [0, 2, 4] and folder.fewer_path("chain-one", 4).exists()
 
 
 def test_runs_of_the_version_before_with_other_data_stay_what_they_are(sweep, layout, of_format_1, tmp_path):
@@ -180,13 +163,10 @@ def test_an_upgrade_that_was_killed_between_name_and_manifest_is_done_again(swee
     [old, _] = of_format_1(sweep())
     planned = sweep().runs[0]
     old.path.rename(layout.run("demo", planned.folder).path)
-    [folder, _] = register(sweep(), layout)
-    assert folder.state() == "done" and folder.read_manifest()["run_id"] == planned.run_id
-
-
-def _remove(folder, step):
-    note_removed(folder, [step])
-    subprocess.run(["rm", "-r", str(folder.checkpoint(step))], check=True)
+    folders = register(sweep(), layout)
+    assert [folder.state() for folder in folders] == ["done", "done"]
+    assert folders[0].read_manifest()["run_id"] == planned.run_id
+    assert folders[0].read_manifest()["former_id"].startswith(old.name[-8:])
 
 
 @pytest.mark.long

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import math
 import sys
+import time
 
 import pytest
 
@@ -16,14 +17,15 @@ from flows.sweep.conductor import register
 from flows.sweep.evaluation import mark_done
 from rpg.cli import execution, main
 from rpg.config.errors import ConfigError
-from rpg.report.nightly_bands import ENOUGH, NIGHTS, band, compare, markdown
-from rpg.store import Layout, locks
+from rpg.report.nightly_bands import ENOUGH, NIGHTS, band, compare, markdown, measure
+from rpg.store import Layout, atomic_write_json, locks
 from rpg.store.draws import Draw, Draws, Key
 from rpg.store.run_folder import pending_evaluations
-from rpg.store.run_writer import append_metrics
+from rpg.store.run_writer import append_metrics, write_done
 from rpg.store.samples import write_eval
 from tests.real_sweep import TRIVIAL, rpg
 from tests.study.stand_ins import study_file
+from tests.tiny import make_run, make_spec
 
 
 def nights(*values, name="s / v / accuracy"):
@@ -62,17 +64,45 @@ def test_no_band_before_there_are_enough_nights_and_only_the_newest_count():
     assert "1 failed, 1 out of band" in table and "| RED | s / v / reward | 9 |" in table and "space" in table
 
 
-def test_every_file_of_a_set_has_its_own_sweep_and_ctrl_c_ends_the_night(tmp_path, monkeypatch, command_line):
+def test_a_number_that_is_none_in_one_seed_is_red_and_ends_no_night(tmp_path):
+    folders = [make_run(tmp_path / home, "one", make_spec()) for home in "ab"]
+    for folder, reward in zip(folders, (0.5, math.nan), strict=True):
+        append_metrics(folder, 1, {"step": 3, "reward": reward, "entropy": 1.0})
+        write_done(folder, seconds=1.0, attempts=1)
+    values, errors = measure({"s": folders})
+    assert math.isnan(values["s / one / reward"]) and errors == {"s / one / entropy": 0.0}
+
+
+def test_every_file_has_its_own_sweep_and_ctrl_c_alone_ends_the_night(tmp_path, monkeypatch, command_line):
     sets, begun = tmp_path / "nightly-regression-sweeps", []
     sets.mkdir()
     for name in ("weighting-dapo", "weighting-grpo"):
         (sets / f"{name}.yaml").write_text(SWEEP.format(name=name, steps=2, every=2, seeds=[0]))
     one, other = (sweep.spec.name for sweep in nightly.plan(sets, {})[1].values())
     assert one != other and len(one) == len("nightly-") + 27 + len("-2026-01-01-0123abcd")
+    with monkeypatch.context() as east:
+        east.setenv("TZ", "EAST-14" if time.gmtime().tm_hour > 9 else "WEST+14")
+        time.tzset()
+        there = nightly.plan(sets, {})[0]
+    time.tzset()
+    assert there == nightly.plan(sets, {})[0], "by the schedule's date: two nights may have one local date"
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:1/api")  # nobody asks it
     monkeypatch.setattr(execution, "execute", lambda *_: begun.append(1) or 130)
     assert command_line("nightly", sets, "--home", tmp_path / "data")[0] == 130 and len(begun) == 1
     assert not [*(tmp_path / "data" / "nightly").rglob("*.json")]
+
+    def unreachable(*_):
+        begun.append(1)
+        raise ConfigError("the hub cannot be reached")
+
+    monkeypatch.setattr(execution, "execute", unreachable)
+    monkeypatch.setattr(nightly, "_audit", dict)
+    code, _, err = command_line("nightly", sets, "--home", tmp_path / "data")
+    assert (code, len(begun)) == (1, 3) and "hub cannot" in err and "grpo: nothing was run" in err
+    for night, started in (("of-today", time.time()), ("of-a-clock-that-was-ahead", time.time() + 1e6)):
+        record = {"night": night, "started": started, "values": {}}
+        atomic_write_json(nightly.place(Layout.at(tmp_path), sets) / f"{night}.json", record)
+    assert nightly.accept(Layout.at(tmp_path), sets, "it is meant") == "of-today"
 
 
 def test_of_old_nights_only_the_numbers_stay(tmp_path):

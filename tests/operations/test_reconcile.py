@@ -14,7 +14,7 @@ from flows.prefect.reconcile import reconcile
 from rpg.processes import end_orphans, owner_mark
 from rpg.store import Layout, locks
 from rpg.store.run_writer import claim_run, write_waiting
-from tests.waiting import until
+from tests.waiting import HANG, until
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 
@@ -25,10 +25,6 @@ def gone():
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     return process.pid
-
-
-def ended(process):
-    return until(lambda: process.poll() is not None, "its end")
 
 
 def test_a_process_whose_owner_is_gone_is_ended_and_no_other(gone):
@@ -43,7 +39,7 @@ def test_a_process_whose_owner_is_gone_is_ended_and_no_other(gone):
             until(lambda process=process: SLEEP[-1] in psutil.Process(process.pid).cmdline())
         assert not {owned.pid, plain.pid} & set(end_orphans())
         # Not who ended them: every sweep that begins on this machine does the same.
-        assert ended(orphan) and ended(reused) and owned.poll() is None and plain.poll() is None
+        assert orphan.wait(HANG) and reused.wait(HANG) and owned.poll() is None and plain.poll() is None
     finally:
         for process in (orphan, reused, owned, plain):
             process.kill()
@@ -89,7 +85,7 @@ def test_a_cancellation_that_the_process_never_heard_of_reaches_it(served, monke
         monkeypatch.setattr(module, "UNHEARD_SECONDS", 0.0)
         said = reconcile(served.layout, f"{served.ui}/api")
         assert served.state(run)[0] == "CANCELLED" and len(said) == 1 and "had not heard" in said[0]
-        assert ended(process) and not alive_path(served.home, run, 0).exists()
+        assert process.wait(HANG) and not alive_path(served.home, run, 0).exists()
     finally:
         process.kill()
         process.wait()

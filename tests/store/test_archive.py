@@ -94,6 +94,20 @@ def test_what_is_there_is_not_sent_again_and_is_never_lost(tmp_path, url):
     write_done(folder, seconds=2.0, attempts=2)  # trained again: not mixed with what was trained before
     Archive(url).push(folder.path)
     assert not fetched(url, tmp_path / "elsewhere", "step-000003")
+    archive = Archive(url)
+    archive._fs.pipe_file(f"{archive._root}/sweep/one.json", b"")  # of a full disk
+    assert archive.push(folder.path) == 0 and fetched(url, tmp_path / "again")
+
+
+def test_a_record_is_renamed_into_place_and_has_no_log_that_grew_meanwhile(tmp_path, url, monkeypatch):
+    log, archive = finished(tmp_path / "here").path.parent / "evaluation.log", Archive(url)
+    log.write_text("a line\n")
+    store, put = type(archive._fs), type(archive._fs).put_file
+    monkeypatch.setattr(store, "put_file", lambda *a, **k: log.open("a").write("more") and put(*a, **k))
+    monkeypatch.setattr(shutil, "move", None)  # between two disks it copies, and a full one has half a record
+    archive.push(log.parent)
+    archive.push(log.parent / "one")
+    assert fetched(url, tmp_path / "there")
 
 
 @pytest.mark.parametrize("calls", range(7))

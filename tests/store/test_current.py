@@ -52,7 +52,7 @@ def _rate(run, rate):
     write_manifest(run, manifest)
 
 
-def test_every_view_shows_the_newest_runs_only(twice):
+def test_every_view_shows_the_newest_runs_only_and_the_older_ones_are_named(twice):
     new = {f"new-{variant}-seed{seed}" for variant in VARIANTS for seed in (0, 1)}
     assert {folder.name for folder in current_runs(twice, "demo")} == new
     assert {view.name for view in Watch(current_runs(twice, "demo")).views()} == new
@@ -65,7 +65,8 @@ def test_every_view_shows_the_newest_runs_only(twice):
         assert set(queries.runs(db, "demo")["run"]) == new
         assert queries.sweeps(db)[["runs", "done", "superseded"]].to_numpy().tolist() == [[4, 4, 4]]
         assert set(queries.variants(db, ["demo"])["variant"]) == set(VARIANTS)
-        table = summarise(db, "demo").table
+        summary = summarise(db, "demo")
+        [older] = db.execute("SELECT min(variant) FROM runs WHERE superseded IS NOT NULL").fetchall()
         curves = queries.metric_curves(db, [queries.Series("demo", "grpo")], ["reward"])
         means = {
             (variant, name): mean
@@ -73,9 +74,12 @@ def test_every_view_shows_the_newest_runs_only(twice):
                 "SELECT variant, benchmark, avg(accuracy) FROM scores WHERE step = 4 GROUP BY ALL"
             ).fetchall()
         }
-    assert set(table["variant"]) == set(VARIANTS) and set(table["seeds"]) == {2}
+    assert set(summary.table["variant"]) == set(VARIANTS) and set(summary.table["seeds"]) == {2}
+    assert list(superseded(twice, "demo").values()) == [WHY] * 4
+    assert older == ("grpo [training.optimizer.learning_rate=0.0001]",)
+    assert f"4 older runs of this sweep superseded, and not included here: {WHY}" in summary.notes
     assert set(curves["seeds"]) == {2}, "an old run was averaged in as a further seed"
-    for row in table.itertuples():
+    for row in summary.table.itertuples():
         assert row.last == pytest.approx(means[row.variant, row.benchmark])
         numbers = [_accuracy(twice, f"new-{row.variant}-seed{seed}", row.benchmark) for seed in (0, 1)]
         assert row.last == pytest.approx(sum(numbers) / 2)
@@ -85,18 +89,6 @@ def _accuracy(layout, run, benchmark):
     names = SHAPE.benchmarks if benchmark == "mean" else [benchmark]
     shares = [read_eval(layout.run("demo", run), name, 4).to_pandas()["correct"].mean() for name in names]
     return sum(shares) / len(shares)
-
-
-def test_superseded_runs_are_named_with_the_setting(twice):
-    assert set(superseded(twice, "demo").values()) == {WHY} and len(superseded(twice, "demo")) == 4
-    build(twice)
-    with connect(twice) as db:
-        notes = summarise(db, "demo").notes
-        older = "SELECT DISTINCT variant FROM runs WHERE superseded IS NOT NULL ORDER BY 1"
-        rows = db.execute(older).fetchall()
-    old = "grpo [training.optimizer.learning_rate=0.0001]"
-    assert rows[0] == (old,)
-    assert f"4 older runs of this sweep superseded, and not included here: {WHY}" in notes
 
 
 def test_an_incremental_build_marks_and_unmarks(twice):
