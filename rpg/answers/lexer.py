@@ -4,7 +4,6 @@ LaTeX and plain notation are one language here (`\frac{1}{2}`, `1/2`, `½`; `\ti
 typesets (sizes, spaces, colours, bold, boxes around a formula) leaves no token, or only brackets.
 """
 
-import itertools
 import re
 from fractions import Fraction
 from typing import NamedTuple
@@ -44,8 +43,9 @@ _SIGNS = {
     for kind, signs in {"op": "+-*/^_!%'|", "rel": "=<>~", "open": "([{", "close": ")]}", "sep": ",;"}.items()
     for sign in signs
 }  # fmt: skip
+_GREEK = {*lexicon.GREEK} - {"mu", "nu", "xi"}
 _FUNCTIONS_IN_ANY_CASE = set("sqrt sin cos tan log ln".split())
-_BEFORE_UNITS = set("/ * sq square cubic per".split())
+_BEFORE_UNITS = set("/ * sq square cubic per".split()) | lexicon.NUMBER_WORDS - {"a", "an", "and"}
 _PRODUCTS = set("abc abcd xyz abcde wxyz xyzt axy bxy".split())
 """Letters with a vowel among them that are no word."""
 _NUMBER = re.compile(
@@ -63,6 +63,11 @@ _REPEATING = re.compile(r"\s*\\(?:overline|bar|dot)\s*(?:\{\s*(\d{1,40})\s*\}|(\
 def tokens_of(text: str) -> list[Token]:
     """Tokens of an answer as it was written. Raises Unreadable: too long, or no known notation."""
     return _Lexer().lex(in_latex(text))
+
+
+def typeset(formula: str) -> list[Token]:
+    """The tokens of a formula that stands for words."""
+    return _Lexer(upright=True).lex(formula)
 
 
 class _Lexer:
@@ -170,7 +175,7 @@ class _Lexer:
         if token is not None:
             self.add(*token)
             return end
-        if not _is_greek(letters) and not (letters.isupper() and len(letters) > 2):
+        if letters not in _GREEK and not (letters.isupper() and len(letters) > 2):
             for c in letters[:-1]:
                 self.add("symbol", c)
             letters = letters[-1]
@@ -183,12 +188,12 @@ class _Lexer:
             return "word", letters
         if letters in lexicon.FUNCTIONS or low in _FUNCTIONS_IN_ANY_CASE:
             return "function", lexicon.FUNCTIONS.get(letters, low)
-        if _is_greek(letters):
+        if letters in _GREEK:
             return None
         if len(letters) == 1:
             return ("word", low) if letters in "aAI" and spaced and not self.math else None
-        if low in ("mod", "percent"):
-            return "op", "%" if low == "percent" else "mod"
+        if low in ("mod", "percent", "pct"):
+            return "op", "mod" if low == "mod" else "%"
         if low in lexicon.WORDS_IN_FORMULAS or self.upright:
             return "word", letters if letters in lexicon.UNITS else low
         return ("word", low) if self._is_word(letters) else None
@@ -317,10 +322,6 @@ _IN_INDEX = re.compile(r"[\s{}]|\\(?:text|mathrm|rm|mbox|textrm|operatorname|lef
 _PRIME = re.compile(r"\s*(?:\^\s*\{?\s*(?:\\prime\s*){1,3}\}?|'{1,3})")
 
 
-def _is_greek(letters: str) -> bool:
-    return letters in lexicon.GREEK and (len(letters) > 2 or letters == "pi")
-
-
 def value_of(text: str) -> Fraction:
     """Of a number token: `12`, `1,234`, `0.50`, `2.5e-3`, `0.1(6)` (a repeating decimal)."""
     text = text.replace(",", "").replace(" ", "")
@@ -342,15 +343,3 @@ def closing(tokens: list[Token], start: int) -> int:
         if depth == 0:
             return i
     raise Unreadable("a bracket that does not close")
-
-
-def with_number_words(tokens: list[Token]) -> list[Token]:
-    """Runs of number words (`forty-two`, `one hundred and five`) as numbers."""
-    replaced: list[Token] = []
-    i = 0
-    while i < len(tokens):
-        words = itertools.takewhile(lambda token: token.kind == "word", tokens[i : i + 20])
-        length, value = lexicon.number_in_words([token.text for token in words])
-        replaced.append(Token("number", str(value), True) if length else tokens[i])
-        i += length or 1
-    return replaced

@@ -3,7 +3,7 @@
 import re
 import tomllib
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 
 _DATA = tomllib.loads(Path(__file__).with_name("vocabulary.toml").read_text(encoding="utf-8"))
@@ -23,6 +23,7 @@ SIGNS: dict[str, str] = {
     **dict(zip(_DATA["greek_letters"], (f"\\{name} " for name in GREEK), strict=True)),
 }
 FRACTIONS: dict[str, str] = _DATA["fractions"]
+CURRENCIES: dict[str, str] = _DATA["currencies"]
 COMMANDS = (
     {name: tuple(token.split()) for token, names in _DATA["commands"].items() for name in names.split()}
     | {name: ("command", name) for name in _WORDS["kept"]}
@@ -84,7 +85,12 @@ UNIT_WORDS = {
 } | {"feet"}
 _ONES = {word: value for value, word in enumerate(_WORDS["numbers"])}
 _TENS = {word: 10 * k for k, word in enumerate(_WORDS["tens"], 2)}
-_SCALES = {"thousand": 1_000, "million": 1_000_000, "billion": 1_000_000_000}
+SCALES = {"hundred": 100, "thousand": 1_000, "million": 1_000_000, "billion": 1_000_000_000, "dozen": 12}
+_DENOMINATORS = {word: value for value, word in enumerate(_WORDS["ordinals"], 2)} | {"quarter": 4}
+_DENOMINATORS |= {f"{word[:-1]}ieth": value for word, value in _TENS.items()}
+_DENOMINATORS |= {"hundredth": 100, "thousandth": 1_000, "millionth": 1_000_000}
+_PARTS = {"halves": 2} | {f"{word}s": value for word, value in _DENOMINATORS.items()}
+NUMBER_WORDS = {"a", "an", "and", *_ONES, *_TENS, *SCALES, *_DENOMINATORS, *_PARTS}
 
 
 def number_in_words(words: Sequence[str]) -> tuple[int, int]:
@@ -92,35 +98,41 @@ def number_in_words(words: Sequence[str]) -> tuple[int, int]:
 
     `one` alone is more often a pronoun (`one of`, `the only one`), so it counts only where nothing follows.
     """
-    parts = [(part, i) for i, word in enumerate(words[:20]) for part in word.split("-")]
     total = current = used = 0
-    seen = False
     last = "start"
-    for k, (part, i) in enumerate(parts):
-        next_part = parts[k + 1][0] if k + 1 < len(parts) else ""
+    for k, word in enumerate(words):
         begins = last in ("start", "scale", "hundred", "and")
-        if part in _ONES and (begins or (last == "tens" and 0 < _ONES[part] < 10)):
-            current += _ONES[part]
+        if word in _ONES and (begins or (last == "tens" and 0 < _ONES[word] < 10)):
+            current += _ONES[word]
             last = "ones"
-        elif part in _TENS and begins:
-            current += _TENS[part]
+        elif word in _TENS and begins:
+            current += _TENS[word]
             last = "tens"
-        elif part == "hundred" and last == "ones":
+        elif word == "hundred" and last == "ones":
             current *= 100
             last = "hundred"
-        elif part in _SCALES and last in ("ones", "tens", "hundred"):
-            total, current = total + current * _SCALES[part], 0
+        elif word in SCALES and SCALES[word] > 100 and last in ("ones", "tens", "hundred"):
+            total, current = total + current * SCALES[word], 0
             last = "scale"
-        elif part == "and" and last in ("hundred", "scale") and next_part in _ONES | _TENS:
+        elif word == "and" and last in ("hundred", "scale") and {*words[k + 1 : k + 2]} & {*_ONES, *_TENS}:
             last = "and"
             continue
         else:
             break
-        seen = True
-        if k + 1 == len(parts) or parts[k + 1][1] != i:
-            used = i + 1
-    if not seen or not used:
-        return 0, 0
-    if list(words[:1]) == ["one"] and used == 1 and len(words) > 1:
-        return 0, 0
-    return used, total + current
+        used = k + 1
+    return (0, 0) if list(words[:1]) == ["one"] and used == 1 < len(words) else (used, total + current)
+
+
+def parts_in_words(words: Sequence[str], one: bool) -> tuple[int, int]:
+    """(How many of the first words, what they divide by): `thirds`, `twenty fifths`; of `one`, `third`. Else (0, 1)."""
+    named = _DENOMINATORS if one else _PARTS
+    tens = _TENS.get(words[0], 0) if words else 0
+    used = 2 if tens else 1
+    unit = named.get(" ".join(words[used - 1 : used]), 0)
+    return (used, tens + unit) if unit and (not tens or 2 < unit < 10) else (0, 1)
+
+
+def decimals_in_words(words: Sequence[str]) -> str:
+    """The digits of `point one four`."""
+    digits = takewhile(lambda word: _ONES.get(word, 10) < 10, words[1:])
+    return "".join(str(_ONES[word]) for word in digits) if list(words[:1]) == ["point"] else ""
