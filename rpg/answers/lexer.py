@@ -4,6 +4,7 @@ LaTeX and plain notation are one language here (`\frac{1}{2}`, `1/2`, `½`; `\ti
 typesets (sizes, spaces, colours, bold, boxes around a formula) leaves no token, or only brackets.
 """
 
+import itertools
 import re
 from fractions import Fraction
 from typing import NamedTuple
@@ -45,7 +46,7 @@ _SIGNS = {
 }  # fmt: skip
 _GREEK = {*lexicon.GREEK} - {"mu", "nu", "xi"}
 _FUNCTIONS_IN_ANY_CASE = set("sqrt sin cos tan log ln".split())
-_BEFORE_UNITS = set("/ * sq square cubic per".split()) | lexicon.NUMBER_WORDS - {"a", "an", "and"}
+_BEFORE_UNITS = set("/ * sq square cubic per".split()) | lexicon.NUMBER_WORDS
 _PRODUCTS = set("abc abcd xyz abcde wxyz xyzt axy bxy".split())
 """Letters with a vowel among them that are no word."""
 _NUMBER = re.compile(
@@ -63,11 +64,6 @@ _REPEATING = re.compile(r"\s*\\(?:overline|bar|dot)\s*(?:\{\s*(\d{1,40})\s*\}|(\
 def tokens_of(text: str) -> list[Token]:
     """Tokens of an answer as it was written. Raises Unreadable: too long, or no known notation."""
     return _Lexer().lex(in_latex(text))
-
-
-def typeset(formula: str) -> list[Token]:
-    """The tokens of a formula that stands for words."""
-    return _Lexer(upright=True).lex(formula)
 
 
 class _Lexer:
@@ -142,9 +138,8 @@ class _Lexer:
             self.add("number", match["grouped"])  # its commas or spaces stay, as it might be a list
             return end
         digits = match["plain"]
-        repeating = _REPEATING.match(text, end) if "." in digits or text[end : end + 1] == "." else None
-        if repeating is None and text[end : end + 1] == ".":
-            repeating = _REPEATING.match(text, end + 1)
+        point = text[end : end + 1] == "."
+        repeating = _REPEATING.match(text, end + point) if point or "." in digits else None
         if repeating:
             self.add("number", f"{digits.rstrip('.')}({repeating[1] or repeating[2]})")
             return repeating.end()
@@ -165,7 +160,10 @@ class _Lexer:
         if not self.math:
             match = _HYPHENATED.match(text, i) or _CONTRACTED.match(text, i)
             if match and len(match[0].split("-")[0]) > 2:
-                self.add("word", match[0].lower())
+                whole = match[0].lower()
+                split = whole not in lexicon.NUMBER_WORDS and {*whole.split("-")} <= lexicon.NUMBER_WORDS
+                for word in whole.split("-") if split else [whole]:
+                    self.add("word", word)
                 return match.end()
         match = _LETTERS.match(text, i)
         assert match is not None
@@ -343,3 +341,16 @@ def closing(tokens: list[Token], start: int) -> int:
         if depth == 0:
             return i
     raise Unreadable("a bracket that does not close")
+
+
+def with_number_words(tokens: list[Token]) -> list[Token]:
+    """Runs of number words (`forty-two`, `one hundred and five`, `two and a half`) as numbers."""
+    replaced: list[Token] = []
+    i = 0
+    while i < len(tokens):
+        words = itertools.takewhile(lambda token: token.kind == "word", tokens[i : i + 20])
+        length, value = lexicon.number_in_words([token.text for token in words])
+        number = f"{{{value}}}" if value % 1 else str(value)
+        replaced += _Lexer(upright=True).lex(number) if length else [tokens[i]]
+        i += length or 1
+    return replaced

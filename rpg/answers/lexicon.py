@@ -3,7 +3,8 @@
 import re
 import tomllib
 from collections.abc import Sequence
-from itertools import pairwise, takewhile
+from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 
 _DATA = tomllib.loads(Path(__file__).with_name("vocabulary.toml").read_text(encoding="utf-8"))
@@ -23,7 +24,6 @@ SIGNS: dict[str, str] = {
     **dict(zip(_DATA["greek_letters"], (f"\\{name} " for name in GREEK), strict=True)),
 }
 FRACTIONS: dict[str, str] = _DATA["fractions"]
-CURRENCIES: dict[str, str] = _DATA["currencies"]
 COMMANDS = (
     {name: tuple(token.split()) for token, names in _DATA["commands"].items() for name in names.split()}
     | {name: ("command", name) for name in _WORDS["kept"]}
@@ -85,15 +85,15 @@ UNIT_WORDS = {
 } | {"feet"}
 _ONES = {word: value for value, word in enumerate(_WORDS["numbers"])}
 _TENS = {word: 10 * k for k, word in enumerate(_WORDS["tens"], 2)}
-SCALES = {"hundred": 100, "thousand": 1_000, "million": 1_000_000, "billion": 1_000_000_000, "dozen": 12}
-_DENOMINATORS = {word: value for value, word in enumerate(_WORDS["ordinals"], 2)} | {"quarter": 4}
-_DENOMINATORS |= {f"{word[:-1]}ieth": value for word, value in _TENS.items()}
-_DENOMINATORS |= {"hundredth": 100, "thousandth": 1_000, "millionth": 1_000_000}
-_PARTS = {"halves": 2} | {f"{word}s": value for word, value in _DENOMINATORS.items()}
-NUMBER_WORDS = {"a", "an", "and", *_ONES, *_TENS, *SCALES, *_DENOMINATORS, *_PARTS}
+SCALES = {"dozen": 12, "hundred": 100, "thousand": 1_000, "million": 1_000_000, "billion": 1_000_000_000}
+_ORDINALS = {word: value for value, word in enumerate(_WORDS["ordinals"], 2)}
+_ORDINALS |= {"quarter": 4, "hundredth": 100} | {f"{word[:-1]}ieth": value for word, value in _TENS.items()}
+_ORDINALS |= {f"{a}-{b}": m + n for a, m in _TENS.items() for b, n in [*_ORDINALS.items()] if n < 10}
+_PARTS = {"halves": 2} | {f"{word}s": value for word, value in _ORDINALS.items()}
+NUMBER_WORDS = {*_ONES, *_TENS, *SCALES, *_ORDINALS, *_PARTS}
 
 
-def number_in_words(words: Sequence[str]) -> tuple[int, int]:
+def number_in_words(words: Sequence[str]) -> tuple[int, Fraction]:
     """(How many of the first words are one number, its value); (0, 0) where the first is none.
 
     `one` alone is more often a pronoun (`one of`, `the only one`), so it counts only where nothing follows.
@@ -102,6 +102,7 @@ def number_in_words(words: Sequence[str]) -> tuple[int, int]:
     last = "start"
     for k, word in enumerate(words):
         begins = last in ("start", "scale", "hundred", "and")
+        parts = (_ORDINALS if total + current == 1 else _PARTS).get(word)
         if word in _ONES and (begins or (last == "tens" and 0 < _ONES[word] < 10)):
             current += _ONES[word]
             last = "ones"
@@ -111,28 +112,18 @@ def number_in_words(words: Sequence[str]) -> tuple[int, int]:
         elif word == "hundred" and last == "ones":
             current *= 100
             last = "hundred"
-        elif word in SCALES and SCALES[word] > 100 and last in ("ones", "tens", "hundred"):
+        elif word in SCALES and last in ("ones", "tens", "hundred"):
             total, current = total + current * SCALES[word], 0
             last = "scale"
         elif word == "and" and last in ("hundred", "scale") and {*words[k + 1 : k + 2]} & {*_ONES, *_TENS}:
             last = "and"
             continue
+        elif parts and used == k > 0:
+            return k + 1, Fraction(total + current, parts)
+        elif word == "and" and 0 < (more := number_in_words(words[k + 1 :]))[1] < 1:
+            return k + 1 + more[0], total + current + more[1]
         else:
             break
         used = k + 1
-    return (0, 0) if list(words[:1]) == ["one"] and used == 1 < len(words) else (used, total + current)
-
-
-def parts_in_words(words: Sequence[str], one: bool) -> tuple[int, int]:
-    """(How many of the first words, what they divide by): `thirds`, `twenty fifths`; of `one`, `third`. Else (0, 1)."""
-    named = _DENOMINATORS if one else _PARTS
-    tens = _TENS.get(words[0], 0) if words else 0
-    used = 2 if tens else 1
-    unit = named.get(" ".join(words[used - 1 : used]), 0)
-    return (used, tens + unit) if unit and (not tens or 2 < unit < 10) else (0, 1)
-
-
-def decimals_in_words(words: Sequence[str]) -> str:
-    """The digits of `point one four`."""
-    digits = takewhile(lambda word: _ONES.get(word, 10) < 10, words[1:])
-    return "".join(str(_ONES[word]) for word in digits) if list(words[:1]) == ["point"] else ""
+    alone = list(words[:1]) == ["one"] and used == 1 < len(words)
+    return (0, Fraction(0)) if alone else (used, Fraction(total + current))

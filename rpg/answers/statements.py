@@ -12,8 +12,7 @@ from collections.abc import Set
 from dataclasses import dataclass, field
 
 from rpg.answers import lexicon
-from rpg.answers.lexer import EDGE, Token, Unreadable, closing, tokens_of
-from rpg.answers.spoken import with_quantities
+from rpg.answers.lexer import EDGE, Token, Unreadable, closing, tokens_of, with_number_words
 from rpg.answers.units import compound, cut_units, letters_length, unit_length, unit_token
 
 _ALL = {"all", "every", "any", "each"}
@@ -57,7 +56,7 @@ class Item:
 def read_line(text: str) -> list[Statement]:
     """The statements of an answer line, at least one. Raises Unreadable: nothing is stated, or unclearly, or taken back."""
     stated: list[Statement] = []
-    for sentence in _SentenceReader(_flat(with_quantities(tokens_of(text)))).read():
+    for sentence in _SentenceReader(_flat(with_number_words(tokens_of(text)))).read():
         for clause in _clauses(sentence):
             stated += _statements(clause)
     if not stated:
