@@ -172,6 +172,8 @@ def _sentences(tokens: list[Token]) -> list[list[Token]]:
 def _words(tokens: list[Token], gold: list[Token]) -> str:
     """What is said, without articles and what it is said about."""
     articles = LEADING - {t.text.lower() for t in gold}
+    if any(t.text.lower() == "no" and noun.kind == "word" for t, noun in itertools.pairwise(tokens)):
+        articles = frozenset()  # `no answer` is not `no`
     tokens = [t for t in tokens if t.kind != "stop" and t.text not in "{}"]
     start = max((i + 1 for i, t in enumerate(tokens) if t.text in COPULAS), default=0)
     said = [
@@ -307,7 +309,7 @@ class _Match:
         items, relations = answer[1], answer[2]
         if "in" in relations:
             member = relations[-1] == "in" and set(relations[:-1]) <= {"="}
-            return member and self.value(rewriting.one_set(gold), rewriting.one_set(items[-1]))
+            return member and self.value(gold, items[-1])
         if not set(relations) <= {"=", "~"}:
             interval = identity_testing.interval(answer)
             return interval is not None and gold[0] in ("tuple", "union") and self.value(gold, interval[1])

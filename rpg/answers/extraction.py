@@ -36,7 +36,8 @@ def answer_line(response: str) -> tuple[str | None, bool]:
             end = _formula_end(tail, _line_end(tail, match.end()))
     answer = tail[:end].strip()
     if bool(last["open"]) != bool(last["after"]):  # else the emphasis of the marker is closed
-        answer = answer.removesuffix(last["open"] or last["after"]).rstrip()
+        mark = re.escape(last["open"] or last["after"])
+        answer = re.sub(rf"(?<=\S){mark}(?![\w({{\\])", "", answer, count=1).rstrip()
     answer = _BULLET.sub(lambda mark: ", " if mark.start() else "", answer)
     called = _CALLED.search(response, max(0, last.start() - 100), last.start())
     if called and not {*words(called[0])} <= _NAMES:
@@ -202,7 +203,7 @@ def boxed_answer(text: str) -> str | None:
     before = _COMMAND.sub(r"\g<0>{}", _before(text[max(0, start - 2 * _BEHIND) : start]))
     formula = "" if earlier else _BEFORE_BOX.split(before)[-1].strip("*")
     end = _line_end(text, last.end + 1)
-    content, after = last.of(text), _without_prose(text[last.end + 1 : end], text[:start])
+    content, after = last.of(text), _without_prose(text[last.end + 1 : end].removeprefix("**"), text[:start])
     lead = _lead(before[: len(before) - len(formula)])
     formula = formula.replace("{}", "") if formula.strip("{} ") else ""
     if (lead + formula + after).strip(" \t.$\\)]"):

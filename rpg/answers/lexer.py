@@ -44,8 +44,9 @@ _SIGNS = {
     for kind, signs in {"op": "+-*/^_!%'|", "rel": "=<>~", "open": "([{", "close": ")]}", "sep": ",;"}.items()
     for sign in signs
 }  # fmt: skip
+_GREEK = {*lexicon.GREEK} - {"mu", "nu", "xi"}
 _FUNCTIONS_IN_ANY_CASE = set("sqrt sin cos tan log ln".split())
-_BEFORE_UNITS = set("/ * sq square cubic per".split())
+_BEFORE_UNITS = set("/ * sq square cubic per".split()) | lexicon.NUMBER_WORDS
 _PRODUCTS = set("abc abcd xyz abcde wxyz xyzt axy bxy".split())
 """Letters with a vowel among them that are no word."""
 _NUMBER = re.compile(
@@ -137,9 +138,8 @@ class _Lexer:
             self.add("number", match["grouped"])  # its commas or spaces stay, as it might be a list
             return end
         digits = match["plain"]
-        repeating = _REPEATING.match(text, end) if "." in digits or text[end : end + 1] == "." else None
-        if repeating is None and text[end : end + 1] == ".":
-            repeating = _REPEATING.match(text, end + 1)
+        point = text[end : end + 1] == "."
+        repeating = _REPEATING.match(text, end + point) if point or "." in digits else None
         if repeating:
             self.add("number", f"{digits.rstrip('.')}({repeating[1] or repeating[2]})")
             return repeating.end()
@@ -160,7 +160,10 @@ class _Lexer:
         if not self.math:
             match = _HYPHENATED.match(text, i) or _CONTRACTED.match(text, i)
             if match and len(match[0].split("-")[0]) > 2:
-                self.add("word", match[0].lower())
+                whole = match[0].lower()
+                split = whole not in lexicon.NUMBER_WORDS and {*whole.split("-")} <= lexicon.NUMBER_WORDS
+                for word in whole.split("-") if split else [whole]:
+                    self.add("word", word)
                 return match.end()
         match = _LETTERS.match(text, i)
         assert match is not None
@@ -170,7 +173,7 @@ class _Lexer:
         if token is not None:
             self.add(*token)
             return end
-        if not _is_greek(letters) and not (letters.isupper() and len(letters) > 2):
+        if letters not in _GREEK and not (letters.isupper() and len(letters) > 2):
             for c in letters[:-1]:
                 self.add("symbol", c)
             letters = letters[-1]
@@ -183,12 +186,12 @@ class _Lexer:
             return "word", letters
         if letters in lexicon.FUNCTIONS or low in _FUNCTIONS_IN_ANY_CASE:
             return "function", lexicon.FUNCTIONS.get(letters, low)
-        if _is_greek(letters):
+        if letters in _GREEK:
             return None
         if len(letters) == 1:
             return ("word", low) if letters in "aAI" and spaced and not self.math else None
-        if low in ("mod", "percent"):
-            return "op", "%" if low == "percent" else "mod"
+        if low in ("mod", "percent", "pct"):
+            return "op", "mod" if low == "mod" else "%"
         if low in lexicon.WORDS_IN_FORMULAS or self.upright:
             return "word", letters if letters in lexicon.UNITS else low
         return ("word", low) if self._is_word(letters) else None
@@ -317,10 +320,6 @@ _IN_INDEX = re.compile(r"[\s{}]|\\(?:text|mathrm|rm|mbox|textrm|operatorname|lef
 _PRIME = re.compile(r"\s*(?:\^\s*\{?\s*(?:\\prime\s*){1,3}\}?|'{1,3})")
 
 
-def _is_greek(letters: str) -> bool:
-    return letters in lexicon.GREEK and (len(letters) > 2 or letters == "pi")
-
-
 def value_of(text: str) -> Fraction:
     """Of a number token: `12`, `1,234`, `0.50`, `2.5e-3`, `0.1(6)` (a repeating decimal)."""
     text = text.replace(",", "").replace(" ", "")
@@ -345,12 +344,13 @@ def closing(tokens: list[Token], start: int) -> int:
 
 
 def with_number_words(tokens: list[Token]) -> list[Token]:
-    """Runs of number words (`forty-two`, `one hundred and five`) as numbers."""
+    """Runs of number words (`forty-two`, `one hundred and five`, `two and a half`) as numbers."""
     replaced: list[Token] = []
     i = 0
     while i < len(tokens):
         words = itertools.takewhile(lambda token: token.kind == "word", tokens[i : i + 20])
         length, value = lexicon.number_in_words([token.text for token in words])
-        replaced.append(Token("number", str(value), True) if length else tokens[i])
+        number = f"{{{value}}}" if value % 1 else str(value)
+        replaced += _Lexer(upright=True).lex(number) if length else [tokens[i]]
         i += length or 1
     return replaced

@@ -3,6 +3,7 @@
 import re
 import tomllib
 from collections.abc import Sequence
+from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 
@@ -84,43 +85,45 @@ UNIT_WORDS = {
 } | {"feet"}
 _ONES = {word: value for value, word in enumerate(_WORDS["numbers"])}
 _TENS = {word: 10 * k for k, word in enumerate(_WORDS["tens"], 2)}
-_SCALES = {"thousand": 1_000, "million": 1_000_000, "billion": 1_000_000_000}
+SCALES = {"dozen": 12, "hundred": 100, "thousand": 1_000, "million": 1_000_000, "billion": 1_000_000_000}
+_ORDINALS = {word: value for value, word in enumerate(_WORDS["ordinals"], 2)}
+_ORDINALS |= {"quarter": 4, "hundredth": 100} | {f"{word[:-1]}ieth": value for word, value in _TENS.items()}
+_ORDINALS |= {f"{a}-{b}": m + n for a, m in _TENS.items() for b, n in [*_ORDINALS.items()] if n < 10}
+_PARTS = {"halves": 2} | {f"{word}s": value for word, value in _ORDINALS.items()}
+NUMBER_WORDS = {*_ONES, *_TENS, *SCALES, *_ORDINALS, *_PARTS}
 
 
-def number_in_words(words: Sequence[str]) -> tuple[int, int]:
+def number_in_words(words: Sequence[str]) -> tuple[int, Fraction]:
     """(How many of the first words are one number, its value); (0, 0) where the first is none.
 
     `one` alone is more often a pronoun (`one of`, `the only one`), so it counts only where nothing follows.
     """
-    parts = [(part, i) for i, word in enumerate(words[:20]) for part in word.split("-")]
     total = current = used = 0
-    seen = False
     last = "start"
-    for k, (part, i) in enumerate(parts):
-        next_part = parts[k + 1][0] if k + 1 < len(parts) else ""
+    for k, word in enumerate(words):
         begins = last in ("start", "scale", "hundred", "and")
-        if part in _ONES and (begins or (last == "tens" and 0 < _ONES[part] < 10)):
-            current += _ONES[part]
+        parts = (_ORDINALS if total + current == 1 else _PARTS).get(word)
+        if word in _ONES and (begins or (last == "tens" and 0 < _ONES[word] < 10)):
+            current += _ONES[word]
             last = "ones"
-        elif part in _TENS and begins:
-            current += _TENS[part]
+        elif word in _TENS and begins:
+            current += _TENS[word]
             last = "tens"
-        elif part == "hundred" and last == "ones":
+        elif word == "hundred" and last == "ones":
             current *= 100
             last = "hundred"
-        elif part in _SCALES and last in ("ones", "tens", "hundred"):
-            total, current = total + current * _SCALES[part], 0
+        elif word in SCALES and last in ("ones", "tens", "hundred"):
+            total, current = total + current * SCALES[word], 0
             last = "scale"
-        elif part == "and" and last in ("hundred", "scale") and next_part in _ONES | _TENS:
+        elif word == "and" and last in ("hundred", "scale") and {*words[k + 1 : k + 2]} & {*_ONES, *_TENS}:
             last = "and"
             continue
+        elif parts and used == k > 0:
+            return k + 1, Fraction(total + current, parts)
+        elif word == "and" and 0 < (more := number_in_words(words[k + 1 :]))[1] < 1:
+            return k + 1 + more[0], total + current + more[1]
         else:
             break
-        seen = True
-        if k + 1 == len(parts) or parts[k + 1][1] != i:
-            used = i + 1
-    if not seen or not used:
-        return 0, 0
-    if list(words[:1]) == ["one"] and used == 1 and len(words) > 1:
-        return 0, 0
-    return used, total + current
+        used = k + 1
+    alone = list(words[:1]) == ["one"] and used == 1 < len(words)
+    return (0, Fraction(0)) if alone else (used, Fraction(total + current))

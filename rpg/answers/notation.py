@@ -4,7 +4,7 @@ import re
 import unicodedata
 from collections.abc import Callable
 
-from rpg.answers.lexicon import END_TOKENS, FRACTIONS, SIGNS, number_in_words
+from rpg.answers import lexicon
 
 _SUPER = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ", "0123456789+-()n")
 _SUB = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋₍₎ₙ", "0123456789+-()n")
@@ -20,16 +20,16 @@ class _Characters(dict[int, str]):
         return self[code]
 
 
-_TO_LATEX = _Characters(str.maketrans(SIGNS))
+_TO_LATEX = _Characters(str.maketrans(lexicon.SIGNS))
 
 _Replacement = tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]
 _BEFORE_LATEX: list[_Replacement] = [
     (re.compile(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ]+"), lambda m: "^{" + m[0].translate(_SUPER) + "}"),
     (re.compile(r"[₀₁₂₃₄₅₆₇₈₉₊₋₍₎ₙ]+"), lambda m: "_{" + m[0].translate(_SUB) + "}"),
-    (re.compile("[" + "".join(FRACTIONS) + "]"), lambda m: f" {FRACTIONS[m[0]]} "),
-    (re.compile(r"\\text(?:bf|rm)?\s*\{\s*\(?[A-E]\)\s*[.:]?\s*\}(?=[\s\\~$,;:]*[-\d\\])"), " "),
+    (re.compile("[" + "".join(lexicon.FRACTIONS) + "]"), lambda m: f" {lexicon.FRACTIONS[m[0]]} "),
+    (re.compile(r"\\(?:text(?:bf|rm)?|mathrm|mathbf)\s*\{\s*\(?[A-E]\)\s*[.:]?\s*\}(?=[\s\\~$,;:]*[-\d\\])"), " "),
     (re.compile(r"^\s*([*'_])(?!\1)([^*]*[^*_'\s])\1[\s.]*$"), r"\2"),
-    (re.compile(END_TOKENS + r"|\(?\bQ(?:\.\s?E\.\s?D\b\.?|ED\b)\)?|^\s*(?:→|⇒|\\to\b)"), " "),
+    (re.compile(lexicon.END_TOKENS + r"|\(?\bQ(?:\.\s?E\.\s?D\b\.?|ED\b)\)?|^\s*(?:→|⇒|\\to\b)"), " "),
     (re.compile(r"<([biu])>(.*?)</\1>"), r"\2"),
     (re.compile(r"</?(?:p|div|br|em|strong|span|center|answer|think)\s*/?>|</[biu]>"), " "),
     (re.compile(r"\\left\s*(?:\\\{|\\lbrace|\[|\.)\s*\\begin\s*\{array\}\s*\{[lcr| ]{0,20}\}(.*?)"
@@ -43,14 +43,17 @@ _BEFORE_LATEX: list[_Replacement] = [
     (re.compile(r"(?<=\d)\s*\^\s*\{\s*(?:\\prime\s*){1,3}\}"), " "),
     (re.compile(r"^[\s$(]*(?:(?:[Oo]ption|[Cc]hoice)\s+\(?[A-E]\)?\s*[:.,-]|[A-E][).:])\s+(?=[-\d$\\])"), " "),
     (re.compile(r"\((?:[Oo]ption|[Cc]hoice)\s+[A-E]\)"), " "),
+    (re.compile(r"^((?:[\s$*{]|\\[(\[]|\\boxed)*)\([A-E]\)(?=[\s$*]*[-\d\\(\[{])"), r"\1 "),
     (re.compile(r"√\s*"), r"\\sqrt "),
     (re.compile(r"([∛∜])\s*"), lambda m: rf"\sqrt[{3 + (m[1] == '∜')}] "),
 ]  # fmt: skip
 _CHOICE = r"(?:\\(?:text(?:bf|rm)?|mathrm|mathbf)\s*\{\s*)?\(?(?:[Oo]ption |[Cc]hoice )?[A-E]\)(?:\s*\})?"
+_COUNTED = rf"(?:{'|'.join(sorted(lexicon.NUMBER_WORDS))})\b"
 _UPRIGHT = r"\s*\\(?:text|mathrm)\s*\{([^{}]{1,20})\}\s*"
 _AFTER_LATEX: list[_Replacement] = [
     (re.compile(rf"\\frac\s*\{{{_UPRIGHT}\}}\s*\{{{_UPRIGHT}\}}"), r"\\text{\1/\2}"),
     (re.compile(r"(\^\s*\{?\s*\\circ\s*\}?)\s*(?:[CF](?![A-Za-z])|\\(?:text|mathrm)\s*\{\s*[CF]\s*\})"), r"\1 "),
+    (re.compile(r"\^\s*\{\s*\\circ\s*\}"), r"^\\circ "),
     (re.compile(r"\bi\.e\.,?"), " that is "),
     (re.compile(r"(\bdegrees?)\s+(?:[Cc]elsius|[Ff]ahrenheit|[CF])\b"), r"\1"),
     (re.compile(r"(?<=\bis )\([A-E]\)\s+(?=[-\d$\\])"), " "),
@@ -62,12 +65,20 @@ _AFTER_LATEX: list[_Replacement] = [
     (re.compile(r"(?<!for )\b(?:the set of )?(?:all (?:the )?real (?:numbers?|values?|(?=\$?[xyt]\b))|all reals"
                 r"|(?:any|every) real (?:number|value))(?:\s*\$?[xyt]\b\$?)?", re.IGNORECASE), r" \\mathbb{R} "),
     (re.compile(r"(?<=\d)(\s*\$?)\s*,?\s*\(?\s*(?:in )?base[\s-]+(\d{1,2}|[a-z]{3,7})\b\s*\)?"),
-     lambda m: f"_{{{number_in_words([m[2]])[1] or m[2]}}}{m[1]}"),
+     lambda m: f"_{{{lexicon.number_in_words([m[2]])[1] or m[2]}}}{m[1]}"),
     (re.compile(r"(?:\\math(?:bin|rel))?\s*\{:\}"), ":"),
     (re.compile(r"(?<=:\d\d)\s*(\$?)\s*(?:\\(?:text|mathrm)\s*\{\s*)?([ap])\.?\s?m\b\.?(?:\s*\})?", re.IGNORECASE),
      lambda m: f"{m[1]} {m[2].lower()}nte "),
+    (re.compile(rf"\b[Aa] (?={_COUNTED})"), "one "),
+    (re.compile(rf"\b(?:negative|minus)\s+(?=\$?[\d.\\(]|{_COUNTED})", re.IGNORECASE), "-"),
+    (re.compile(rf"(?<=\d)(\s*\$?)\s*({'|'.join(lexicon.SCALES)})\b"), lambda m: rf"{m[1]}\cdot {lexicon.SCALES[m[2]]} "),
+    (re.compile(r"(?<=\d) out of (?=\d)"), "/"),
+    (re.compile(r"(?<![\w.,'{}(\[])\d{1,3}(?:(?:\.\d{3}){2,}|(?:['_]\d{3})+)(?![\d'_]|[.,]\d)"),
+     lambda m: re.sub(r"\D", "", m[0])),  # thousands of other countries
+    (re.compile(r"\b(?:US|U\.S\.) ?(?=\\\$|dollars?\b)"), ""),
     (re.compile(r"\bapprox\.(?=\s|$)"), "approximately"),
     (re.compile(r"\b(?:an? )?total of\b"), "total"),
+    (re.compile(r"(?<![^\s(:,$])\*\*(?=[^\s*])([^*\n]*)(?<=\S)\*\*(?!\*)"), r" \1 "),
     (re.compile(r"(?<=[\w)\]}])\*\*(?=\s?[-+\w({\\])"), "^"),  # a power in Python; otherwise bold
     (re.compile(r"\*\*+|__+|`+|^#+\s|(?<=\n)#+\s"), " "),
     (re.compile(r"(?<!\\)\\(?:left|right|[Bb]igg?[lrm]?)(?![a-zA-Z])\s*\.?"), ""),

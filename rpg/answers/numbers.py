@@ -21,7 +21,6 @@ _DECIMAL = re.compile(
     rf"(?P<sign>[-+]?)(?P<mantissa>{_UNSIGNED})"
     r"(?:[eE](?P<e>[-+]?\d{1,3})|(?:\\times|\\cdot|\*|x)10(?:\^|\*\*)(?:\{(?P<b>[-+]?\d{1,3})\}|(?P<t>[-+]?\d{1,3})))?"
 )
-_POWER_OF_TEN = re.compile(r"(?P<sign>[-+]?)10\^(?:\{(?P<b>[-+]?\d{1,3})\}|(?P<t>\d{1,3}))")
 _FRACTION = re.compile(
     rf"(?P<sign>[-+]?)(?:\\frac(?:\{{(?P<n>[-+]?{_UNSIGNED})\}}|(?P<n1>\d))(?:\{{(?P<d>[-+]?{_UNSIGNED})\}}|(?P<d1>\d))"
     rf"|\(?(?P<p>{_UNSIGNED})\)?/\(?(?P<q>{_UNSIGNED})\)?)"
@@ -61,17 +60,12 @@ def number(text: str) -> Number | None:
     bare = bare.removesuffix("%")
     if bare.startswith("(") and bare.endswith(")") and bare.count("(") == 1:
         bare = bare[1:-1]
-    if match := _DECIMAL.fullmatch(bare):
+    if match := _DECIMAL.fullmatch(re.sub(r"^([-+]?)(?=10\^)", r"\g<1>1*", bare)):
         exponent = int(match["e"] or match["b"] or match["t"] or 0)
         if abs(exponent) > _MAX_EXPONENT:
             return None
         value = _unsigned(match["mantissa"]) * Fraction(10) ** exponent
         unit, digits = written(match["mantissa"], exponent)
-    elif match := _POWER_OF_TEN.fullmatch(bare):
-        exponent = int(match["b"] or match["t"])
-        if abs(exponent) > _MAX_EXPONENT:
-            return None
-        value, unit, digits = Fraction(10) ** exponent, Fraction(0), 0
     elif match := _FRACTION.fullmatch(bare):
         above = match["n"] or match["n1"] or match["p"]
         below = match["d"] or match["d1"] or match["q"]
@@ -151,14 +145,10 @@ def _written(tree: Tree) -> tuple[Fraction, int]:
         plain = tree[2].replace(",", "").replace(" ", "").rstrip(".")
         mantissa, _, exponent = plain.lower().partition("e")
         return (Fraction(0), 0) if "(" in plain else written(mantissa, int(exponent or 0))
-    if kind == "negative":
-        return _written(tree[1])
-    if kind == "percent":
+    if kind in ("negative", "percent", "unit"):
         unit, digits = _written(tree[1])
-        return unit / 100, digits
-    if kind == "unit":
-        unit, digits = _written(tree[1])
-        return unit * (units.unit(tree[2]) or (Fraction(1),))[0], digits
+        scale = units.unit(tree[2]) if kind == "unit" else (Fraction(1, 100 if kind == "percent" else 1),)
+        return unit * (scale or (Fraction(1),))[0], digits
     if kind == "multiply" and tree[2][0] == "power" and tree[2][1][:2] == ("number", 10):
         unit, digits = _written(tree[1])
         power = values.evaluate(tree[2])

@@ -156,22 +156,14 @@ class _Parser:
         base = self._marks(self.atom())
         while self.at("op", "^"):
             self.take()
-            if self._degree():
+            if self.at("command", "circ"):
+                self.take()
                 base = self._marks(("unit", base, "degree"))
             elif base[0] in ("matrix", "tuple") and self.peek().text.strip("{") in (*_TRANSPOSES, ""):
                 base = _transposed(base, self._exponent())
             else:
                 base = self._marks(("power", base, self._exponent()))
         return base
-
-    def _degree(self) -> bool:
-        """Takes `\\circ` and `{\\circ}`."""
-        if not self.at("command", "circ"):
-            if not self.at("open", "{") or self.peek(1) != Token("command", "circ", self.peek().upright):
-                return False
-            self.i += 2
-        self.i += 1
-        return True
 
     def _exponent(self) -> Tree:
         if self.at("op", "-", "+"):

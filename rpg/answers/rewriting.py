@@ -79,10 +79,6 @@ def unnamed_set(trees: list[Tree]) -> list[Tree]:
     return [tree[1][-1] if labelled(tree) else tree for tree in trees]
 
 
-def one_set(tree: Tree) -> Tree:
-    return tree[1][0] if tree[0] == "set" and len(tree[1]) == 1 else tree
-
-
 def ungrouped(tree: Tree) -> list[Tree] | None:
     """`100,200` may be a list where one is expected."""
     if tree[0] == "number" and "," in tree[2]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from rpg.answers import lexicon
 from rpg.answers.lexer import EDGE, Token, Unreadable, closing, tokens_of, with_number_words
-from rpg.answers.units import cut_units, letters_length, unit_length, unit_token
+from rpg.answers.units import compound, cut_units, letters_length, unit_length, unit_token
 
 _ALL = {"all", "every", "any", "each"}
 _QUANTIFIERS = _ALL | set("some real integer positive".split())
@@ -56,7 +56,7 @@ class Item:
 def read_line(text: str) -> list[Statement]:
     """The statements of an answer line, at least one. Raises Unreadable: nothing is stated, or unclearly, or taken back."""
     stated: list[Statement] = []
-    for sentence in _SentenceReader(_flat(_without_choice(with_number_words(tokens_of(text))))).read():
+    for sentence in _SentenceReader(_flat(with_number_words(tokens_of(text)))).read():
         for clause in _clauses(sentence):
             stated += _statements(clause)
     if not stated:
@@ -81,19 +81,6 @@ def _shown(formula: tuple[Token, ...]) -> str:
         named = word or token.kind in ("command", "function")
         pieces.append(f"\\{token.text} " if named else token.text)
     return "".join(pieces).strip()
-
-
-def _without_choice(tokens: list[Token]) -> list[Token]:
-    """Without the letter of a multiple choice: `(C) 42`."""
-    choice = [t for t in tokens[:6] if t.kind != "edge" and t.text not in ("box", "{")][:3]
-    shape = [(t.kind, t.text) for t in choice]
-    if shape not in ([("open", "("), ("symbol", letter), ("close", ")")] for letter in "ABCDE"):
-        return tokens
-    end = tokens.index(choice[2]) + 1
-    behind = next((t for t in tokens[end:] if t.kind != "edge"), None)
-    if behind and (behind.kind in ("number", "command", "function", "open") or behind.text == "-"):
-        return [*(t for t in tokens[:end] if t not in choice), *tokens[end:]]
-    return tokens
 
 
 def _flat(tokens: list[Token]) -> list[Token]:
@@ -219,7 +206,7 @@ class _SentenceReader:
 
 
 def _spelled(token: Token) -> bool:
-    return token.kind == "number" and token.upright
+    return token.upright and (token.kind == "number" or token.text == "}")
 
 
 def _words(items: list[Item]) -> list[str]:
@@ -412,7 +399,9 @@ def _join(stated: list[Statement], between: list[Item], formula: tuple[Token, ..
     if any(item.kind == "copula" and not item.text for item in between):
         words.add("is")
     last = stated[-1]
-    if not words:
+    if [i.text for i in between] in ([], ["and"]) and (whole := compound(last.formulas[-1], formula)):
+        last.formulas[-1] = whole
+    elif not words:
         if not between:
             raise Unreadable("two formulas side by side")
         last.formulas.append(formula)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 
-from rpg.answers.lexer import Token, closing
+from rpg.answers.lexer import Token, closing, tokens_of, value_of
 from rpg.answers.lexicon import ENGLISH_PAIRS, PREFIXES, SINGLE_UNITS, UNIT_VALUES, UNIT_WORDS, UNITS
 
 _LETTERS = SINGLE_UNITS | {"mu", "Omega", "AA", "odot", "ohm", "hbar", "F", "C", "H", "T", "B", "M"}
@@ -57,7 +57,19 @@ def _named(name: str) -> Unit | None:
 def unit_token(tokens: Sequence[Token]) -> list[Token]:
     """One token for all of a unit; none where its worth is not known, so that it is only a noun."""
     text = " ".join(t.text for t in tokens if t.kind != "edge")
-    return [Token("unit", text)] if unit(text) else []
+    return [Token("unit", text)] if text and unit(text) else []
+
+
+def compound(first: Sequence[Token], second: Sequence[Token]) -> tuple[Token, ...] | None:
+    """`5 feet 6 inches`, `6 dollars and 25 cents` as one value in the first unit; None where they are none."""
+    whole, part = ([t for t in formula if t.kind != "edge"] for formula in (first, second))
+    if whole[-1].kind != "unit" or [t.kind for t in part] != ["number", "unit"]:
+        return None
+    (large, dimension), (small, other) = (unit(t[-1].text) or (Fraction(1), {}) for t in (whole, part))
+    share = value_of(part[0].text) * small / large
+    if dimension != other or not dimension or share >= 1:
+        return None
+    return (*tokens_of("{"), *whole[:-1], *tokens_of(f"+{share}}}"), whole[-1])
 
 
 def is_unit(token: Token) -> bool:

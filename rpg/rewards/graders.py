@@ -29,7 +29,7 @@ from rpg.rewards.grades import Gradable, Grade, Grading, Item
 MAX_ANSWER_CHARACTERS = 2_000
 """Longer answers are wrong unread. The longest gold answer of the shipped benchmarks has 210 characters."""
 _REMEMBERED = 200_000
-LINES = "lines-6"
+LINES = "lines-7"
 """Answer lines read by the grammar of rpg.answers.statements. Raise the number when a verdict may change."""
 _NUMBER = re.compile(
     r"[-+]?(?:\d{1,3}(?:,\d{3})+(?:\.\d*)?|(?:\d{1,50}(?:\.\d{0,50})?|\.\d{1,50})(?:/\d{1,50})?)"
@@ -227,7 +227,7 @@ def _printable(text: str | None) -> str | None:
 
 
 def rules_name(verifier: VerifierSection) -> str:
-    """Name and version of a verifier's rules, with settings that are not the default: `lines-6`, `math_dapo-0.9.1`."""
+    """Name and version of a verifier's rules, with settings that are not the default: `lines-7`, `math_dapo-0.9.1`."""
     if isinstance(verifier, MarkerVerifier):
         return f"marker-{verifier.match}"
     if isinstance(verifier, RewardVerifier):

@@ -6,7 +6,7 @@ import itertools
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from rpg.config.task import TIERS, MarkerVerifier, Tier, Verifier
@@ -22,7 +22,7 @@ One word replaced in a problem of n words changes 5 shingles of n: 0.6 is two or
 CONTAINED = 0.65
 """Share of a problem's shingles, or of those of some sentences, from which a longer text contains it."""
 SENTENCES = 24
-"""Words that sentences need to give a problem away without the others."""
+"""Words that sentences need, besides what several problems say alike, to give a problem away without the others."""
 
 _MARKUP = re.compile(r"\\(?:left|right|displaystyle|text|mathrm|mbox|d?frac|quad|qquad|[,;:! ])|[${}~\\]")
 _LAYOUT = re.compile(
@@ -75,7 +75,7 @@ def shingles(tokens: Sequence[str], size: int = SHINGLE) -> frozenset[tuple[str,
 
 
 def _without_layout(text: str) -> str:
-    text = unicodedata.normalize("NFKC", text.translate(_POWERS)) if not text.isascii() else text
+    text = unicodedata.normalize("NFKC", text.translate(_SIGNS)) if not text.isascii() else text
     return _LAYOUT.sub(" ", text)
 
 
@@ -93,8 +93,7 @@ class _Index:
         """Number of a problem, its shingles, and whether this is all of it."""
         self.by_shingle: dict[tuple[str, ...], list[int]] = defaultdict(list)
 
-    def add(self, problem: int, tokens: Sequence[str], whole: bool) -> None:
-        parts = shingles(tokens, self.size)
+    def add(self, problem: int, parts: Set[tuple[str, ...]], whole: bool) -> None:
         for part in parts:
             self.by_shingle[part].append(len(self.texts))
         self.texts.append((problem, len(parts), whole))
@@ -114,7 +113,8 @@ class _Index:
 
 _FEWEST = 8
 """Shingles of a text that can be contained in another by more than chance."""
-_POWERS = str.maketrans(dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹", (f"^{n}" for n in range(10)), strict=True)))
+_UNSEEN = dict.fromkeys("\u00ad\u200b\u200c\u200d\u2060\ufeff", "")
+_SIGNS = str.maketrans({sign: f"^{n}" for n, sign in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")} | _UNSEEN)
 
 
 def leaks(
@@ -128,17 +128,20 @@ def leaks(
     Exact (no sketching): inverted indices over the benchmarks' shingles, then one pass over the training problems.
     """
     held_out = [(name, problem) for name, group in benchmarks.items() for problem in group]
+    texts = {problem.text: shingles(words(_without_layout(problem.text))) for _, problem in held_out}
+    often = Counter(itertools.chain.from_iterable(texts.values()))
+    shared = {part for part, count in often.items() if count > 2}  # `The final answer can be written ...`
     plain, bare, alike = _Index(SHINGLE), _Index(SHINGLE), _Index(2 * SHINGLE)
     for i, (_, problem) in enumerate(held_out):
-        plain.add(i, words(problem.text), True)
+        plain.add(i, shingles(words(problem.text)), True)
         text = _without_layout(problem.text)
         sentences = [words(sentence) for sentence in _SENTENCE.split(text)]
         windows = [[*a, *b] for a, b in itertools.pairwise(sentences)] if len(sentences) > 2 else []
-        bare.add(i, words(text), True)
-        alike.add(i, _alike(words(text)), True)
-        for window in (*sentences, *windows):
-            if len(window) >= SENTENCES:
-                bare.add(i, window, False)
+        bare.add(i, shingles(words(text)), True)
+        alike.add(i, shingles(_alike(words(text)), alike.size), True)
+        for parts in (shingles(window) - shared for window in (*sentences, *windows)):
+            if len(parts) > SENTENCES - SHINGLE:
+                bare.add(i, parts, False)
     pairs = []
     for problem in training:
         ways: dict[Tier, dict[int, tuple[float, float]]] = {"similar": plain.matches(words(problem.text))}

@@ -46,6 +46,7 @@ FOUND = {
     .replace("tank", "pool")
     .replace("liters", "cups"),
     "html and Unicode": "<p>" + ORIGINAL.replace("$", "").replace("^2", "²").replace(r"\le", "≤") + "</p>",
+    "invisible characters": changed(" ", " \u200b").replace("er", "e\u00adr"),
     "a dialogue": f"User: {ORIGINAL}\nAssistant: {OTHER}",
 }
 NOT_FOUND = {
@@ -62,7 +63,6 @@ def problem(text, name="p"):
 def test_disguises_of_one_problem():
     tiers = {name: leaks([problem(text, name)], {"own": [problem(ORIGINAL)]}) for name, text in FOUND.items()}
     assert [name for name, pairs in tiers.items() if len(pairs) != 1] == []
-    assert tiers["renamed variables"][0].tier in ("renamed", "contained", "similar")
     assert not leaks([problem(OTHER), *map(problem, NOT_FOUND.values())], {"own": [problem(ORIGINAL)]})
 
 
@@ -70,8 +70,8 @@ def test_disguises_of_one_problem():
 def test_unrelated_problems_are_told_apart():
     names = ("aime24", "aime25", "amc23", "minerva_math", "olympiadbench")
     one, two, three, *training = (load_benchmark(benchmark(name), folder=DATA).problems for name in names)
-    held_out = {"contests": [*one, *two, *three]}
-    assert leaks([*training[0], *training[1]], held_out) == []
+    assert leaks([*training[0], *training[1]], {"contests": [*one, *two, *three]}) == []
+    assert {leak.training for leak in leaks(three, {"amc": three}) if leak.problem != leak.training} == set()
 
 
 @needs_data
