@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # what users' type checkers see; at run time __getattr__ impo
     from rpg.losses.policy_loss import LossOutput as LossOutput
     from rpg.losses.policy_loss import policy_loss as policy_loss
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 _HOMES = dict.fromkeys(("algorithms", "algorithm", "Algorithm", "AlgorithmError"), "rpg.catalogue") | {
     "policy_loss": "rpg.losses.policy_loss",
