@@ -21,7 +21,6 @@ from flows.machine import programs
 from flows.machine.children import Children, Stopped
 from flows.machine.slots import Held, Need
 from flows.sweep.context import Context, StageFailed
-from rpg.config.evaluation import ThisMachine
 from rpg.config.run_spec import RunSpec
 from rpg.errors import UserError
 from rpg.store import Layout, RunFolder, StoreError
@@ -46,8 +45,8 @@ def evaluate_checkpoints(context: Context, trainings_over: Event) -> None:
         alternate(context, trainings_over, gpus)
     else:
         folder = context.layout.sweep_folder(context.sweep)
-        count = max(1, _most(context.layout, context.sweep, _processes))
-        run_beside(folder, context.children, trainings_over, context.progress.tell, count)
+        count = _most(context.layout, context.sweep, lambda s: getattr(s.evaluation.place, "processes", 1))
+        run_beside(folder, context.children, trainings_over, context.progress.tell, max(1, count))
 
 
 def mark_done(folders: Sequence[RunFolder]) -> list[RunFolder]:
@@ -121,11 +120,6 @@ def _evaluation_failed(folder: Path, code: int) -> StageFailed:
 def evaluator_gpus(layout: Layout, sweep: str) -> int:
     """How many GPUs an evaluator of this sweep needs for itself."""
     return _most(layout, sweep, RunSpec.evaluator_gpus)
-
-
-def _processes(spec: RunSpec) -> int:
-    place = spec.evaluation.place
-    return place.processes if isinstance(place, ThisMachine) else 1
 
 
 def _most(layout: Layout, sweep: str, of: Callable[[RunSpec], int]) -> int:

@@ -81,9 +81,7 @@ def execute(planned: Sweep, home: Path | None, workers: int | None) -> int:
 
 def stopped() -> int:
     """Say what a command that was interrupted leaves behind; returns its exit code."""
-    complain(
-        f"\nstopped; every process here has ended. Nothing finished is lost. Continue with: {this_again()}"
-    )
+    complain(f"\nstopped; every process here ended. Nothing finished is lost. Continue with: {this_again()}")
     return 130
 
 

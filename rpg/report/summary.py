@@ -185,8 +185,8 @@ def summarise(
     if baseline in chosen and (apart := [names_of[v] for v in chosen if v in sampled - told - {baseline}]):
         notes.append(f"not compared with {names_of[baseline]}, for want of samples alike: {', '.join(apart)}")
     ill = _health(db, sweep, runs, names_of)
-    advice = stats.sentence(*planned, past.matters) if planned else ""
-    notes += [advice] if advice else []
+    advice, few = (stats.sentence(*planned[:2], past.matters), planned[2]) if planned else ("", "")
+    notes += [line for line in (advice, few) if line]
     measured_at = scores[scores["benchmark"].isin(judged)].groupby(["run", "step"]).size()
     complete = set(measured_at.index[measured_at == len(judged)])
     compared = (complete, chosen, baseline, spent, judged, names_of, past.budget, notes, past.looks, look)
@@ -402,9 +402,9 @@ def _leads(
 
 def _design(
     problems: ProblemScores, pairs: Pairs, judged: Sequence[str]
-) -> tuple[stats.Design, stats.Spreads] | None:
-    """Of the variants that are compared at the same place with the same seeds; None if there are none, or if all answers
-    are alike, which says nothing about how much they differ elsewhere."""
+) -> tuple[stats.Design, stats.Spreads, str] | None:
+    """Of the variants that are compared at the same place with the same seeds, and a note on their problems; None if there
+    are none, or if all answers are alike, which says nothing about how much they differ elsewhere."""
     for _, baseline in pairs.values():
         beside = [runs for runs, other in pairs.values() if other == baseline]
         strata = problems.block(judged, [baseline, *beside])
@@ -414,5 +414,6 @@ def _design(
             sizes = tuple(array.shape[2] for array in strata)
             variants, seeds = strata[0].shape[:2]
             spreads = stats.spreads(strata, samples)
-            return (stats.Design(variants, seeds, sizes, samples), spreads) if any(spreads) else None
+            design, few = stats.Design(variants, seeds, sizes, samples), stats.carried_by_few(strata)
+            return (design, spreads, few) if any(spreads) else None
     return None

@@ -137,7 +137,8 @@ def family(strata: Sequence[np.ndarray]) -> Family:
     with np.errstate(divide="ignore", invalid="ignore"):
         excess_df = np.where(pair.problems_spread > 0, pair.problems**2 / pair.problems_spread, 1.0)
     accuracies = [array.mean(axis=(2, 3)) for array in arrays]  # (N, V)
-    edge = sum(_edge(each) / array.shape[3] for each, array in zip(accuracies, arrays, strict=True))
+    middles = [(each[:, 1:] + each[:, :1]) / 2 for each in accuracies]
+    edge = sum(_EDGE * (1 - 4 * p * (1 - p)) / a.shape[3] for p, a in zip(middles, arrays, strict=True))
     edge = edge / len(arrays) ** 2
     # Of problems whose differences lie within [-1, 1]: the largest variance of their mean, over how benchmarks share it.
     problems = np.array([array.shape[3] for array in arrays])
@@ -175,11 +176,6 @@ def without_shifts(arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list
         slopes = [np.where(mean > _ROUNDING, slope / mean, 1.0) for slope in slopes]
     means = np.mean([array.mean(axis=3, keepdims=True) for array in arrays], axis=0)
     return [array - means * slope for array, slope in zip(arrays, slopes, strict=True)], slopes
-
-
-def _edge(accuracies: np.ndarray) -> np.ndarray:
-    middle = (accuracies[:, 1:] + accuracies[:, :1]) / 2
-    return np.asarray(_EDGE * (1 - 4 * middle * (1 - middle)))
 
 
 def noise_of_answers(arrays: list[np.ndarray]) -> np.ndarray:

@@ -48,6 +48,19 @@ def spreads(strata: Sequence[np.ndarray], samples: int) -> Spreads:
     return Spreads(math.sqrt(seeds), math.sqrt(noise * samples / each), math.sqrt(excess / each))
 
 
+def carried_by_few(strata: Sequence[np.ndarray]) -> str:
+    """A note where few problems (Kish's number of them) carry the differences of scores (V, S, P) per benchmark."""
+    slopes = without_shifts([np.asarray(array, float)[None] for array in strata])[1]
+    weights = np.concatenate([slope.ravel() for slope in slopes])
+    carrying = weights.sum() ** 2 / np.square(weights).sum()
+    if carrying >= min(15, len(weights) / 2):  # levels hold from there on
+        return ""
+    return (
+        f"about {carrying:.0f} of {len(weights)} problems carry the differences, at the others nearly all answers are right "
+        "or wrong: with so few, equal variants are called different in more than 5 % of sweeps (docs/statistics.md)"
+    )
+
+
 def _per_problem(problems: Sequence[int]) -> float:
     """Variance of the mean of the benchmarks' means, in variances of one problem."""
     return sum(1 / count for count in problems) / len(problems) ** 2

@@ -45,8 +45,7 @@ def test_more_seeds_or_problems_find_smaller_differences():
 def test_what_is_detectable_by_hand():
     """Where only problems make a difference vary it is a t test over these; two halves are as good as the whole."""
     few = stats.Design(2, 100, (5,), 10**6)
-    quantiles = scipy_stats.t(4).ppf(0.975) + scipy_stats.t(4).ppf(0.8)
-    expected = quantiles * math.sqrt(2 * 0.05**2 / 5)
+    expected = scipy_stats.t(4).ppf([0.975, 0.8]).sum() * math.sqrt(2 * 0.05**2 / 5)
     assert stats.detectable(few, stats.Spreads(0.0, 1e-6, 0.05)) == pytest.approx(expected, rel=1e-3)
     halves = stats.detectable(DESIGN._replace(problems=(50, 50)), SPREADS)
     assert halves == pytest.approx(stats.detectable(DESIGN, SPREADS), rel=1e-2)
@@ -61,8 +60,9 @@ def test_spreads_are_recovered_from_scores():
     rng = np.random.default_rng(7)
     truth = 0.5 + 0.04 * rng.standard_normal((7, 10, 1)) + 0.05 * rng.standard_normal((7, 1, 500))
     scores = rng.binomial(4, np.clip(truth, 0, 1)) / 4
-    found = stats.spreads([scores], samples=4)
-    assert found == pytest.approx((0.04, 0.5, 0.05), rel=0.2)
+    assert stats.spreads([scores], samples=4) == pytest.approx((0.04, 0.5, 0.05), rel=0.2)
+    few = [np.concatenate([scores[..., :9], np.ones((7, 10, 27))], -1)]
+    assert "about 9 of 36" in stats.carried_by_few(few) and not stats.carried_by_few([scores])
 
 
 def test_looks_never_spend_more_than_six_percent():
