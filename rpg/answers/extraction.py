@@ -1,6 +1,7 @@
 """Where in a response its answer stands, and what that answer says once its typesetting is gone. Pure text."""
 
 import re
+from collections.abc import Set
 from typing import NamedTuple
 
 from rpg.answers import lexicon
@@ -11,7 +12,7 @@ _ANSWER = re.compile(
 _BOX_OR_BRACE = re.compile(r"(?P<box>\\(?:boxed|fbox)\s*\{)|\\.|(?P<open>\{)|(?P<close>\})", re.DOTALL)
 
 
-def answer_line(response: str) -> tuple[str | None, bool]:
+def answer_line(response: str, boxed: bool = False) -> tuple[str | None, bool]:
     r"""The answer that follows the last `Answer:` or `<answer>` (any case, bold or not), and whether a line break ends it.
 
     The recipe of the paper (App. H) asks for the answer on a last line of its own; as in its released verifier, an
@@ -20,7 +21,7 @@ def answer_line(response: str) -> tuple[str | None, bool]:
     box) is put behind the answer; where it takes the answer back (`Wait`), only that counts. None without a marker.
     """
     *_, last = None, *_ANSWER.finditer(response)
-    if last is None:
+    if last is None or (boxed and response.rfind("\\boxed{") > last.end() + 500):
         return None, False
     tail = response[last.end() :]
     tail = _QUOTED.sub("", tail).lstrip(" \t\n\r:")
@@ -40,9 +41,17 @@ def answer_line(response: str) -> tuple[str | None, bool]:
         answer = re.sub(rf"(?<=\S){mark}(?![\w({{\\])", "", answer, count=1).rstrip()
     answer = _BULLET.sub(lambda mark: ", " if mark.start() else "", answer)
     called = _CALLED.search(response, max(0, last.start() - 100), last.start())
-    if called and not {*words(called[0])} <= _NAMES:
+    named, value = frozenset[str](), ""
+    if boxed and len(boxes := _boxes(answer)) == 1:
+        before, earlier = answer[: boxes[0].begin], _named(response[: last.start()])
+        known = {*words(before)} <= earlier | lexicon.SUBJECT or not lexicon.STATING.isdisjoint(words(before))
+        if known and len(_sentences(before)) < 2:
+            named, value = earlier, boxes[0].of(answer)
+            answer = _stated(_before(before), value, answer[boxes[0].end + 1 :], named)
+    if called and not {*words(called[0])} <= _NAMES and not (named and _is_prose(words(called[0]))):
         answer = f"{called[0]} answer: {answer}"
-    return _finally(answer, tail[end:]), end < len(tail)
+    behind = _GOES_BEYOND.split(tail[end:], maxsplit=1)[0] if named else tail[end:]
+    return _finally(answer, behind, named, value), end < len(tail)
 
 
 _NAMES = lexicon.SUBJECT | lexicon.RETRACTING | lexicon.NUMBERED
@@ -60,7 +69,7 @@ _GOES_ON = re.compile(
 )
 
 
-def _finally(line: str, behind: str) -> str:
+def _finally(line: str, behind: str, named: Set[str] = frozenset(), value: str = "") -> str:
     """What is stated in the end: the answer line and the statements behind it, or only those after a sentence that takes
     it back or is not known to be harmless. Where nothing is stated after that one, the reader finds it.
     """
@@ -73,14 +82,23 @@ def _finally(line: str, behind: str) -> str:
         said = words(sentence)
         if _CHECK.match(sentence) and not lexicon.CONFIRMING.isdisjoint(said) and _is_prose(said):
             continue
+        if value and sentence.count(value) == 1 and _restates(sentence, value, named):
+            continue
         if _formal(sentence):
             corrected = _corrected(sentence)
             stated = [corrected] if corrected else [*stated, sentence]
         elif worded and {*said} - line_words <= lexicon.SUBJECT and not lexicon.is_harmless(said, worded):
             stated.append(sentence)
-        elif not lexicon.is_harmless(said, worded):
+        elif not lexicon.is_harmless(said, worded, named if _is_prose(said, lexicon.DESCRIBING) else ()):
             stated, unclear = [], sentence
     return ". ".join([*dict.fromkeys(stated)] or [first, unclear])
+
+
+def _restates(sentence: str, value: str, named: Set[str]) -> bool:
+    """Whether a sentence states the value of a box again, with words that lead to it or say what it is of."""
+    before, behind = sentence.replace("**", "").split(value)
+    apart = before[-1:] in " $(" and not re.match(r"\w|[.,]\d|[\^_}]", behind)
+    return apart and not (_lead(before.rstrip("$(\\[")) + _without_prose(behind, named)).strip(" .$\\)]")
 
 
 def _corrected(sentence: str) -> str | None:
@@ -200,30 +218,52 @@ def boxed_answer(text: str) -> str | None:
         if box.end < start and _JOINS.fullmatch(text, box.end + 1, start):
             start = box.begin
             earlier.append(rf"\boxed{{{box.of(text)}}}")
-    before = _COMMAND.sub(r"\g<0>{}", _before(text[max(0, start - 2 * _BEHIND) : start]))
-    formula = "" if earlier else _BEFORE_BOX.split(before)[-1].strip("*")
-    end = _line_end(text, last.end + 1)
-    content, after = last.of(text), _without_prose(text[last.end + 1 : end].removeprefix("**"), text[:start])
-    lead = _lead(before[: len(before) - len(formula)])
+    behind = _TITLE.sub(r"\1", _FINAL_LINE.sub("\n", _GOES_BEYOND.split(text[last.end + 1 :], maxsplit=1)[0]))
+    end, named = _line_end(behind, 0), _named(text[:start])
+    before = _before(text[max(0, start - 2 * _BEHIND) : start])
+    content = _stated(before, last.of(text), behind[:end], named, alone=not earlier)
+    return _finally(" or ".join([*dict.fromkeys(earlier), content]), behind[end:], named, last.of(text))
+
+
+def _stated(before: str, value: str, behind: str, named: Set[str], alone: bool = True) -> str:
+    """What a sentence states that has a value in a box: that with the formula around it, without the words that lead to
+    it and those that say what it is of. `alone`: there is no other box beside it.
+    """
+    before = _COMMAND.sub(r"\g<0>{}", before)
+    formula = _BEFORE_BOX.split(before)[-1].strip("*") if alone else ""
+    behind = _without_prose(_BOLD_END.sub(r"\1", behind), named)
+    lead = _lead(_NUMBER_OF_STEP.sub("", before[: len(before) - len(formula)]))
     formula = formula.replace("{}", "") if formula.strip("{} ") else ""
-    if (lead + formula + after).strip(" \t.$\\)]"):
-        opened = "$" * (before.count("$") % 2)
-        content = f"{lead}{opened}{formula}\\boxed{{{content}}}{after}"
-    return _finally(" or ".join([*dict.fromkeys(earlier), content]), text[end:])
+    if not (lead + formula + behind).strip(" \t.$\\)]"):
+        return value
+    opened = "$" * (before.count("$") % 2)
+    return f"{lead}{opened}{formula}\\boxed{{{value}}}{behind}"
 
 
-def _without_prose(after: str, earlier: str) -> str:
+def _named(earlier: str) -> Set[str]:
+    """The words and numbers that a response has used."""
+    earlier = earlier[-8 * _BEHIND :]
+    return {*words(earlier), *_NUMERAL.findall(earlier)}
+
+
+def _without_prose(behind: str, named: Set[str]) -> str:
     """What stands behind a box in its sentence, without words that only say what the value is of: `of the parts are
     defective`, or what the response has named before the box. Units stay."""
-    match = _PROSE.match(after)
+    match = _PROSE.match(behind)
     said = match["words"] if match else ""
     first = next((word for word in _WORD.finditer(said) if word[0].lower() not in _UNITS), None)
-    if not match or not first or not _is_prose(words(said)) or not lexicon.PHRASES.isdisjoint(words(said)):
-        return after
-    named = {*words(earlier[-4 * _BEHIND :])} - lexicon.COPULAS - lexicon.PREPOSITIONS
-    if first[0].lower() not in named and not _OF_WHAT.match(said, first.start()):
-        return after
-    return after[: match.start("words") + first.start()].rstrip() + after[match.end() :]
+    if not match or not first:
+        return behind
+    of_what, numbers = words(said[first.start() :]), _NUMERAL.findall(said)
+    another = numbers and (not lexicon.COMPARING.isdisjoint(of_what) or _ANOTHER_NUMBER.search(said))
+    limits = lexicon.PHRASES & {*of_what} - named
+    if another or limits or not named.issuperset(numbers) or not _is_prose(of_what, lexicon.COMPARING):
+        return behind
+    topical = first[0].lower() in named - lexicon.COPULAS - lexicon.PREPOSITIONS
+    known = {*of_what} <= named | lexicon.LINKING and not {*of_what} <= lexicon.BEHIND
+    if not topical and not known and not _OF_WHAT.match(said, first.start()):
+        return behind
+    return behind[: match.start("words") + first.start()].rstrip() + behind[match.end() :]
 
 
 def _before(text: str) -> str:
@@ -235,11 +275,13 @@ def _before(text: str) -> str:
     above, display = text[:opening], re.sub(r"\A\$\$", r"\\[", text[opening:]).replace("\n", " ")
     before = _DISPLAY_END.split(_SENTENCE_END.split(above)[-1] + display)[-1]
     led_to = above[:-400] + _OPENS.sub("", above[-400:])
+    led_to += "$" * (led_to.rpartition("\n")[2].count("$") % 2)
     if "\n" in above[len(led_to) :] and led_to and led_to[-1] not in ".!?":
         sentence = _SENTENCE_END.split(led_to)[-1]
         led = re.split(r"[$\\\d\])}]", sentence)[-1]
         led = sentence if words(led)[-1:] in (["and"], ["or"]) else led
-        before = f"{led} {before}" if words(led) else before
+        leads = led_to[-1] in ":," or {*words(led)[-1:]} & (lexicon.STATING | lexicon.LEADING)
+        before = f"{led} {before}" if words(led) and (leads or "\n\n" not in above[len(led_to) :]) else before
     return _BULLET.sub("", before)
 
 
@@ -258,26 +300,48 @@ def _lead(before: str) -> str:
     premise, clause = words(sentence[:start]), sentence[start:]
     main = _RELATIVE.split(clause, maxsplit=1)[0]
     another = _STATED_BEFORE.search(main) or (not related and _VALUE_BESIDE.search(sentence))
-    unsure = _UNCERTAIN.search(sentence[:start]) or not lexicon.SUPPOSING.isdisjoint(premise)
-    if another or unsure or _LABEL.search(before):
+    unsure = _UNCERTAIN.search(sentence[:start]) or _UNREAL.match(sentence)
+    if another or unsure or not lexicon.SUPPOSING.isdisjoint(premise) or _LABEL.search(before):
         return f"{before} ? "
-    said = words(clause)
+    said = words(_MODAL.sub("", clause))
+    rounded = {*said[-1:]} & lexicon.APPROXIMATE
+    said = said[: len(said) - len(rounded)]
     states = max((i for i, word in enumerate(said) if word in lexicon.STATING), default=0)
     of_what = next((i for i, word in enumerate(said[:states]) if word in lexicon.RELATIVES | {"of"}), states)
-    spoilt = {*said[of_what:states]} & lexicon.SPOILING - {"no", "not", "or"} or _ONE_OF.search(main)
-    if len(said) > 1 and not spoilt and _is_prose(said[:of_what] + said[states:]):
-        return ""
+    subject = [word for word in said[:of_what] if word not in lexicon.DESCRIBING] if states else said
+    subject = subject if of_what == states else [word for word in subject if word != "result"]
+    spoilt = {*said[of_what:states]} & lexicon.SPOILING - lexicon.DESCRIBED or _CHANGED.search(clause)
+    spoilt = spoilt or _ONE_OF.search(main) or _BOUND.search(clause)
+    if len(said) > 1 and not spoilt and _is_prose(subject + said[states:]):
+        return "approximately " if rounded else ""
     harmless = _LEADING_TO_A_BOX.issuperset(said)
     return re.split(r"\\[)\]]?|[$\d,;:}#]", clause)[-1] if harmless else f"{before} ? "
 
 
-def _is_prose(said: list[str]) -> bool:
+def _is_prose(said: list[str], harmless: Set[str] = frozenset()) -> bool:
     """Whether none of these words, whatever the others are, is known to deny, doubt, bound or take back a value."""
-    return not any(word.endswith("n't") or word.partition("'")[0] in lexicon.DOUBTING for word in said)
+    doubting = lexicon.DOUBTING - harmless
+    return not any(word.endswith("n't") or word.partition("'")[0] in doubting for word in said)
 
 
-_PROSE = re.compile(r"[\s$\\)\]%*,]*(?P<words>[^\W\d_]+(?:[ ,'’-]+[^\W\d_]+)*)(?=[.!*]|\s*\Z)")
-"""Words and commas behind a box, up to the end of its sentence."""
+_PROSE = re.compile(
+    r"[\s$\\)\]%*,]*(?P<words>[^\W\d_]+(?:[ ,'’()-]+(?:[^\W\d_]+|\d[\d.,]*\d|\d))*)(?=[.!*]|\s*\Z)"
+)
+"""Words, commas and numbers behind a box, up to the end of its sentence."""
+_NUMERAL = re.compile(r"\d+(?:[.,]\d+)*")
+_ANOTHER_NUMBER = re.compile(
+    r"\A\D*(?:\b(?:and|plus|minus|times|is|are|equals|out of)|,)\s*\d|\d(?![\d.,]* [^\W\d_]{2})"
+)
+"""One that stands beside the value, or counts nothing."""
+_GOES_BEYOND = re.compile(
+    r"(?:[^\n.!?]*\b(?:[Pp]ython|code|[Ss]ym[Pp]y)\b[^\n]*\n\s*)?```|\\end\{(?:document|assistant|user|solution|answer|proof)\}"
+)
+"""Where what the model adds to its response begins: code, the next turn."""
+_NUMBER_OF_STEP = re.compile(r"\A\W*(?:step|thought) \d+\W*[:.]\W*(?=\w|\Z)", re.IGNORECASE)
+_BOLD_END = re.compile(r"\A([\s$\\)\]]*)\*\*")
+_TITLE = re.compile(r"\b(Mrs?|Ms|Dr)\.")
+_FINAL_LINE = re.compile(r"\s#{3,}\s")
+"""GSM8K's mark of a final answer."""
 _UNITS = (lexicon.UNIT_WORDS | lexicon.UNITS | {"percent"}) - {"in", "as", "at"}
 _OF_WHAT = re.compile(
     r"(?:of|together|again|each|every|in all|in total|long|wide|high|deep|tall|is (?:therefore |thus )?the|which is the)\b"
@@ -300,6 +364,12 @@ _UNCERTAIN = re.compile(
     re.IGNORECASE,
 )
 """A premise that denies that what follows was made sure."""
+_CHANGED = re.compile(rf"\b(?:{'|'.join(sorted(lexicon.CHANGING))})(?: \w+)?\W*\Z", re.IGNORECASE)
+_UNREAL = re.compile(r"\W*(?:had|were) \w", re.IGNORECASE)
+_MODAL = re.compile(r"\b(?:should|would)\b(?! (?:be|say)\b)")
+_BOUND = re.compile(
+    r"\bat (?:the )?(?:very )?(?:least|most)\s*\Z|\bpotential (?:answer|value|solution)", re.IGNORECASE
+)
 _ONE_OF = re.compile(r"\b(?:one|kind|sort) of\b", re.IGNORECASE)
 _LEADING_TO_A_BOX = (lexicon.SUBJECT | lexicon.EXPLAINING | lexicon.REASONS | {"when", "over"}) - {"for"}
 _LABEL = re.compile(r"\d\s*:\s*$|\bclaim\s*:")
@@ -334,7 +404,7 @@ def _boxes(text: str) -> list[_Box]:
             open_braces.append(match if match["box"] else None)
         elif match["close"] and open_braces:
             box = open_braces.pop()
-            if box is not None:
+            if box is not None and text[box.end() : match.start()].strip():
                 boxes.append(_Box(box.start(), box.end(), match.start()))
     return boxes
 

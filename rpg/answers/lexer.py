@@ -6,6 +6,7 @@ typesets (sizes, spaces, colours, bold, boxes around a formula) leaves no token,
 
 import itertools
 import re
+import unicodedata
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -121,7 +122,7 @@ class _Lexer:
                 return i + len(sign)
         if text[i] == ".":
             self.tokens.append(Token("stop", "."))
-        elif text[i] != '"':
+        elif text[i] != '"' and unicodedata.category(text[i]) != "So":  # not a pictogram
             raise Unreadable(f"unknown sign {text[i]!r}")
         return i + 1
 

@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -47,6 +47,8 @@ RETRACTING, CORRECTING, COUNTING = _words("retracting"), _words("correcting"), _
 SPOILING, DETERMINERS = _words("spoiling"), _words("determiners")
 DOUBTING = SPOILING | _words("retracting", "vague") - _words("neutral")
 CONFIRMING, PHRASES = _words("confirming"), _words("phrases")
+COMPARING, CHANGING, DESCRIBED = _words("comparing"), _words("changing"), _words("described")
+DESCRIBING = COMPARING | _words("describing")
 RELATIVES, STATING = _words("relatives"), COPULAS | _words("stating")
 PREPOSITIONS = RELATIVES | _words("prepositions")
 RESTATING = CONCLUDING | _words("restating")
@@ -56,6 +58,7 @@ SUBJECT = LEADING | COPULAS | COUNTING | _CONTENT | _words("subject")
 """What may stand before the value in a sentence: a word that is not here may deny, doubt or change it."""
 BEHIND = _CONTENT | COUNTING | _words("behind")
 """What may stand behind it."""
+LINKING = (DETERMINERS | PREPOSITIONS | BEHIND | _words("linking")) - {"which", "that"}
 EXPLAINING = (_EXPLAINING | _CONTENT) - _words("several")
 REASONING = EXPLAINING | SUBJECT | _words("reasoning")
 SUPPOSING = SPOILING - REASONING - _words("told")
@@ -64,17 +67,18 @@ _IMPERATIVES, _OBJECTS = _words("imperatives"), _words("objects")
 _OTHERS, _DISMISSED, _PAIRED = _words("others"), _words("dismissed"), _words("paired")
 
 
-def is_harmless(words: Sequence[str], worded: bool = False) -> bool:
+def is_harmless(words: Sequence[str], worded: bool = False, named: Iterable[str] = ()) -> bool:
     """Whether a sentence of these words only explains an answer, or ends the response: all of them are known to.
 
-    `worded`: the answer is a word itself, so that words of mathematics may be another.
+    `worded`: the answer is a word itself, so that words of mathematics may be another. `named`: more words that are known.
     """
     said = {word for word, after in pairwise([*words, ""]) if word != "both" or after not in _PAIRED}
     if len(words) > 1 and words[0] in _IMPERATIVES and words[1] in _OBJECTS:
         return False
     if said <= REASONING and said & _OTHERS and said & _DISMISSED:
         return not worded
-    return said <= (_EXPLAINING if worded else EXPLAINING) or bool(said <= _CLOSING and said & _COURTESY)
+    explaining = _EXPLAINING if worded else EXPLAINING.union(named)
+    return said <= explaining or bool(said <= _CLOSING and said & _COURTESY)
 
 
 UNIT_VALUES: dict[str, str] = {name: unit for names, unit in _DATA["units"].items() for name in names.split()}

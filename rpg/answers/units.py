@@ -133,7 +133,7 @@ def with_unit(formula: Sequence[Token]) -> list[Token]:
 def letters_length(tokens: Sequence[Token], i: int) -> int:
     """How many tokens from `i` are letters that are units behind a formula's end: `$9.8$ m/s^2`; 0 where others come."""
     end = i
-    while end < len(tokens) and tokens[end].kind in ("symbol", "op", "number"):
+    while end < len(tokens) and (tokens[end].kind in ("symbol", "op", "number") or is_unit(tokens[end])):
         end += 1
     run = list(tokens[i:end])
     return end - i if run and run[0].text in SINGLE_UNITS and _only_units(run) else 0

@@ -43,15 +43,17 @@ def extract(verifier: MathVerifier, response: str, truncated: bool = False) -> t
     The recipe's rule is the last `Answer:` line. With `fallback: boxed`, the last `\boxed{...}` counts where there is
     no such line.
     """
-    answer, ended = answer_line(response)
-    if answer is not None:
+    boxed = verifier.fallback == "boxed"
+    answer, ended = answer_line(response, boxed)
+    if answer is not None and not (boxed and answer == ""):
         if truncated and not ended:
             return answer, "answer cut off"
         return (answer, "answer line") if answer else (None, "empty answer line")
-    if verifier.fallback == "boxed":
-        box = boxed_answer(response)
-        if box is not None:
-            return box.strip(), "boxed"
+    box = boxed_answer(response) if boxed else None
+    if box is not None:
+        return box.strip(), "boxed"
+    if answer is not None:
+        return None, "empty answer line"
     return None, "cut off before an answer" if truncated else "no answer line"
 
 
