@@ -307,7 +307,8 @@ def _rows(
             # The mean's curve is averaged here, not taken from the database: `names` may pick benchmarks.
             each = variant_scores[variant_scores["benchmark"].isin(parts)].groupby(["run", "step"])
             curve = each[list(SHARES)].mean()[each.size() == len(parts)].reset_index()
-            last, first_step = curve[curve["step"] == step], curve["step"].min()
+            last, evaluated = curve[curve["step"] == step], curve.groupby("step").size()
+            first_step = evaluated.index[evaluated >= len(last)].min()  # at which all of them were
             per_benchmark = [problems.array(name, verdicts.at_step(seeds, step)) for name in parts]
             arrays = [array for array in per_benchmark if array is not None]
             if last.empty or 0 < len(arrays) < len(parts):
