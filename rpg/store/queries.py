@@ -324,10 +324,10 @@ def frontier(db: Database, sweep: str) -> pandas.DataFrame:
 
 
 def answers(db: Database, sweep: str, checkpoints: Sequence[tuple[str, int]]) -> pandas.DataFrame:
-    """Every graded sample of these (run, step): run, benchmark, problem_id, vote (of its answer), correct, in this order."""
+    """Every graded sample of these (run, step): run, benchmark, problem_id, extracted, its vote, correct, in this order."""
     return frame(
         db,
-        """SELECT run, benchmark, problem_id, vote, correct
+        """SELECT run, benchmark, problem_id, extracted, vote, correct
            FROM samples JOIN (SELECT unnest($1::VARCHAR[]) AS run, unnest($2::BIGINT[]) AS step) USING (run, step)
                 LEFT JOIN votes USING (extracted) WHERE sweep = $3 ORDER BY run, benchmark, problem_id, sample""",
         [*_columns(checkpoints, 2), sweep],
