@@ -182,12 +182,16 @@ def test_a_difference_that_is_a_shift_in_logits_is_as_sure_with_problems_that_it
     assert found.due_to_problems(truth).item() == pytest.approx(residuals.var(ddof=1) / 30, rel=1e-6)
 
 
-def test_problems_on_which_a_difference_is_of_the_other_sign_do_count():
+def test_noise_counts_where_one_small_benchmark_decides_how_much_a_mean_varies():
+    """Ten seeds of equal variants, problems that each suit others: 9 to 12 % of sweeps had a false verdict."""
     rng = np.random.default_rng(10)
-    apart = np.where(np.arange(30) % 3, 0.2, -0.2)
-    middle = np.full((3, 30), 0.5)
-    scores = of(middle - apart / 2, middle + apart / 2 + rng.normal(0, 0.01, (3, 30)))
-    assert stats.family(scores).due_to_problems().item() == pytest.approx(apart.var(ddof=1) / 30, rel=0.05)
+    logits = [
+        1.2 * rng.standard_normal((300, 1, 1, n)) + 0.7 * rng.standard_normal((300, 7, 1, n))
+        for n in (5, 500)
+    ]
+    shifts = 0.1 * rng.standard_normal((300, 7, 10, 1))
+    found = stats.family([rng.binomial(4, special.expit(each + shifts)) / 4 for each in logits])
+    assert (stats.holm(found.p_values()) <= 0.05).any(axis=1).mean() < 0.06
 
 
 def test_problems_add_at_most_what_they_would_if_one_variant_solved_each_and_the_other_none():
