@@ -2,7 +2,6 @@
 
 from types import SimpleNamespace
 
-from rpg import stats
 from rpg.config.run_spec import RunSpec
 from rpg.planning.cost import design, known_spreads, measured, seconds_per_step, size
 from rpg.planning.gpu_estimate import Assumptions, problems_of
@@ -38,7 +37,7 @@ def test_a_benchmark_has_no_more_problems_than_its_limit_and_one_greedy_answer_t
         spec = RunSpec(task=task, evaluation={"temperature": temperature, "samples_per_problem": 8})
         assert problems_of(spec, Assumptions()) == [7, 50, 3]
         runs = [SimpleNamespace(variant=name, spec=spec) for name in "ab"]
-        assert design(SimpleNamespace(runs=runs)) == stats.Design(2, 1, (7, 50, 3), samples)
+        assert design(SimpleNamespace(runs=runs)) == (2, 1, (7, 50, 3), samples)
 
 
 def test_runs_of_one_size_do_the_same_work_in_a_step():
