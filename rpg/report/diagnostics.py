@@ -163,11 +163,8 @@ def _means(rows: Rows, name: str) -> tuple[float, float]:
     """Of the first steps and of the last ones; NaN where nothing is known."""
     first = _values([row for row in rows if row.get("step", math.inf) <= OFTEN], name)
     last = _values(rows[-WINDOW:], name)
-    return _mean(first), _mean(last)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else math.nan
+    before, now = (sum(values) / len(values) if values else math.nan for values in (first, last))
+    return before, now
 
 
 def _entropy_collapsed(rows: Rows) -> Iterator[Finding]:
