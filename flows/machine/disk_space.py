@@ -81,5 +81,5 @@ def bytes_needed(folder: RunFolder) -> float:
         spec = RunSpec.model_validate(folder.read_manifest()["spec"])
     except ValidationError:  # its trainer says what is wrong
         return 0.0
-    estimate = disk(spec, problems_of(spec, Assumptions()))
+    estimate = disk(spec, sum(problems_of(spec, Assumptions())))
     return estimate.most if estimate else 0.0

@@ -260,10 +260,8 @@ class _Script:
                 source.template = text if len(columns) == 1 else "{prompt}"
                 source.prompt = columns[0] if len(columns) == 1 else None
                 if text is None or len(columns) != 1:
-                    remark = (
-                        f"line {node.lineno}: the user's message is not taken over: {ast.unparse(content)}"
-                    )
-                    source.remarks.append(remark)
+                    what = f"line {node.lineno}: the user's message"
+                    source.remarks.append(f"{what} is not taken over: {ast.unparse(content)}")
 
     def _template(self, node: ast.expr, columns: list[str]) -> str | None:
         """Text with `{prompt}` for a column, whose name is added to `columns`; None where it is made in another way."""

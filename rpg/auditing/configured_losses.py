@@ -196,7 +196,9 @@ def _open(source: str, settings: dict[str, Any], trainer: Trainer) -> tuple[Subj
     scaling = settings["advantage_normalization_type"]
     remarks = [f"{source}: loss_fn {loss}.", _advantages(scaling, trainer.advantages.get(scaling))]
     remarks += _kl(("loss", f"kl_estimator {estimator}, {kl}", settings["beta"]))
-    remarks += [_updates(updates)] * (not alone) + [_stale(settings["async_steps"], "async_steps")]
+    rho = settings["use_rho_correction"] and not (alone or settings["use_vllm_logprobs"])  # measured, or 1
+    remarks += ["use_rho_correction is not part of this measurement."] * rho
+    remarks += [_updates(updates)] * (updates > 1) + [_stale(settings["async_steps"], "async_steps")]
     return pinned.subject(loss, source, algo, Settings.beta), remarks
 
 

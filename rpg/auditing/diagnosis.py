@@ -198,14 +198,8 @@ def aggregation(subject: Subject, drift: float = 0.0) -> str | None:
     ones, silent = (batch_slopes(subject.loss, each) for each in inputs)
     slope, ratio = (ones - silent).flatten(), scene.ratio()
     weights = {"token-mean": ratio * mask, "seq-mean-token-mean": ratio * mask / mask.sum(-1, keepdim=True)}
-    modes = (mode for mode, weight in weights.items() if _proportional(slope, weight.flatten()))
-    return next(modes, "") if slope.any() else None
-
-
-def _proportional(left: Tensor, right: Tensor) -> bool:
-    """Whether one vector is a multiple of the other, up to rounding."""
-    factor = (left @ right) / (right @ right)
-    return bool(factor.abs() > 1e-9 and (left - factor * right).norm() <= NEGLIGIBLE * left.norm())
+    fits = {mode: _fit(slope, {mode: weight.flatten()}, "token") for mode, weight in weights.items()}
+    return next((mode for mode, fit in fits.items() if fit.is_exact), "") if slope.any() else None
 
 
 def _exact_slopes(form: str, scene: Scene) -> Tensor:

@@ -69,8 +69,7 @@ def _levels(kind: str) -> Iterator[TurnRow]:
                 error = relative(step, exact[str(Objective(level, subject.divergence))])
                 bias[level, leak] = max(bias[level, leak], error)
         level = "token" if subject.name.endswith("token") else "sequence"
-        exact_for = [x for x in LEVELS if bias[x, False] <= EXACT]
-        names = tuple(Objective(x, subject.divergence).short for x in exact_for)
+        names = tuple(Objective(x, subject.divergence).short for x in LEVELS if bias[x, False] <= EXACT)
         yield TurnRow(subject.name, kind, names, bias[level, False], bias[level, True])
 
 

@@ -124,7 +124,7 @@ def _print_disk(sweep: Sweep) -> None:
     from rpg.planning.gpu_estimate import Assumptions, problems_of
     from rpg.planning.space import disk, token_records
 
-    sizes = [disk(run.spec, problems_of(run.spec, Assumptions())) for run in sweep.runs]
+    sizes = [disk(run.spec, sum(problems_of(run.spec, Assumptions()))) for run in sweep.runs]
     disks = [size for size in sizes if size]
     if len(disks) < len(sizes):
         say("disk: unknown, because the size of the model is not known; give its local folder")

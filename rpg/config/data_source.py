@@ -63,7 +63,7 @@ class DataSource(Section):
     """With several sources: how often its problems are sampled, relative to the others. Every problem is sampled at least
     once in a pass over the data."""
     limit: Positive | None = None
-    """Use only this many rows, from the start."""
+    """Use only this many problems, from the start; a row that repeats one does not count."""
 
     @model_validator(mode="after")
     def _somewhere(self) -> Self:

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rpg.answers.extraction import normalise, squeeze
-from rpg.answers.numbers import number
+from rpg.answers.numbers import vote
 from rpg.stats import Estimate, accuracy, crossed, majority_at_k, pass_at_k
 
 
@@ -51,7 +50,7 @@ def summarise(rows: Iterable[Mapping[str, Any]]) -> Summary:
     k = counts.pop()
     right = np.array([sum(row["correct"] for row in group) for group in groups.values()])
     majority = [
-        majority_at_k([_vote(row["extracted"]) for row in group], [row["correct"] for row in group])
+        majority_at_k([vote(row["extracted"]) for row in group], [row["correct"] for row in group])
         for group in groups.values()
     ]
 
@@ -71,12 +70,3 @@ def summarise(rows: Iterable[Mapping[str, Any]]) -> Summary:
         response_tokens=crossed([[means("tokens")]]),
         truncation_rate=accuracy([[means("truncated")]]),
     )
-
-
-def _vote(extracted: str | None) -> str | None:
-    """The same string for all ways to write an answer."""
-    if extracted is None:
-        return None
-    text = normalise(extracted)
-    value = number(text)
-    return squeeze(text) if value is None else str(value.value)

@@ -74,19 +74,20 @@ def evaluate_problems(
 ) -> list[dict[str, Any]]:
     """One row per sample, with the columns of rpg.store.samples.EVAL_COLUMNS, in the order of problems and samples.
 
-    Samples in `draws` are not drawn again, nor those among `graded_rows`, which an older version stored; what is
-    missing is added there before it is graded. `engine` gives one that has the model, and is not called if nothing is
-    missing. Sample k of a problem depends only on the seed, the problem's id and k: another order of problems or more
+    Samples in `draws` are not drawn again, nor those of the same text among `graded_rows`, which an older version stored;
+    what is missing is added there before it is graded. `engine` gives one that has the model, and is not called if nothing
+    is missing. Sample k of a problem depends only on the seed, the problem's id and k: another order of problems or more
     samples per problem give the same ones. Raises DataError: a prompt is too long; GradingError, RewardError: answers
     cannot be graded; StoreError: samples cannot be read or written.
     """
     wanted = requests(problems, samples_per_problem, seed, draws)
     keys = {(key.problem, key.sample): key for key in wanted}
-    stored = draws.read()
+    stored, texts = draws.read(), {problem.id: problem.text for problem in problems}
     older = {
         key: Draw(row["response"].removeprefix(scorer.prefix), row["tokens"], row["truncated"])
         for row in graded_rows
-        if (key := keys.get((row["problem_id"], row["sample"]))) and key not in stored and TURNS not in row
+        if row["problem"] == texts.get(row["problem_id"]) and TURNS not in row
+        if (key := keys.get((row["problem_id"], row["sample"]))) and key not in stored
     }
     if older:
         draws.add(older)

@@ -138,9 +138,9 @@ def evaluate(
             entry = _record(folder).get(name, {})
             same = entry.get("identity") == identity and path.exists()
             rows = samples.read_samples(path).to_pylist() if same else []
-            # The digest in the identity leaves out what of an answer is typesetting or a unit; grading does not.
-            gold = {(problem.id, problem.answer) for problem in loaded.problems}
-            if done := gold == {(row["problem_id"], row["answer"]) for row in rows}:
+            # The digest in the identity leaves out typesetting, units and blanks; prompts and grading do not.
+            asked = {(problem.id, problem.text, problem.answer) for problem in loaded.problems}
+            if done := asked == {(row["problem_id"], row["problem"], row["answer"]) for row in rows}:
                 say(f"{name}: already done")
             else:
                 with Scorer(verifier, workers=grading_workers) as scorer:
@@ -244,18 +244,17 @@ def _room(checkpoint: str | Path, revision: str | None, prompt: int) -> int:
     return min(32_768, max(int(context) - prompt, int(context) // 2))
 
 
-def _said(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def _said(name: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Notes on responses without an answer line, and on answers that could not be read."""
     notes = []
-    without = sum(row["extracted"] is None for row in rows)
-    if without:
-        notes.append(f"{without / len(rows):.1%} of the responses have no answer line (docs/grading.md)")
+    if without := sum(row["extracted"] is None for row in rows) / len(rows):
+        notes.append(f"{name}: {without:.1%} of the responses have no answer line (docs/grading.md)")
     unread = Counter(form for row in rows if (form := samples.unread_form(row["correct"], row["reason"])))
     if unread.total() > samples.UNREAD_SHARE * len(rows):
         forms = "; ".join(f"{form} ({count})" for form, count in unread.most_common(10))
         seconds, count = Counter(row.get(samples.SECOND) for row in rows), unread.total()
         second = f"a second reader found {seconds[True]} right and {seconds[False]} wrong of {count}"
-        share = f"{count / len(rows):.1%} of the answers could not be read and count as wrong"
+        share = f"{name}: {count / len(rows):.1%} of the answers could not be read and count as wrong"
         notes.append(f"{share}; {second}: {forms}")
     return notes
 
@@ -287,7 +286,7 @@ def _result(loaded: LoadedBenchmark, rows: list[dict[str, Any]], path: Path, che
     leaked = {leak.problem for leak in checks.leaks if leak.tier != "renamed"}  # these are only listed
     clean = [row for row in rows if row["problem_id"] not in leaked]
     without = summarise(clean) if leaked and clean else None
-    notes, rules = [*loaded.notes, *_said(rows)], samples.metadata(path).get("rules")
+    notes, rules = [*loaded.notes, *_said(loaded.benchmark.name, rows)], samples.metadata(path).get("rules")
     return Result(loaded.benchmark.name, summarise(rows), path, notes, checks, rules, without)
 
 

@@ -11,7 +11,7 @@ import rpg.tasks
 from rpg.config.errors import ConfigError
 from rpg.config.load import checked, read_mapping
 from rpg.config.section import Fraction, Positive, Section
-from rpg.stats.variance_components import SAMPLING, variance_components
+from rpg.stats.variance_components import SAMPLING, TOGETHER, variance_components
 from rpg.tasks.benchmarks import Benchmark, Prompt, shipped
 
 _SETS = Path(rpg.tasks.__file__).parent / "sets"
@@ -81,6 +81,7 @@ def spread_over_prompts(asked: Sequence[Sequence[Mapping[str, Any]]]) -> dict[st
     shares = np.mean(cells, axis=-1)
     problems, k = np.shape(cells)[1:]
     parts = variance_components(shares, k, ("prompt", "problem"))
-    drawn = parts.get(SAMPLING, 0.0) / (problems * k)
-    variances = {"prompt": parts["prompt"], "problem": parts["problem"] / problems, "sampling": drawn}
+    mixed = next(value for name, value in parts.items() if name.startswith(TOGETHER)) / problems
+    variances = {name: parts[name] / count + mixed for name, count in (("prompt", 1), ("problem", problems))}
+    variances["sampling"] = parts.get(SAMPLING, 0.0) / (problems * k)
     return {name: float(max(variance, 0.0)) ** 0.5 for name, variance in variances.items()}

@@ -14,6 +14,7 @@ from rpg.config.errors import ConfigError
 from rpg.config.task import MathVerifier
 from rpg.evaluation.standalone import RECORD
 from rpg.store.atomic_files import atomic_path, atomic_write_json, read_json_object
+from rpg.store.ingest_files import by_hand
 from rpg.store.layout import Layout
 from rpg.store.locks import in_turn
 from rpg.store.samples import metadata, read_samples, write_samples
@@ -43,10 +44,8 @@ def _files(layout: Layout, sweeps: Sequence[str]) -> Iterator[tuple[str, Path]]:
                     path = folder.eval_path(benchmark, step)
                     yield f"{sweep}/{folder.name}/{path.stem}/{benchmark}", path
     if not sweeps:
-        for record in sorted(layout.evaluations.glob(f"*/{RECORD}")):
-            for benchmark in read_json_object(record):
-                if (path := record.with_name(f"{benchmark}.parquet")).exists():
-                    yield f"{record.parent.name}/{benchmark}", path
+        for file in by_hand(layout):
+            yield f"{file['run']}/{file['benchmark']}", Path(file["filename"])
 
 
 def _as_log(name: str, path: Path) -> log.EvalLog:
@@ -54,8 +53,7 @@ def _as_log(name: str, path: Path) -> log.EvalLog:
     of, _, benchmark = name.rpartition("/")
     ids = list(dict.fromkeys(row["problem_id"] for row in rows))
     k = max((row["sample"] for row in rows), default=0) + 1
-    accuracy = sum(row["correct"] for row in rows) / max(len(rows), 1)
-    metric = log.EvalMetric(name="accuracy", value=accuracy)
+    metric = log.EvalMetric(name="accuracy", value=sum(row["correct"] for row in rows) / max(len(rows), 1))
     samples = []
     for row in rows:
         reason = "max_tokens" if row["truncated"] else "stop"

@@ -11,15 +11,16 @@ And the other way round, any trainer of TRL or transformers recorded in our run 
         GRPOTrainer(..., callbacks=[RecordCallback(run)]).train()
 """
 
+import copy
 import inspect
 import math
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import TrainerCallback
-from trl import GRPOTrainer
+from trl import GRPOConfig, GRPOTrainer
 
 from rpg.catalogue import Algorithm, AlgorithmError
 from rpg.catalogue import algorithm as find
@@ -38,14 +39,16 @@ class RPGTrainer(GRPOTrainer):
     `scale_rewards`, `epsilon`, `epsilon_high`, `importance_sampling_level`, and `beta` but for `algorithm.beta`.
     """
 
-    def __init__(self, *args: Any, algorithm: str | Algorithm = "rpg-reinforce-urkl", **kwargs: Any):
+    def __init__(
+        self, model: Any, reward_funcs: Any = None, args: GRPOConfig | None = None, *more: Any,
+        algorithm: str | Algorithm = "rpg-reinforce-urkl", **named: Any,
+    ):  # fmt: skip
         self.algorithm = find(algorithm) if isinstance(algorithm, str) else algorithm
-        config = kwargs.get("args", args[2] if len(args) > 2 else None)
-        _check(self.algorithm, config)
-        if config is not None:
-            # TRL loads its reference model where beta is positive.
-            config.beta = self.algorithm.beta if self.algorithm.needs_reference else 0.0
-        super().__init__(*args, **kwargs)
+        _check(self.algorithm, args)
+        args = GRPOConfig() if args is None else copy.copy(args)  # yours may be another trainer's, too
+        # TRL loads its reference model where beta is positive.
+        args.beta = self.algorithm.beta if self.algorithm.needs_reference else 0.0
+        super().__init__(model, reward_funcs, args, *more, **named)
         self._earned: Tensor | None = None
 
     # --- advantages
@@ -97,19 +100,23 @@ class RPGTrainer(GRPOTrainer):
         out = policy_loss(self.algorithm, counts=counts, **given)
         parts = self.current_gradient_accumulation_steps if mode == "train" else 1
         if entropies is not None:  # (T of the model's own tokens), as TRL logs it
-            mask = _mask(inputs)
+            mask = given["response_mask"]
             sums = torch.stack([(entropies.detach() * mask).sum(), mask.sum()]).view(1, 2)
             total, count = self.accelerator.gather(sums).sum(0)
             self._metrics[mode]["entropy"].append((total / count.clamp(min=1)).item())
         for name, value in (out.metrics | {"loss": out.metrics["loss"] * parts}).items():
-            shown = self.accelerator.gather(torch.tensor(value, device=log_prob.device)).mean().item()
-            self._metrics[mode][f"rpg/{name}"].append(shown)
+            everywhere = self.accelerator.gather(torch.tensor(value, device=log_prob.device))
+            shown = self._metrics[mode][f"rpg/{name}"]  # TRL logs their mean
+            if name == "ratio_max":
+                shown[:] = [max([everywhere.max().item(), *shown])]
+            else:
+                shown.append(everywhere.mean().item())
         # Gradients are averaged over processes, and the counts are those of all of them.
         loss = out.loss * (self.accelerator.num_processes if mode == "train" else 1)
         return loss + self.router_aux_loss_coef * balance / parts if balanced else loss
 
     def _counts(self, inputs: dict[str, Any]) -> Counts:
-        """Sizes of the whole batch of an optimizer step, all processes and accumulated parts together."""
+        """Of all processes and parts of an optimizer step, which has its even share of a generation's tokens, as in TRL."""
         parts = self.current_gradient_accumulation_steps
         tokens = inputs["num_items_in_batch"].clamp(min=1) * parts / self.args.steps_per_generation
         sequences = len(inputs["completion_mask"]) * parts * self.accelerator.num_processes
@@ -159,22 +166,20 @@ _NOT_READ = {
 
 def _check(algorithm: Algorithm, config: Any) -> None:
     """Raises AlgorithmError for what TRL's trainer cannot give an algorithm."""
-
-    def refuse(field: str, value: object, accepted: str, why: str) -> NoReturn:
-        raise AlgorithmError(field, value, accepted, f"{field}: {value!r} {why}")
-
-    if algorithm.advantage.type == "gae":
-        accepted = "group, group_then_batch, batch"
-        refuse("advantage", "gae", accepted, "needs a critic, and GRPOTrainer has none")
-    if algorithm.kl.type == "reward" and algorithm.beta > 0:
-        refuse("kl", "reward", "a KL in the loss or the objective, or beta=0", "has no place in GRPOTrainer")
-    if algorithm.kl.type == "distribution" or not algorithm.rewarded:
-        accepted = "a KL of the sampled tokens, with rewards"
-        refuse("kl", algorithm.kl.type, accepted, "is not available in GRPOTrainer")
-    if algorithm.positive_lm_loss:
-        refuse("positive_lm_loss", algorithm.positive_lm_loss, "0", "is not available in GRPOTrainer")
-    if algorithm.needs_reference and algorithm.reference.type != "fixed":
-        refuse("reference", algorithm.reference.type, "old, fixed", "is not available in GRPOTrainer")
-    for name, default in _NOT_READ.items():
-        if (value := getattr(config, name, default)) != default:
-            refuse(name, value, repr(default), "is of TRL's own loss and advantages, and would do nothing")
+    kl, reference, lm = algorithm.kl.type, algorithm.reference.type, algorithm.positive_lm_loss
+    absent, other = "is not available in GRPOTrainer", algorithm.needs_reference and reference != "fixed"
+    of_trl = "is of TRL's own loss and advantages, and would do nothing"
+    given = {name: getattr(config, name, default) for name, default in _NOT_READ.items()}
+    rules = [
+        (algorithm.advantage.type == "gae", "advantage", "gae", "group, group_then_batch, batch",
+         "needs a critic, and GRPOTrainer has none"),
+        (kl == "reward" and algorithm.beta > 0, "kl", kl, "a KL in the loss or the objective, or beta=0",
+         "has no place in GRPOTrainer"),
+        (kl == "distribution" or not algorithm.rewarded, "kl", kl, "a KL of the sampled tokens, with rewards", absent),
+        (lm > 0, "positive_lm_loss", lm, "0", absent),
+        (other, "reference", reference, "old, fixed", absent),
+        *((given[name] != default, name, given[name], repr(default), of_trl) for name, default in _NOT_READ.items()),
+    ]  # fmt: skip
+    for broken, field, value, accepted, why in rules:
+        if broken:
+            raise AlgorithmError(field, value, accepted, f"{field}: {value!r} {why}")

@@ -255,13 +255,18 @@ def rollout_weights(
 
     old_log_prob, sampler_log_prob (B, T): log-probabilities of the sampled tokens under the policy at the beginning of
     the step and under the one that drew them; response_mask (B, T): non-zero where a token counts. Returns (B, T) for
-    level token, (B, 1) for level sequence, whose ratio is the product over a response.
+    level token, (B, 1) for level sequence, whose ratio is the product over a response. Precision and errors: as there.
     """
     if setting.type == "none" or setting.type == "ignore":
         return None
     with torch.no_grad():
         mask = response_mask != 0
-        log_ratio = torch.where(mask, old_log_prob - sampler_log_prob, 0)
+        dtype = torch.promote_types(old_log_prob.dtype, torch.float32)
+        given = {"old_log_prob": old_log_prob, "sampler_log_prob": sampler_log_prob}
+        old, sampler = (x.to(dtype).clamp(min=LOG_PROB_FLOOR) for x in given.values())
+        log_ratio = torch.where(mask, old - sampler, 0)
+        if not log_ratio.isfinite().all():  # a comparison with a bound would take NaN for outside of it
+            raise _explain_not_finite(float("nan"), given, mask)
         if isinstance(setting, RejectedSamples):
             return _kept(setting, log_ratio, mask).to(log_ratio.dtype)
         if setting.level == "sequence":

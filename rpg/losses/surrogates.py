@@ -31,7 +31,7 @@ class TokenInputs:
 
 
 CLIPS = ("upper", "lower", "dual")
-"""What may silence a token: w above 1 + high, advantage not negative; w below 1 - low, or above c, advantage negative."""
+"""What may silence a token: w above 1 + high, advantage positive; w below 1 - low, or above c, advantage negative."""
 
 
 Cuts = dict[str, Tensor]  # those of CLIPS that an algorithm has -> the tokens (b, T) bool that it silenced
@@ -86,7 +86,7 @@ def _clip(w: Tensor, sign: Tensor, clip: Clip | None) -> tuple[Cuts, Tensor | No
         return {}, None, w
     low, high, c = clip.low, clip.high, clip.c
     negative = sign < 0
-    upper, lower = (w >= 1 + high) & ~negative, (w <= 1 - low) & negative
+    upper, lower = (w >= 1 + high) & (sign > 0), (w <= 1 - low) & negative
     silent, bound = upper | lower, torch.where(lower, 1 - low, torch.where(upper, 1 + high, w))
     cuts = {"upper": upper, "lower": lower}
     if c is not None:
@@ -131,7 +131,7 @@ def _gmpo(x: TokenInputs, clip: Clip | None) -> TokenLoss:
     log_w = torch.where(upper, high, torch.where(lower, -low, x.log_w)).where(x.mask, 0)
     w = bounded_exp(log_w.sum(-1, keepdim=True) / x.lengths)
     value = -w * x.advantages
-    return value, value.masked_fill(upper | lower, 0), w, {"upper": upper, "lower": lower}
+    return value, value.masked_fill(upper | lower, 0), w, {"upper": upper & (value < 0), "lower": lower}
 
 
 def _moved(mask: Mask, x: TokenInputs) -> tuple[Tensor, Tensor]:

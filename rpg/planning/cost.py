@@ -77,8 +77,7 @@ def design(sweep: Sweep) -> stats.Design | None:
     spec = sweep.runs[0].spec
     if len(seeds) < 2 or not spec.benchmarks():
         return None
-    count = len(spec.benchmarks())
-    problems = (max(2, problems_of(spec, Assumptions()) // count),) * count
+    problems = tuple(max(2, count) for count in problems_of(spec, Assumptions()))
     return stats.Design(len(seeds), min(seeds.values()), problems, spec.evaluation.samples)
 
 

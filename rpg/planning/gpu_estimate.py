@@ -176,7 +176,7 @@ def estimate(spec: RunSpec, assume: Assumptions | None = None) -> Estimate | Non
     speed = gpus * a.machine.flops * a.training_efficiency
     training = t.steps * _computed(spec, shape, trained, length) / speed
     models = 1 + (spec.algorithm.advantage.type == "gae")  # the policy, and a critic
-    each = problems_of(spec, a) * spec.evaluation.samples  # of a checkpoint
+    each = sum(problems_of(spec, a)) * spec.evaluation.samples  # of a checkpoint
     evaluator_gpus = spec.evaluator_gpus()
     at_once = max(1, gpus // evaluator_gpus) if evaluator_gpus else 1  # evaluators, each with a checkpoint
     evaluation = math.ceil(len(spec.eval_steps()) / at_once) * evaluator.seconds(each, 1)
@@ -187,7 +187,7 @@ def estimate(spec: RunSpec, assume: Assumptions | None = None) -> Estimate | Non
     offloaded = 0.0 if backend.offload else states
     # The reference is kept in host memory, whatever `offload` says (verl/workers/engine/fsdp/transformer_impl.py:460), and
     # an evaluator never shares a GPU with the training.
-    left = disk(spec, problems_of(spec, a))
+    left = disk(spec, sum(problems_of(spec, a)))
     assert left is not None, "the size of the model is known"
     return Estimate(
         gpus=gpus,
@@ -251,10 +251,10 @@ class _Server:
         return tokens / self.at_once * self._step(self.at_once) + self.longest * self._step(1)
 
 
-def problems_of(spec: RunSpec, a: Assumptions) -> int:
-    """Problems of all of a run's benchmarks together."""
+def problems_of(spec: RunSpec, a: Assumptions) -> list[int]:
+    """Problems of each of a run's benchmarks."""
     if isinstance(spec.task, GeneratedTask):
-        return spec.task.benchmark_problems * len(spec.benchmarks())
+        return [spec.task.benchmark_problems] * len(spec.benchmarks())
     sizes = {name: benchmark.problems for name, benchmark in benchmarks().items()}
     if isinstance(spec.task, FileTask):  # of JSON lines, the lines
         sizes = {
@@ -264,4 +264,4 @@ def problems_of(spec: RunSpec, a: Assumptions) -> int:
             for name, source in spec.task.benchmarks.items()
         }
     counts = [sizes.get(name) or a.benchmark_problems for name in spec.benchmarks()]
-    return sum(max(count) if isinstance(count, tuple) else count for count in counts)
+    return [max(count) if isinstance(count, tuple) else count for count in counts]

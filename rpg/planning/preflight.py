@@ -193,7 +193,7 @@ def _folder(specs: Sequence[RunSpec], layout: Layout) -> list[str]:
             pass
     except OSError as error:
         return [f"{layout.home}: {error.strerror}; set RPG_HOME or --home to a writable folder"]
-    needs = [disk(spec, problems_of(spec, Assumptions())) for spec in specs]
+    needs = [disk(spec, sum(problems_of(spec, Assumptions()))) for spec in specs]
     need, free = sum(usage.after for usage in needs if usage), shutil.disk_usage(existing).free
     if need > free:
         return [

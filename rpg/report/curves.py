@@ -76,16 +76,6 @@ def panels_of(data: pandas.DataFrame, names: Sequence[str]) -> list[str]:
     return [panel for name in names for panel in present if name in (panel, panel.partition(REFERENCE)[0])]
 
 
-def band_for(seeds: int, score: bool) -> str | None:
-    """The band to draw. An accuracy (`score`) has an interval over problems as well as seeds, whatever their number.
-
-    Student's interval over two seeds is nine times as wide as their distance, so their range is shown instead.
-    """
-    if score:
-        return "interval"
-    return {0: None, 1: None, 2: "range"}.get(seeds, "interval")
-
-
 def panel(
     data: pandas.DataFrame,
     labels: Sequence[str],
@@ -196,7 +186,11 @@ def panels(
         score = name in scores
         apart = None if each is None or score else each[each["name"] == name]
         marks: dict[str, Any] = {"points": True} if score else {}
-        marks |= {"band": band_for(seeds, score), "each": apart}
+        # An accuracy has an interval over problems, too. Student's over two seeds is nine times as wide as their distance.
+        marks |= {
+            "band": "interval" if score else {1: None, 2: "range"}.get(seeds, "interval"),
+            "each": apart,
+        }
         drawn.append(panel(data[data["name"] == name], labels, name=name, x=x, **marks, **options))
     return drawn
 

@@ -63,13 +63,13 @@ def of_answers(
     where = f"of the responses to {benchmark} at step {step}"
     if missing >= SILENT:
         yield Finding(
-            "no answers", f"no answer is found in {missing:.0%} {where}",
+            f"no answers: {benchmark}", f"no answer is found in {missing:.0%} {where}",
             "does the template ask for the form that the verifier looks for (docs/grading.md), and is there room for it "
             "within rollout.max_response_tokens?",
         )  # fmt: skip
     if repeated >= REPEATED and accuracy < SOLVED:
         yield Finding(
-            "one answer", f"{repeated:.0%} {where} answer {answer!r}, which earns an accuracy of {accuracy:.2f}",
+            f"one on {benchmark}", f"{repeated:.0%} {where} answer {answer!r}, which earns an accuracy of {accuracy:.2f}",
             "a gain may be this answer's alone, however small its p-value; look at samples (dashboard, Problems), and at "
             "how often the training problems have this answer",
         )  # fmt: skip
@@ -89,7 +89,7 @@ def of_unread(
     evidence = (
         f"{share:.1%} of the answers to {benchmark} at step {step} could not be read and count as wrong{told}"
     )
-    yield Finding("unread answers", evidence, "; ".join(f"{form} ({count})" for form, count in most))
+    yield Finding(f"unread: {benchmark}", evidence, "; ".join(f"{form} ({count})" for form, count in most))
 
 
 def identical(variants: Sequence[str]) -> Finding:
@@ -163,11 +163,8 @@ def _means(rows: Rows, name: str) -> tuple[float, float]:
     """Of the first steps and of the last ones; NaN where nothing is known."""
     first = _values([row for row in rows if row.get("step", math.inf) <= OFTEN], name)
     last = _values(rows[-WINDOW:], name)
-    return _mean(first), _mean(last)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else math.nan
+    before, now = (sum(values) / len(values) if values else math.nan for values in (first, last))
+    return before, now
 
 
 def _entropy_collapsed(rows: Rows) -> Iterator[Finding]:

@@ -110,7 +110,7 @@ def diversity(
                 value = np.array([stats.pass_at_k(np.full(problems, samples), row, k) for row in counts])
                 values["pass"].setdefault(k, []).append(value)
             if "maj" in values:
-                codes = pandas.factorize(part["extracted"])[0].reshape(shape)
+                codes = pandas.factorize(part["vote"])[0].reshape(shape)
                 values["maj"].setdefault(k, []).append(_majority(codes, right, k))
     return values
 
@@ -130,11 +130,9 @@ def _majority(codes: np.ndarray, right: np.ndarray, k: int) -> np.ndarray:
         votes = np.zeros((draws, len(distinct)))
         np.add.at(votes, (np.arange(draws)[:, None], inverse[chosen]), 1.0)
         votes[:, distinct < 0] = 0.0
-        # The verdict depends on the answer alone: that of its first sample.
-        verdict = np.array([verdicts[np.argmax(answers == code)] for code in distinct], float)
+        verdict = np.array([verdicts[answers == code].mean() for code in distinct])
         top = (votes == votes.max(axis=1, keepdims=True)) & (votes > 0)
-        counts = top.sum(axis=1)
-        value[place] = np.mean(np.where(counts > 0, (top * verdict).sum(axis=1) / np.maximum(counts, 1), 0.0))
+        value[place] = np.mean((top * verdict).sum(axis=1) / np.maximum(top.sum(axis=1), 1))
     return value
 
 

@@ -71,20 +71,19 @@ def at_equal_spending(
     labels: Mapping[str, str],
     planned: float | None,
     notes: list[str],
-    looks: Sequence[stats.Look],
+    earlier: Sequence[stats.Look],
     look: stats.Look | None,
 ) -> tuple[list[Equal], stats.Look | None]:
     """At equal tokens and at equal seconds, if variants differ in them: at the least that a compared run has spent; at
     `planned` tokens, where a budget was named and all have spent it.
 
     `complete` are the (run, step) with all `benchmarks`, over which accuracies are means. A variant of which a run was first
-    evaluated when it had spent more is left out, and named in a line that is added to `notes`. `looks` were taken
+    evaluated when it had spent more is left out, and named in a line that is added to `notes`. `earlier` looks were taken
     before `look`, which is returned with what was found.
     """
     if baseline not in chosen:
         return [], look
-    earlier, _, level = stats.next_look(looks, *look[:3]) if look else ([], 0, stats.ERROR)
-    tables = list[Equal]()
+    level, tables = look.level if look else stats.ERROR, list[Equal]()
     for axis in ("tokens", "seconds"):
         curves = {
             run: dict(part.droplevel("run").astype(float))

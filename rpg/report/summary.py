@@ -8,7 +8,7 @@ import contextlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import pandas
@@ -155,15 +155,17 @@ def summarise(
         parts = judged
         if variant in elsewhere:  # whoever trained it may have evaluated it on less, or on more
             parts = [name for name in benchmarks if name in measured.get(variant, ())]
-        if (checkpoint := _checkpoint(scores, variant, parts))[1]:
-            chosen[variant] = checkpoint
+        of_variant = scores[(scores["variant"] == variant) & scores["benchmark"].isin(parts)]
+        if complete := _complete(of_variant, len(parts)):
+            chosen[variant] = max(complete.items())
     names_of = labels(variant_rows)
     if waiting := [names_of[variant] for variant in variants if variant not in chosen]:
         notes.append(f"no checkpoint evaluated on all benchmarks yet: {', '.join(waiting)}")
     for variant in (name for name in chosen if name in elsewhere):
         if missing := [name for name in judged if name not in measured[variant]]:
             notes.append(f"{names_of[variant]}: no score on {', '.join(missing)}, so it has no mean")
-    samples = {variant: _sampled(scores, benchmarks, of_seeds) for variant, (_, of_seeds) in chosen.items()}
+    answered = scores[scores["pass_at_k"].notna() & scores["benchmark"].isin(benchmarks)]
+    samples = {v: _complete(answered[answered["run"].isin(of.values())]) for v, (_, of) in chosen.items()}
     pairs = verdicts.at_last(chosen, samples, baseline)
     notes += _late(chosen, pairs, runs, names_of)
     notes += queries.differences(db, sweep)
@@ -175,12 +177,12 @@ def summarise(
     add_spending(table, spent, chosen)
     parts_of = {name: judged if name == MEAN else [name] for name in dict.fromkeys(table["benchmark"])}
     planned = _design(problems, pairs, judged)
-    look = _judge(table, problems, pairs, parts_of, runs, past.looks, baseline)
+    look, earlier = _judge(table, problems, pairs, parts_of, runs, past.looks, baseline)
     if look and planned:
         look = look._replace(spreads=planned[1])
     pairs_of, level = partial(verdicts.at_last, chosen, samples), look.level if look else stats.ERROR
-    tested = partial(verdicts.compare, problems, level=level)
-    table["leads"] = _leads(table, baseline, lambda of, part: tested(pairs_of(of), {part: parts_of[part]}))
+    tested = cache(lambda of, mean: verdicts.compare(problems, pairs_of(of), _family(parts_of, mean), level))
+    table["leads"] = _leads(table, baseline, tested)
     told = set(table.loc[table["verdict"] != "", "variant"])
     if baseline in chosen and (apart := [names_of[v] for v in chosen if v in sampled - told - {baseline}]):
         notes.append(f"not compared with {names_of[baseline]}, for want of samples alike: {', '.join(apart)}")
@@ -188,8 +190,8 @@ def summarise(
     advice, few = (stats.sentence(*planned[:2], past.matters), planned[2]) if planned else ("", "")
     notes += [line for line in (advice, few) if line]
     measured_at = scores[scores["benchmark"].isin(judged)].groupby(["run", "step"]).size()
-    complete = set(measured_at.index[measured_at == len(judged)])
-    compared = (complete, chosen, baseline, spent, judged, names_of, past.budget, notes, past.looks, look)
+    everywhere = set(measured_at.index[measured_at == len(judged)])
+    compared = (everywhere, chosen, baseline, spent, judged, names_of, past.budget, notes, earlier, look)
     equal, look = at_equal_spending(db, sweep, *compared)
     notes += short_of(past.budget, spent, chosen, names_of)
     return Summary(
@@ -234,24 +236,12 @@ def _one_initial_model(manifests: Mapping[str, Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def _checkpoint(scores: pandas.DataFrame, variant: str, benchmarks: list[str]) -> tuple[int, dict[int, str]]:
-    """The last step at which some run of the variant has all benchmarks, and all such runs by seed."""
-    of_variant = scores[(scores["variant"] == variant) & scores["benchmark"].isin(benchmarks)]
-    complete = of_variant.groupby(["step", "seed", "run"])["benchmark"].nunique()
-    complete = complete[complete == len(benchmarks)].reset_index()
-    if complete.empty or not benchmarks:
-        return 0, {}
-    step = int(complete["step"].max())
-    at = complete[complete["step"] == step]
-    return step, dict(zip(at["seed"].astype(int), at["run"], strict=True))
-
-
-def _sampled(scores: pandas.DataFrame, names: list[str], runs: dict[int, str]) -> dict[int, dict[int, str]]:
-    """Step -> seed -> run, of these runs of a variant, where as many of its benchmarks have samples as anywhere."""
-    rows = scores[scores["run"].isin(runs.values()) & scores["benchmark"].isin(names)]
-    counts = rows[rows["pass_at_k"].notna()].groupby(["step", "seed", "run"])["benchmark"].nunique()
-    most = counts[counts == counts.max()].reset_index()
-    return {step: dict(zip(at["seed"], at["run"], strict=True)) for step, at in most.groupby("step")}
+def _complete(rows: pandas.DataFrame, benchmarks: int | None = None) -> dict[int, dict[int, str]]:
+    """Step -> seed -> run, where a run has this many benchmarks among the `rows` (None: as many as any has)."""
+    counts = rows.groupby(["step", "seed", "run"])["benchmark"].nunique()
+    complete = counts[counts == (counts.max() if benchmarks is None else benchmarks)].reset_index()
+    steps = complete.astype({"step": int, "seed": int}).groupby("step")
+    return {int(step): dict(zip(at["seed"], at["run"], strict=True)) for step, at in steps}
 
 
 def _late(chosen: Checkpoints, pairs: Pairs, runs: pandas.DataFrame, names: dict[str, str]) -> list[str]:
@@ -307,7 +297,8 @@ def _rows(
             # The mean's curve is averaged here, not taken from the database: `names` may pick benchmarks.
             each = variant_scores[variant_scores["benchmark"].isin(parts)].groupby(["run", "step"])
             curve = each[list(SHARES)].mean()[each.size() == len(parts)].reset_index()
-            last, first_step = curve[curve["step"] == step], curve["step"].min()
+            last, evaluated = curve[curve["step"] == step], curve.groupby("step").size()
+            first_step = evaluated.index[evaluated >= len(last)].min()  # at which all of them were
             per_benchmark = [problems.array(name, verdicts.at_step(seeds, step)) for name in parts]
             arrays = [array for array in per_benchmark if array is not None]
             if last.empty or 0 < len(arrays) < len(parts):
@@ -357,41 +348,48 @@ def _judge(
     runs: pandas.DataFrame,
     looks: Sequence[stats.Look],
     baseline: str | None,
-) -> stats.Look | None:
-    """Fill in differences and verdicts: the mean accuracies as one family, the single benchmarks as another."""
+) -> tuple[stats.Look | None, list[stats.Look]]:
+    """Fill in differences and verdicts, family by family. Returns this look and those before it."""
     table["verdict"] = ""
     if not pairs:
-        return None
-    compared = sorted({run for run, _ in verdicts.checkpoints(pairs)})
-    steps = sorted({step for _, step in verdicts.checkpoints(pairs)})
-    name = json.dumps([baseline, sorted(pairs), steps, sorted(parts)])
-    earlier, planned, level = stats.next_look(looks, name, compared, len(runs))
+        return None, []
+    places = sorted(verdicts.checkpoints(pairs))
+    name = json.dumps([baseline, sorted(pairs), sorted({step for _, step in places}), sorted(parts)])
+    reached = runs["run"].map(dict(places))
+    finished = sorted(runs["run"][reached.notna() & (runs["state"].eq("done") | (reached >= runs["steps"]))])
+    grown = verdicts.grown(looks, name, pairs, set(finished))
+    earlier, planned, level = stats.next_look([*grown], name, finished, len(runs))
     results: dict[tuple[str, str], verdicts.Difference] = {}
-    for family in ([MEAN], [benchmark for benchmark in parts if benchmark != MEAN]):
-        tested = {benchmark: parts[benchmark] for benchmark in family if benchmark in parts}
-        results |= verdicts.compare(problems, pairs, tested, level)
+    for mean in (True, False):
+        results |= verdicts.compare(problems, pairs, _family(parts, mean), level)
     results = verdicts.looked_at(results, earlier)
     for place, row in table.iterrows():
         if result := results.get((row["variant"], row["benchmark"])):
             names = ["difference", "difference_low", "difference_high", "p", "p_corrected", "verdict"]
             table.loc[place, names] = list(result)
     if all(result.verdict == verdicts.TOO_FEW for result in results.values()):
-        return None
+        return None, []
     benchmarks = [benchmark for benchmark in parts if benchmark != MEAN]
     found = verdicts.outcomes(results)
-    return stats.Look(name, compared, planned, len(earlier) + 1, level, benchmarks, None, found)
+    return stats.Look(name, finished, planned, len(earlier) + 1, level, benchmarks, None, found), earlier
+
+
+def _family(parts: Mapping[str, Sequence[str]], mean: bool) -> dict[str, Sequence[str]]:
+    """What is tested as one family: the mean accuracies, or all single benchmarks."""
+    return {benchmark: names for benchmark, names in parts.items() if (benchmark == MEAN) == mean}
 
 
 def _leads(
-    table: pandas.DataFrame, baseline: str | None, against: Callable[[str, str], Mapping[Any, Any]]
+    table: pandas.DataFrame, baseline: str | None, against: Callable[[str, bool], Mapping[Any, Any]]
 ) -> list[bool]:
-    """Whether a row is the best of its benchmark and better than every other by the paired test: `against` its variant, on
-    its benchmark. What the table says of the baseline is said here, too."""
+    """Whether a row is the best of its benchmark and better than every other by the paired test: `against` its variant, in
+    the family of its benchmark. What the table says of the baseline is said here, too."""
     leads = pandas.Series(False, index=table.index)
     for benchmark, part in table.groupby("benchmark"):
         place = part["last"].idxmax()
         leader, told = part.loc[place, "variant"], part.set_index("variant")["verdict"]
-        others = {variant: result.verdict for (variant, _), result in against(leader, benchmark).items()}
+        compared = against(leader, benchmark == MEAN).items()
+        others = {variant: result.verdict for (variant, name), result in compared if name == benchmark}
         if leader == baseline:
             others = told.drop(leader).to_dict()
         elif baseline in told:

@@ -164,7 +164,7 @@ def caption(summary: Summary) -> list[str]:
         lines += [TEST_NOTE, BOLD_NOTE]
     if summary.look and (summary.look.number > 1 or summary.look.level < ERROR):
         lines.append(
-            f"This is look {summary.look.number} at these differences, with {len(summary.look.runs)} runs of "
+            f"This is look {summary.look.number} at these differences, with {len(summary.look.runs)} finished runs of "
             f"{summary.look.planned} planned at first: new verdicts were given at a level of {summary.look.level:.2%}."
         )
     if not summary.table.empty:

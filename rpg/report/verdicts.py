@@ -158,10 +158,27 @@ def outcomes(results: Mapping[tuple[str, str], Difference]) -> dict[str, tuple[f
     return {json.dumps(key): (result.low, result.high, result.verdict) for key, result in results.items()}
 
 
+def grown(looks: Sequence[stats.Look], name: str, pairs: Pairs, finished: set[str]) -> Iterator[stats.Look]:
+    """Looks at data that are still there and have grown since, with what they found at these steps; and this one (`name`).
+
+    Another baseline or other benchmarks are another question, and runs that took the place of others are other data. If
+    there are other variants now, but nothing is new of those at which a look was, it costs nothing.
+    """
+    baseline, _, steps, benchmarks = json.loads(name)
+    for look in (look for look in looks if look.compared.startswith("[")):  # not over levels of factors
+        of, variants, at, parts = json.loads(look.compared)
+        seen, sides = set(look.runs), {each: pairs[each] for each in variants if each in pairs}
+        still = {n: p for n, p in sides.items() if all(seen & {run for run, _ in s.values()} for s in p)}
+        new = still and (at != steps or {run for run, _ in checkpoints(still)} & finished - seen)
+        if (of, parts) == (baseline, benchmarks) and (new or (look.compared, seen) == (name, finished)):
+            found = {key: r for key, r in look.results.items() if at == steps and json.loads(key)[0] in still}
+            yield look._replace(results=found)
+
+
 def looked_at(
     results: Mapping[tuple[str, str], Difference], earlier: Sequence[stats.Look]
 ) -> dict[tuple[str, str], Difference]:
-    """With what earlier looks have found: a verdict stays, and intervals hold together, so the truth is in all of them."""
+    """With what earlier looks have found: a verdict stays while the sign does, and all intervals hold together."""
     combined = {}
     for key, result in results.items():
         before = [look.results[json.dumps(key)] for look in earlier if json.dumps(key) in look.results]
@@ -169,6 +186,6 @@ def looked_at(
         high = min([result.high, *(former[1] for former in before)])
         if low <= result.difference <= high:
             result = result._replace(low=low, high=high)
-        settled = [former[2] for former in before if former[2] in REAL]
+        settled = [former[2] for former in before if former[2] == REAL[result.difference < 0]]
         combined[key] = result._replace(verdict=settled[0]) if settled else result
     return combined

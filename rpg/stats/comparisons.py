@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from rpg.stats.estimates import components
+from rpg.stats.estimates import components, problems_df
 
 ERROR = 0.05
 """Share of families of equal variants in which any is called better or worse."""
@@ -142,7 +142,7 @@ def family(strata: Sequence[np.ndarray]) -> Family:
     edge = edge / len(arrays) ** 2
     # Of problems whose differences lie within [-1, 1]: the largest variance of their mean, over how benchmarks share it.
     problems = np.array([array.shape[3] for array in arrays])
-    counted = float(np.interp((problems - 1).sum(), _FEW, (1.0, 0.0)))
+    counted = float(np.interp(problems_df(problems), _FEW, (1.0, 0.0)))
     noise = counted * pair.both, counted * pair.both_spread
     most = float((1 / problems).sum() / len(arrays) ** 2), float(1 / problems.sum())
     difference = apart.mean(axis=2)

@@ -118,6 +118,12 @@ def components(strata: Sequence[np.ndarray]) -> Components:
     return Components(per_seed.mean(axis=-1), problems, seeds, both, *spreads)
 
 
+def problems_df(problems: ArrayLike) -> float:
+    """Satterthwaite's degrees of freedom of the mean of benchmarks of these sizes whose problems all vary alike."""
+    count = np.asarray(problems, float)
+    return float((1 / count).sum() ** 2 / (1 / (count**2 * np.maximum(count - 1, 1e-9))).sum())
+
+
 def crossed(strata: Sequence[ArrayLike]) -> Estimate:
     """Mean of benchmark means with the standard error of a two-way random-effects model, seeds x problems.
 

@@ -24,11 +24,6 @@ def interquartile_mean(scores: np.ndarray) -> Estimate:
     return estimate._replace(low=max(0.0, estimate.low), high=min(1.0, estimate.high))
 
 
-def profile(scores: np.ndarray, above: float) -> Estimate:
-    """Share of the scores (S, P) that lie above a threshold."""
-    return accuracy([scores > above])
-
-
 def probability_of_improvement(scores: np.ndarray, other: np.ndarray) -> Estimate:
     """Chance that a training scores higher than one of the `other` variant on the same problem, a tie counting half.
 

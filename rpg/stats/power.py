@@ -8,6 +8,7 @@ import numpy as np
 from scipy import special
 
 from rpg.stats.comparisons import ERROR, MINIMUM_SEEDS, family, noise_of_answers, shared_out, without_shifts
+from rpg.stats.estimates import problems_df
 
 POWER = 0.8
 MATTERS = 0.02
@@ -51,7 +52,7 @@ def spreads(strata: Sequence[np.ndarray], samples: int) -> Spreads:
 def carried_by_few(strata: Sequence[np.ndarray]) -> str:
     """A note where few problems (Kish's number of them) carry the differences of scores (V, S, P) per benchmark."""
     slopes = without_shifts([np.asarray(array, float)[None] for array in strata])[1]
-    weights = np.concatenate([slope.ravel() for slope in slopes])
+    weights = np.concatenate([slope.ravel() / slope.size for slope in slopes])
     carrying = weights.sum() ** 2 / np.square(weights).sum()
     if carrying >= min(15, len(weights) / 2):  # levels hold from there on
         return ""
@@ -81,9 +82,8 @@ def detectable(design: Design, spread: Spreads) -> float:
     noise_ratio = (spread.seeds**2 + noise) / max(spread.seeds**2, noise / 8, 1e-12)
     others = 1 - 1 / differences
     df_seeds = (design.seeds - 1) * (0.75 + 0.75 * others) * noise_ratio ** (others / 2)
-    df_problems = sum(design.problems) - len(design.problems)
     total = of_seeds + of_problems
-    df = total**2 / max(of_seeds**2 / df_seeds + of_problems**2 / df_problems, 1e-300)
+    df = total**2 / max(of_seeds**2 / df_seeds + of_problems**2 / problems_df(design.problems), 1e-300)
     quantiles = special.stdtrit(df, 1 - ERROR / differences / 2) + special.stdtrit(df, POWER)
     return float(min(quantiles * math.sqrt(total), 1.0))
 

@@ -14,7 +14,7 @@ LATER_ERROR = 0.01
 
 
 class Look(NamedTuple):
-    """One look at the differences of `compared` (a text that identifies them): its runs, and what was found.
+    """One look at the differences of `compared` (a text that identifies them): its finished runs, and what was found.
 
     `number` counts looks from 1. `planned` is the number of runs that the first expected; `level` the error that this one
     may make. `spreads` are those of rpg.stats.Spreads on the benchmarks. `results` has low, high and verdict of every
@@ -31,25 +31,21 @@ class Look(NamedTuple):
     results: Mapping[str, tuple[float, float, str]]
 
 
-def allowance(runs: int, planned: int) -> float:
-    """The error that may have been made when this many runs are in."""
-    return ERROR * min(1.0, runs / planned) ** 3 + LATER_ERROR * max(0.0, 1 - planned / runs)
-
-
 def next_look(
     looks: Sequence[Look], compared: str, runs: Sequence[str], planned: int
 ) -> tuple[list[Look], int, float]:
-    """Earlier looks at the same differences with other runs, the number planned at the first, and the level of this one.
+    """Earlier ones of `looks` at these data, as far as they were there; the number planned at the first; this one's level.
 
     The same runs again are no new look: they get the level they had.
     """
-    earlier, alike = list[Look](), [look for look in looks if look.compared == compared]
-    for look in alike:
-        if set(runs) == set(look.runs):
+    earlier = list[Look]()
+    for look in looks:
+        if (look.compared, set(look.runs)) == (compared, set(runs)):
             return earlier, look.planned, look.level
         if set(runs) < set(look.runs):
             break
         earlier.append(look)
-    planned = alike[0].planned if alike else max(planned, len(runs))
-    spent = sum(look.level for look in earlier)
-    return earlier, planned, max(allowance(len(runs), planned) - spent, 1e-6)
+    planned = looks[0].planned if looks else max(planned, len(runs))
+    share = len(runs) / planned
+    allowed = ERROR * min(1.0, share) ** 3 + LATER_ERROR * (1 - 1 / max(1.0, share))
+    return earlier, planned, max(allowed - sum(look.level for look in earlier), 1e-6)

@@ -324,12 +324,12 @@ def frontier(db: Database, sweep: str) -> pandas.DataFrame:
 
 
 def answers(db: Database, sweep: str, checkpoints: Sequence[tuple[str, int]]) -> pandas.DataFrame:
-    """Every graded sample of these (run, step): run, benchmark, problem_id, extracted, correct, in this order."""
+    """Every graded sample of these (run, step): run, benchmark, problem_id, extracted, its vote, correct, in this order."""
     return frame(
         db,
-        """SELECT run, benchmark, problem_id, extracted, correct
+        """SELECT run, benchmark, problem_id, extracted, vote, correct
            FROM samples JOIN (SELECT unnest($1::VARCHAR[]) AS run, unnest($2::BIGINT[]) AS step) USING (run, step)
-           WHERE sweep = $3 ORDER BY run, benchmark, problem_id, sample""",
+                LEFT JOIN votes USING (extracted) WHERE sweep = $3 ORDER BY run, benchmark, problem_id, sample""",
         [*_columns(checkpoints, 2), sweep],
     )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rpg.metrics import METRICS
 
-VERSION = 14  # raise it when a table changes: databases of another version are rebuilt from the run folders
+VERSION = 15  # raise it when a table changes: databases of another version are rebuilt from the run folders
 
 CREATE_TABLES = Path(__file__).with_suffix(".sql").read_text("utf-8")
 _COLUMN = re.compile(r"^    (\w+) (\S+?),?  -- (.*)$", re.MULTILINE)

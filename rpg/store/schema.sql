@@ -93,6 +93,11 @@ CREATE TABLE samples (
     second_reading BOOLEAN  -- a second reader's verdict on an answer that could not be read; null if it cannot read it either
 );
 
+CREATE TABLE votes (
+    extracted VARCHAR,  -- extracted answer, as written
+    vote VARCHAR  -- what it counts as in maj@k: the same for all ways to write a number or text
+);
+
 CREATE TABLE evals (
     sweep VARCHAR,  -- sweep of the run; empty for an evaluation by hand (rpg evaluate)
     run VARCHAR,  -- run; by hand: the folder of the results under evaluations/
@@ -103,7 +108,7 @@ CREATE TABLE evals (
     accuracy DOUBLE,  -- mean@k: mean over problems of the share of correct samples
     standard_error DOUBLE,  -- standard error of mean@k over problems (samples of a problem are not independent)
     pass_at_k DOUBLE,  -- pass@k: probability that at least one of k samples is correct, unbiased, mean over problems
-    maj_at_k DOUBLE,  -- maj@k: share of problems whose most frequent answer is correct, ties split
+    maj_at_k DOUBLE,  -- maj@k: share of problems whose most frequent answer (`votes`) is correct, ties split
     tokens DOUBLE,  -- mean tokens per response
     truncated DOUBLE,  -- share of responses that hit the length limit
     unread DOUBLE,  -- share of answers that could not be read; they count as wrong (docs/grading.md)

@@ -114,7 +114,7 @@ def look_over_levels(
     the baseline and another variant."""
     if scores is None or len(scores.variants) < 2 or registered.baseline not in scores.variants:
         return None
-    taken = [stats.Look(**fields) for fields in looks]
+    taken = [stats.Look(**fields) for fields in looks if fields["compared"] == OVER_LEVELS]
     earlier, planned, level = stats.next_look(taken, OVER_LEVELS, scores.runs, len(registered.runs))
     apart, benchmarks = over_levels(scores, registered.baseline, level), list(registered.benchmarks)
     judged = MEAN if len(benchmarks) > 1 else benchmarks[0]

@@ -17,7 +17,7 @@ from rpg.report.summary import history, summarise
 from rpg.report.sweep_report import Section, document, section
 from rpg.report.tables import grid_of, number, plus_minus, signed
 from rpg.report.theme import specification, themed
-from rpg.stats import over_problems, searches
+from rpg.stats import accuracy, over_problems, searches
 from rpg.store import Layout, atomic_write_bytes, atomic_write_text, queries
 from rpg.store.database import connect
 from rpg.store.queries import Database
@@ -170,7 +170,7 @@ def problems(scores: analysis.Reported, baseline: str) -> Section:
         place = f"{rank.place} [{rank.low}, {rank.high}]"
         rows.append([variant, place, plus_minus(middle.mean, middle.low, middle.high), chance])
         for above in thresholds:
-            share = over_problems.profile(values, above + 1e-8)
+            share = accuracy([values > above + 1e-8])
             shares.append((variant, above, share.mean, share.low, share.high, False))
     header = ["Variant", "Rank", "Interquartile mean", "Improvement over the baseline"]
     data = pandas.DataFrame(shares, columns=["label", "x", "mean", "low", "high", "beyond"])

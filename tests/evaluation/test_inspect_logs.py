@@ -28,15 +28,11 @@ def key(row):
 
 def test_our_samples_come_back_from_a_log(checkpoints, own_benchmark, tmp_path):
     home = tmp_path / "home"
-    [ours] = evaluate(
-        checkpoints[0],
-        [own_benchmark],
-        home=home,
-        max_prompt_tokens=64,
-        max_response_tokens=32,
-        say=lambda _: None,
-    )
-    [path] = export_logs(Layout.at(home), tmp_path / "logs", [])
+    for k in (6, 4):  # the six are set aside
+        how = {"home": home, "max_prompt_tokens": 64, "max_response_tokens": 32, "say": lambda _: None}
+        [ours] = evaluate(checkpoints[0], [own_benchmark], samples_per_problem=k, **how)
+    path, aside = sorted(export_logs(Layout.at(home), tmp_path / "logs", []), key=lambda path: len(path.name))
+    assert read_eval_log(str(aside), header_only=True).results.total_samples == 6 * 24
     header = read_eval_log(str(path), header_only=True)
     accuracy = header.results.scores[0].metrics["accuracy"].value
     assert header.status == "success" and accuracy == pytest.approx(ours.summary.mean_at_k.mean)

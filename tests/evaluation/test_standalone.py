@@ -58,13 +58,15 @@ def test_what_is_done_is_not_done_again_and_a_change_is(checkpoints, own_benchma
     assert run(restriction=narrow) == (["mine: already done"], other)
     assert all("#" not in row["response"][:-1] for row in other)
     lines, more = run(samples_per_problem=6)
-    kept = [row for row in more if row["sample"] < 4]
-    assert kept == first, "more samples of a problem keep the first ones"
+    assert [row for row in more if row["sample"] < 4] == first, "of more samples, the first ones are kept"
     file = own_benchmark.with_suffix(".jsonl")
     file.write_text(re.sub(r'"right": "(\d)"', r'"right": "$\1$"', file.read_text(), count=1))
     lines, corrected = run(samples_per_problem=6)
     assert lines == ["mine: 144/144 samples"], "graded again by the corrected answer, and not drawn"
     assert [row["answer"] for row in corrected] != [row["answer"] for row in more]
+    for text in (" =", "  ="):
+        file.write_text(re.sub(" *=", text, file.read_text(), count=1))
+        assert run(samples_per_problem=6)[0][0] == "mine: 138/144 samples", "another prompt, by a blank"
 
 
 def test_results_of_older_versions_stay_valid_and_are_added_to(checkpoints, own_benchmark, tmp_path):
@@ -174,11 +176,11 @@ def test_what_could_not_be_read_is_said_with_its_reasons():
     for row in rows[90:96]:
         row["reason"] = "answer line: not read: unclear: 'perchance' before the value; read as 5"
     rows[90]["second_reading"] = True
-    without, unread = _said(rows)
-    assert without.startswith("1.0% of the responses have no answer line")
-    assert unread.startswith("6.0% of the answers") and "unclear: 'perchance' before the value (6)" in unread
+    without, unread = _said("mine", rows)
+    assert without.startswith("mine: 1.0% of the responses have no answer line")
+    assert unread.startswith("mine: 6.0% of the answers") and "'perchance' before the value (6)" in unread
     assert "a second reader found 1 right and 0 wrong of 6" in unread
-    assert len(_said(rows[:90] + rows[90:91])) == 0  # one of 91
+    assert len(_said("mine", rows[:90] + rows[90:91])) == 0  # one of 91
 
 
 @pytest.mark.parametrize(("context", "tokens"), [(131_072, 32_768), (32_768, 30_720), (1024, 512)])

@@ -42,7 +42,8 @@ class StandIn:
 @pytest.fixture
 def integration(monkeypatch):
     if importlib.util.find_spec("trl") is None:
-        monkeypatch.setitem(sys.modules, "trl", types.SimpleNamespace(GRPOTrainer=StandIn))
+        names = dict.fromkeys(("GRPOTrainer", "GRPOConfig"), StandIn)
+        monkeypatch.setitem(sys.modules, "trl", types.SimpleNamespace(**names))
     monkeypatch.delitem(sys.modules, "rpg.integrations.trl", raising=False)
     return importlib.import_module("rpg.integrations.trl")
 
@@ -131,6 +132,17 @@ def test_the_gradient_is_the_embedded_trainers(home, integration, monkeypatch, t
     model.training = False
     assert (gradient(model) - expected[0]).abs().max() < 2e-6 * max(1.0, float(expected[0].abs().max()))
     assert len(trainer._metrics["train"]["rpg/loss"]) == parts
+    assert len(trainer._metrics["train"]["rpg/ratio_max"]) == 1  # TRL logs the mean of this list
+
+
+def test_trl_loads_the_reference_that_is_needed_and_the_arguments_stay_as_they_were(integration, monkeypatch):
+    keep = lambda self, _model, _rewards, args: setattr(self, "args", args)  # noqa: E731
+    monkeypatch.setattr(integration.GRPOTrainer, "__init__", keep)
+    monkeypatch.setattr(integration, "GRPOConfig", types.SimpleNamespace)
+    given, algorithm = types.SimpleNamespace(beta=0.5), rpg.algorithm("grpo")
+    for args in (given, None):
+        assert integration.RPGTrainer("model", [], args, algorithm=algorithm).args.beta == algorithm.beta
+    assert given.beta == 0.5
 
 
 def test_a_group_on_two_processes_has_one_baseline_and_a_response_that_nobody_scored_no_part_in_it(

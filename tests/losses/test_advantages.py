@@ -29,6 +29,9 @@ def advantages(name, rewards, group, mask=None, **kwargs):
         ("rloo", [1, 2, 6], [0, 0, 0], [3] * 3, [-3, -1.5, 4.5]),
         # rescaled by the share of groups with a signal: 0.5 * 4 / 2
         ("gpg", [1, 0, 1, 1], [0, 0, 1, 1], [3] * 4, [1, -1, 0, 0]),
+        # the baseline is weighted by length, 3/4; alone, or beside an empty response, a reward is its own
+        ("opo", [1, 0, 7], [0, 0, 1], [3, 1, 2], [0.25, -0.75, 0]),
+        ("opo", [1, 0], [0, 0], [1, 0], [0, 0]),
         # whitened over tokens: mean 0.75, unbiased std 0.5
         ("reinforce-pp", [1, 0], [0, 1], [3, 1], [0.499999, -1.499997]),
         # centred by group 0.5 -0.5 1 -1, three tokens each: unbiased std sqrt(7.5 / 11)
@@ -45,24 +48,6 @@ def test_advantages_by_hand(name, rewards, group, lengths, expected):
 def test_equal_rewards_give_exactly_zero(name):
     a = advantages(name, [0.1] * 3, [0, 0, 0])  # the mean of three 0.1 is not 0.1 in binary
     assert (a == 0).all()
-
-
-def test_opos_baseline_is_weighted_by_length():
-    """Lengths 3 and 1 of rewards 1 and 0: the baseline is 3/4; alone, a reward is its own baseline."""
-    mask = [[1, 1, 1], [1, 0, 0], [1, 1, 0]]
-    a = advantages("opo", [1.0, 0.0, 7.0], [0, 0, 1], mask)
-    assert a[:, 0].tolist() == pytest.approx([0.25, -0.75, 0.0]) and a[0, 2] == a[0, 0]
-    assert (advantages("opo", [1.0, 0.0], [0, 0], [[1, 0, 0], [0, 0, 0]]) == 0).all()  # (an empty response)
-
-
-def test_only_the_best_of_a_group_counts():
-    """By its distance to the second best; two best ones have none."""
-    rewards, group = [1.0, 0.5, -1.0, 2.0, 2.0, 1.0, 7.0], [0, 0, 0, 1, 1, 1, 2]
-    a = advantages("grpo-passk", rewards, group)
-    assert a[:, 0].tolist() == pytest.approx([0.5, 0, 0, 0, 0, 0, 0])
-    algo = rpg.algorithm("grpo-passk", advantage={"std": True})
-    std = torch.tensor(rewards[:3], dtype=torch.float64).std().item()
-    assert advantages(algo, rewards, group)[:, 0].tolist() == pytest.approx([0.5 / (std + 1e-6), *[0] * 6])
 
 
 def test_the_best_of_a_group_is_exact_for_the_best_reward():

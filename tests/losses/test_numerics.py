@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import rpg
-from rpg.losses.policy_loss import token_terms
+from rpg.losses.policy_loss import rollout_weights, token_terms
 
 NAN, INF = float("nan"), float("inf")
 SAMPLED = [name for name, algo in rpg.algorithms().items() if algo.kl.type != "distribution"]
@@ -107,13 +107,17 @@ def test_half_precision_is_computed_in_float32(label, dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_divergences_of_half_precision_are_computed_in_float32(dtype):
+def test_divergences_and_weights_of_half_precision_are_computed_in_float32(dtype):
     p, q = -8 * torch.rand(2, 4, 500, generator=torch.Generator().manual_seed(0), dtype=torch.float32).to(
         dtype
     )
     p[0, 0] = q[0, 0] = -INF  # which is -1e4 in both
     kl = rpg.algorithm("opd-jsd", kl={"top_k": 8}).kl
     assert torch.equal(rpg.distribution_kl(kl, p, q), rpg.distribution_kl(kl, p.float(), q.float()))
+    correction = rpg.algorithm("grpo", rollout_correction="mask").rollout_correction
+    given = [{"old_log_prob": x, "sampler_log_prob": y} for x, y in ((p, q), (p.float(), q.float()))]
+    half, full = (rollout_weights(correction, response_mask=p, **inputs) for inputs in given)
+    assert torch.equal(half, full) and half[0, 0] == 1
 
 
 @pytest.mark.parametrize("mask_dtype", [torch.bool, torch.int64, torch.float32, torch.bfloat16])
@@ -137,16 +141,6 @@ def test_inputs_are_not_modified_and_only_log_prob_gets_a_gradient(label):
     for name, value in data.items():
         assert torch.equal(value, before[name])
         assert (value.grad is not None) == (name == "log_prob")
-
-
-def test_rollout_weights_multiply_the_gradient_per_token_or_per_response():
-    data = tensors()
-    _, plain = run("rpg-urkl", data)
-    per_token = torch.rand(3, 4)
-    _, grad = run("rpg-urkl", data | {"rollout_weights": per_token})
-    torch.testing.assert_close(grad, plain * per_token)
-    _, grad = run("rpg-urkl", data | {"rollout_weights": per_token[:, :1]})
-    torch.testing.assert_close(grad, plain * per_token[:, :1])
 
 
 def put(name, row, token, value):
@@ -190,6 +184,9 @@ def test_metrics_by_hand():
     assert (m["clip_fraction"], m["clip_fraction_upper"], m["clip_fraction_lower"]) == (1.0, 0.5, 0.5)
     assert out.weight == 2 and m["loss"] == pytest.approx((-1.28 + 0.8) / 2)
     assert all(isinstance(value, float) for value in m.values())
+    for name in ("dapo", "gmpo", "rpg-urkl"):  # nothing is cut from a token that has no advantage
+        out = rpg.policy_loss(rpg.algorithm(name, beta=0.0), **given | {"advantages": 0 * advantages})
+        assert out.metrics["clip_fraction"] == 0
 
 
 def test_small_divergences_survive_float32():

@@ -87,9 +87,11 @@ def test_rollout_weights_keep_their_bounds_and_forget_what_is_masked():
     ratio = torch.tensor([[0.5, 2.0, 3.0, 0.25]], dtype=torch.float64)
     nan = torch.full((1, 1), float("nan"), dtype=torch.float64)
     old = torch.cat([ratio.log(), nan], 1).requires_grad_()
-    correction = rpg.algorithm("grpo", rollout_correction={"type": "mask", "low": 0.5, "high": 2.0})
-    weights = rollout_weights(
-        correction.rollout_correction, old_log_prob=old, sampler_log_prob=torch.zeros_like(old),
-        response_mask=torch.tensor([[1, 1, 1, 1, 0]]),
-    )  # fmt: skip
+    correction = rpg.algorithm("grpo", rollout_correction="mask").rollout_correction
+    given = {"old_log_prob": old, "response_mask": torch.tensor([[1, 1, 1, 1, 0]])}
+    weights = rollout_weights(correction, sampler_log_prob=torch.zeros_like(old), **given)
     assert weights.tolist() == [[0.5, 2.0, 0.0, 0.0, 1.0]] and not weights.requires_grad
+    for setting in ("mask", {"type": "reject", "level": "all"}):
+        correction = rpg.algorithm("grpo", rollout_correction=setting).rollout_correction
+        with pytest.raises(FloatingPointError, match=r"sampler_log_prob\[0, 0\] is nan"):
+            rollout_weights(correction, sampler_log_prob=nan * torch.zeros_like(old), **given)

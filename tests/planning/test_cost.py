@@ -35,9 +35,9 @@ def test_a_benchmark_has_no_more_problems_than_its_limit_and_one_greedy_answer_t
     task = {"type": "file", "train": file, "benchmarks": sources}
     for temperature, samples in ((1, 8), (0, 1)):
         spec = RunSpec(task=task, evaluation={"temperature": temperature, "samples_per_problem": 8})
-        assert problems_of(spec, Assumptions()) == 7 + 50 + 3
+        assert problems_of(spec, Assumptions()) == [7, 50, 3]
         runs = [SimpleNamespace(variant=name, spec=spec) for name in "ab"]
-        assert design(SimpleNamespace(runs=runs)).samples == samples
+        assert design(SimpleNamespace(runs=runs)) == (2, 1, (7, 50, 3), samples)
 
 
 def test_runs_of_one_size_do_the_same_work_in_a_step():

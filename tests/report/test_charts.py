@@ -23,12 +23,13 @@ def test_a_family_shares_its_colour_and_no_two_variants_look_the_same():
 
 
 def test_two_seeds_get_a_range_and_three_an_interval():
-    assert [curves.band_for(seeds, score=False) for seeds in (1, 2, 3)] == [None, "range", "interval"]
-    assert curves.band_for(2, score=True) == "interval"
     third_failed = {"seeds": [3, 2], "low": [0.9, -9.0], "high": [1.1, 9.0], "x": [1, 2], "step": [1, 2]}
     data = pandas.DataFrame({"label": "a", "mean": 1.0, "lowest": 0.8, "highest": 1.2, **third_failed})
     shown = curves.panel(data, ["a"], name="reward").data[["bottom", "top"]]
     assert shown.to_numpy().tolist() == [[0.9, 1.1], [0.8, 1.2]]
+    for seeds, scores, first in ((1, (), "mean"), (2, (), "lowest"), (3, (), "low"), (2, ("reward",), "low")):
+        [drawn] = curves.panels(data.assign(name="reward", seeds=seeds), ["a"], ["reward"], scores)
+        assert drawn.layer[0].encoding.y.shorthand == f"{first}:Q"
     assert "where two seeds are left from one to the other" in curves.explanation(data)[0]
 
 

@@ -101,7 +101,7 @@ def test_answers_that_are_not_found():
 @pytest.fixture
 def ill(tmp_path):
     """A sweep of two variants of which one teaches nothing."""
-    shape = Shape(steps=12, eval_every=6, problems=8, samples=2, benchmarks=("easy",), metrics=12)
+    shape = Shape(steps=12, eval_every=6, problems=8, samples=2, benchmarks=("easy", "hard"), metrics=12)
     layout = write_sweep(tmp_path, "demo", ("grpo", "dapo"), (0, 1), shape)
     for seed in (0, 1):
         rewritten(layout.run("demo", f"dapo-seed{seed}"), lambda row: {"reward": -1.0, "accuracy": 0.0})
@@ -121,15 +121,15 @@ def test_findings_are_in_status_and_in_the_report(ill):
 
 
 @pytest.mark.parametrize(
-    ("answer", "words"), [(None, "no answer is found in 100%"), ("1", "100% of the responses to easy at step 12 answer '1'")]
+    ("answer", "words"), [(None, "no answer is found in 100%"), ("1", "100% of the responses to")]
 )  # fmt: skip
 def test_silent_responses_and_one_answer_to_everything_are_in_the_report(ill, answer, words):
     run = ill.run("demo", "grpo-seed0")
-    samples = [
-        row | {"extracted": answer, "correct": False} for row in read_eval(run, "easy", 12).to_pylist()
-    ]
-    for rules, shown in ((None, 1), (rules_name(RewardVerifier(type="reward", at_least=0.5)), 0)):
-        write_eval(run, "easy", 12, samples, rules)
+    wrong = {"extracted": answer, "correct": False}
+    for rules, shown in ((None, 2), (rules_name(RewardVerifier(type="reward", at_least=0.5)), 0)):
+        for name in ("easy", "hard"):
+            samples = [row | wrong for row in read_eval(run, name, 12).to_pylist()]
+            write_eval(run, name, 12, samples, rules)
         build(ill)
         with connect(ill) as db:
             found = summarise(db, "demo").health

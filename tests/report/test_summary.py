@@ -13,7 +13,7 @@ from rpg import stats
 from rpg.importing import take_over
 from rpg.importing.imported_runs import write_scores
 from rpg.importing.trainer_logs import Log
-from rpg.report import frontier, tables
+from rpg.report import frontier, tables, verdicts
 from rpg.report.summary import History, history, summarise
 from rpg.store import StoreError
 from rpg.store.database import build, connect
@@ -88,18 +88,20 @@ def test_another_baseline_fewer_benchmarks_and_an_unknown_sweep(layout):
 
 
 def test_only_a_best_that_is_really_better_is_bold(layout, tmp_path):
-    """Of three variants one is far above: bold. Of two within noise of each other none is."""
+    """Of three variants one is far above: bold. Of two within noise of each other, for two benchmarks together, none is."""
     assert "**" not in tables.markdown(summary(layout))
     clear = demo(tmp_path, ("grpo", "dapo", "rpg-urkl"))
-    for run in clear.run_folders("demo"):
-        if run.name.startswith("rpg-urkl"):
-            answered(run, 8, right=lambda problem, sample: problem or sample)
-    found = summary(clear)
-    assert found.table.set_index(["variant", "benchmark"])["leads"].to_dict() == {
-        (variant, name): variant == "rpg-urkl" and max(against_all(clear, variant, name)) < 0.05
-        for variant in found.variants
-        for name in ("easy", "hard", "mean")
-    }
+    nearly = {"rpg": lambda problem, sample: True, "dapo": lambda problem, sample: sample or problem % 2}
+    for rights in (nearly, {"rpg": lambda problem, sample: True, "dapo": lambda problem, sample: sample}):
+        for run, (name, right) in itertools.product(clear.run_folders("demo"), rights.items()):
+            if run.name.startswith(name):
+                answered(run, 8, right)
+        found = summary(clear)
+        assert found.table.set_index(["variant", "benchmark"])["leads"].to_dict() == {
+            (variant, name): variant == "rpg-urkl" and max(against_all(clear, variant, name)) < 0.05
+            for variant in found.variants
+            for name in ("easy", "hard", "mean")
+        }
     assert max(against_all(clear, "rpg-urkl", "mean")) < 0.05
     assert "**RPG" not in tables.markdown(found) and tables.markdown(found).count("**") >= 2
     before = found.look._replace(runs=found.look.runs[1:], results={})
@@ -108,11 +110,12 @@ def test_only_a_best_that_is_really_better_is_bold(layout, tmp_path):
 
 
 def against_all(layout, best, benchmark):
-    """Corrected p-values of all others with `best` as the baseline."""
-    names = ("easy", "hard") if benchmark == "mean" else (benchmark,)
-    others = [variant for variant in ("grpo", "dapo", "rpg-urkl") if variant != best]
-    arrays = ([array(layout, variant, name, 8) for variant in (best, *others)] for name in names)
-    return stats.holm(stats.family([np.stack(each)[None] for each in arrays]).p_values())[0]
+    """Corrected p-values of all others with `best` as the baseline; single benchmarks are one family."""
+    order = sorted(("grpo", "dapo", "rpg-urkl"), key=lambda variant: variant != best)
+    arrays = [np.stack([array(layout, v, name, 8) for v in order])[None] for name in ("easy", "hard")]
+    tested = [arrays] if benchmark == "mean" else [[each] for each in arrays]
+    p_values = stats.holm(np.concatenate([stats.family(strata).p_values()[0] for strata in tested]))
+    return p_values[2:] if benchmark == "hard" else p_values[:2]
 
 
 def test_two_seeds_give_an_interval_and_no_verdict(tmp_path):
@@ -146,10 +149,43 @@ def test_a_report_of_the_same_runs_is_the_same_look_and_more_seeds_are_the_next(
     again = summary(layout, past=history(layout, "demo")).look
     assert (again.level, again.planned) == (first["level"], 6), "as if no seeds had been added"
     demo(tmp_path, ("grpo", "rpg-urkl"), (0, 1, 2, 3))
-    assert "This is look 2 at these differences, with 8 runs of 6 planned at first" in shown(layout)
+    assert "This is look 2 at these differences, with 8 finished runs of 6 planned at first" in shown(layout)
     assert shown(layout).count("This is look 2") == 1
-    assert [look["number"] for look in layout.read_looks("demo")] == [1, 2]
-    assert layout.read_looks("demo")[1]["level"] == pytest.approx(0.01 * (1 - 6 / 8))
+    levels = {look["number"]: look["level"] for look in layout.read_looks("demo")}
+    assert levels == pytest.approx({1: 0.05, 2: 0.01 * (1 - 6 / 8)})
+
+
+def test_runs_that_took_the_place_of_others_are_judged_by_themselves(tmp_path):
+    """A setting of all was changed: the former runs' verdict stood beside the difference of the new ones."""
+    layout, runs = demo(tmp_path), demo(tmp_path).read_sweep("demo")["runs"]
+    for name in runs:
+        shutil.copytree(layout.run("demo", name).path, layout.run("demo", f"{name}-new").path)
+    for run in layout.run_folders("demo"):
+        right = run.name.startswith("grpo") == run.name.endswith("new")
+        answered(run, 8, lambda problem, sample, right=right: problem or right)
+    assert "RPG-URKL is better than GRPO" in shown(layout)
+    layout.write_sweep(layout.read_sweep("demo") | {"runs": [f"{name}-new" for name in runs]})
+    assert "RPG-URKL is worse than GRPO" in (text := shown(layout)) and "This is look" not in text
+
+
+def test_what_is_left_for_a_look_is_what_earlier_ones_at_its_data_left():
+    """Whoever watched a training, or added a variant and seeds, had 5 % each time: verdicts were false in 27 and 17 %."""
+    looks, found = [], {json.dumps(["a", "mean"]): (0.1, 0.3, "better")}
+
+    def level(variants, seeds, step=8, finished=True, baseline="0", prefix=""):
+        of = {v: verdicts.at_step({s: f"{prefix}{v}{s}" for s in range(seeds)}, step) for v in "0" + variants}
+        pairs = {v: (of[v], of["0"]) for v in variants}
+        name = json.dumps([baseline, list(variants), [step], ["mean"]])
+        runs = [run for side in of.values() for run, _ in side.values()] * finished
+        earlier, _, left = stats.next_look([*verdicts.grown(looks, name, pairs, {*runs})], name, runs, 9)
+        looks.append(stats.Look(name, runs, 9, 1, left, (), None, found))
+        return left, [look.results for look in earlier]
+
+    assert [level("ab", 3, step, finished=False) for step in (2, 4)] == [(1e-6, [])] * 2
+    assert level("ab", 3) == level("ab", 3, prefix="new ") == (0.05, []), "what took its place is other data"
+    assert level("abcd", 4) == (pytest.approx(0.01 * (1 - 9 / 20)), [found])
+    assert level("abc", 3) == level("abc", 3, baseline="a") == (0.05, []), "nothing new; another question"
+    assert level("abcd", 4, step=9) == (1e-6, [{}] * 3), "found at another step"
 
 
 def spend(layout, **per_step):
@@ -335,20 +371,20 @@ def imported(layout, tmp_path, curves, sweep="demo"):
 
 
 def test_scores_without_samples_have_an_interval_over_seeds(layout, tmp_path):
-    hard = {seed: {step: value / 2 for step, value in curve.items()} for seed, curve in EASY.items()}
+    hard = {seed: {at: x / 2 for at, x in curve.items() if at or seed} for seed, curve in EASY.items()}
     imported(layout, tmp_path, {"easy": EASY, "hard": hard})
     found = summary(layout)
     last = np.array([curve[8] for curve in EASY.values()])
     half = scipy.stats.t.ppf(0.975, 2) * last.std(ddof=1) / math.sqrt(3)
-    for benchmark, share in (("easy", 1.0), ("hard", 0.5), ("mean", 0.75)):
+    for benchmark, share, step in (("easy", 1.0, 0), ("hard", 0.5, 4), ("mean", 0.75, 4)):
         one = row(found, "theirs", benchmark)
         assert one["last"] == pytest.approx(share * last.mean())
         bounds = (last.mean() - half, last.mean() + half)
         assert (one["low"] / share, one["high"] / share) == pytest.approx(bounds)
-        assert one["first"] == pytest.approx(share * 0.1), "of step 0"
+        assert one["first"] == pytest.approx(share * np.mean([curve[step] for curve in EASY.values()]))
         assert one["best"] == pytest.approx(share * (0.4 + 0.5 + 0.4) / 3), "the mean of each seed's best"
         assert (one["seeds"], one["problems"], one["k"]) == (3, 0, 0)
-        assert (one["first_step"], one["step"], one["steps"]) == (0, 8, 10)
+        assert (one["first_step"], one["step"], one["steps"]) == (step, 8, 10)
     assert found.notes[:2] == [
         "theirs (3 seeds) was trained elsewhere, imported from wandb: settings and data are not known to be the same, "
         "and without samples there is no paired test",

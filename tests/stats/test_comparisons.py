@@ -52,16 +52,6 @@ def test_from_ten_seeds_on_the_degrees_of_freedom_are_satterthwaites(count):
     assert found.p_values().item() == pytest.approx(expected, rel=0.02)
 
 
-def test_differences_are_paired_and_the_seeds_shared_part_cancels():
-    rng = np.random.default_rng(2)
-    scores = normal(rng, 3, 3, 30)
-    common = rng.normal(0, 0.3, (1, 3, 1))
-    before, after = stats.family(of(*scores)), stats.family(of(*(scores + common)))
-    assert after.difference == pytest.approx(before.difference)
-    assert after.difference[0] == pytest.approx([(scores[v] - scores[0]).mean() for v in (1, 2)])
-    assert after.p_values() == pytest.approx(before.p_values(), rel=0.2)  # the mean accuracy moves a little
-
-
 def test_intervals_are_the_truths_that_are_not_rejected_and_never_impossible():
     rng = np.random.default_rng(5)
     found = stats.family(of(*np.clip(normal(rng, 4, 3, 12, 0.3), 0, 1)))
@@ -182,12 +172,11 @@ def test_a_difference_that_is_a_shift_in_logits_is_as_sure_with_problems_that_it
     assert found.due_to_problems(truth).item() == pytest.approx(residuals.var(ddof=1) / 30, rel=1e-6)
 
 
-def test_problems_on_which_a_difference_is_of_the_other_sign_do_count():
-    rng = np.random.default_rng(10)
-    apart = np.where(np.arange(30) % 3, 0.2, -0.2)
-    middle = np.full((3, 30), 0.5)
-    scores = of(middle - apart / 2, middle + apart / 2 + rng.normal(0, 0.01, (3, 30)))
-    assert stats.family(scores).due_to_problems().item() == pytest.approx(apart.var(ddof=1) / 30, rel=0.05)
+def test_noise_counts_where_one_small_benchmark_decides_how_much_a_mean_varies():
+    """Ten seeds, problems that each suit other variants: equal ones differed in 9 to 12 % of sweeps with 5 and 500."""
+    rng, sizes = np.random.default_rng(10), ((5, 500), (25, 500))
+    small, large = (stats.family([normal(rng, 2, 10, n)[None] for n in each]).noise[0] for each in sizes)
+    assert small.item() > 0 == large.item()
 
 
 def test_problems_add_at_most_what_they_would_if_one_variant_solved_each_and_the_other_none():
@@ -240,7 +229,6 @@ def test_holm_by_hand():
 @pytest.mark.parametrize(
     "cell",
     [
-        error_rates.Cell(variants=7, seeds=3, spread=0.2),
         error_rates.Cell(variants=3, seeds=3, spread=0.8),
         error_rates.Cell(variants=7, seeds=3, spread=0.1, unequal="baseline 3 x"),
         error_rates.Cell(variants=7, seeds=5, spread=0.3, unequal="one variant 3 x"),

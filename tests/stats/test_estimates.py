@@ -33,7 +33,6 @@ def test_pass_at_k_refuses_what_it_cannot_know(n, c, k):
         (["2", "2", "1"], [False, False, True], 0),
         (["1", "2"], [True, False], 0.5),
         ([None, None, "1"], [False, False, True], 1),
-        ([None, None], [False, False], 0),
     ],
 )
 def test_majority(answers, correct, expected):

@@ -30,9 +30,6 @@ def test_what_is_said_to_be_detectable_is_found_in_about_four_sweeps_of_five(var
 
 
 def test_more_seeds_or_problems_find_smaller_differences():
-    smallest = stats.detectable(DESIGN, SPREADS)
-    assert stats.detectable(DESIGN._replace(seeds=6), SPREADS) < 0.75 * smallest
-    assert stats.detectable(DESIGN._replace(problems=(400,)), SPREADS) < smallest
     seeds = power.seeds_needed(DESIGN, SPREADS, 0.05)
     assert seeds > 3 and stats.detectable(DESIGN._replace(seeds=seeds), SPREADS) <= 0.05
     assert power.problems_needed(DESIGN, SPREADS._replace(seeds=0.2), 0.01) is None
@@ -44,9 +41,10 @@ def test_more_seeds_or_problems_find_smaller_differences():
 
 def test_what_is_detectable_by_hand():
     """Where only problems make a difference vary it is a t test over these; two halves are as good as the whole."""
-    few = stats.Design(2, 100, (5,), 10**6)
-    expected = scipy_stats.t(4).ppf([0.975, 0.8]).sum() * math.sqrt(2 * 0.05**2 / 5)
-    assert stats.detectable(few, stats.Spreads(0.0, 1e-6, 0.05)) == pytest.approx(expected, rel=1e-3)
+    for problems in ((5,), (5, 10**6)):  # those of the small benchmark decide
+        found = stats.detectable(stats.Design(2, 100, problems, 10**6), stats.Spreads(0.0, 1e-6, 0.05))
+        expected = scipy_stats.t(4).ppf([0.975, 0.8]).sum() * math.sqrt(2 * 0.05**2 / 5) / len(problems)
+        assert found == pytest.approx(expected, rel=1e-3)
     halves = stats.detectable(DESIGN._replace(problems=(50, 50)), SPREADS)
     assert halves == pytest.approx(stats.detectable(DESIGN, SPREADS), rel=1e-2)
     few_seeds = SPREADS._replace(seeds=0.01)
@@ -63,6 +61,9 @@ def test_spreads_are_recovered_from_scores():
     assert stats.spreads([scores], samples=4) == pytest.approx((0.04, 0.5, 0.05), rel=0.2)
     few = [np.concatenate([scores[..., :9], np.ones((7, 10, 27))], -1)]
     assert "about 9 of 36" in stats.carried_by_few(few) and not stats.carried_by_few([scores])
+    assert "of 503" in stats.carried_by_few([scores[..., :3], scores]), (
+        "a benchmark of three is half of the mean"
+    )
 
 
 def test_looks_never_spend_more_than_six_percent():
@@ -78,7 +79,6 @@ def test_looks_never_spend_more_than_six_percent():
     again = stats.next_look(looks, "a", looks[2].runs, 12)
     assert len(again[0]) == 2 and again[1:] == (9, levels[2]), "the same runs are no new look"
     assert stats.next_look(looks, "a", looks[0].runs[:5], 12)[1] == 9, "what was planned at first stays"
-    assert stats.next_look(looks, "b", looks[1].runs, 9)[2] == pytest.approx(0.05)
 
 
 def test_seeds_that_are_added_one_by_one_do_not_add_up():

@@ -90,7 +90,7 @@ def test_evaluations_by_hand(tmp_path):
     shutil.rmtree(run.path / "evals")
     answers = {  # problem -> [(extracted, correct)]
         "all-right": [("1", True)] * 4,
-        "majority": [("1", True), ("1", True), ("2", False), (None, False)],
+        "majority": [("1/2", True), ("0.5", True), ("2", False), ("3", False)],
         "tie": [("1", True), ("2", False), ("1", True), ("2", False)],
         "minority": [("2", False), ("2", False), ("1", True), (None, False), (None, False)],
         "silent": [(None, False)] * 5,

@@ -59,7 +59,6 @@ def test_summaries_over_problems_are_those_of_their_definition():
     rng = np.random.default_rng(0)
     first, other = scores(rng, 4, 24, 0.5), scores(rng, 4, 24)
     assert over_problems.interquartile_mean(first).mean == pytest.approx(trim_mean(first, 0.25, axis=None))
-    assert over_problems.profile(first, 0.5).mean == np.mean(first > 0.5)
     wins = [
         (a > b) + (a == b) / 2
         for i, j in product(range(4), repeat=2)
@@ -81,14 +80,9 @@ def test_intervals_over_problems_cover():
     # Another seed for each problem: an average over seeds, too.
     logits = rng.normal(0, 1.2, 400_000) + rng.normal(0, 0.3, 400_000)
     answers = rng.binomial(4, 1 / (1 + np.exp(-logits))) / 4
-    level, above = trim_mean(answers, 0.25), np.mean(answers > 0.5)
-    hits = []
-    for _ in range(300):
-        drawn = scores(rng, 3, 60)
-        estimates = over_problems.interquartile_mean(drawn), over_problems.profile(drawn, 0.5)
-        pairs = zip(estimates, (level, above), strict=True)
-        hits.append([each.low <= truth <= each.high for each, truth in pairs])
-    assert (np.mean(hits, axis=0) > 0.9).all(), np.mean(hits, axis=0)
+    level, drawn = trim_mean(answers, 0.25), (scores(rng, 3, 60) for _ in range(300))
+    estimates = map(over_problems.interquartile_mean, drawn)
+    assert np.mean([each.low <= level <= each.high for each in estimates]) > 0.9
 
 
 def test_ranks_hold_together_and_tell_what_can_be_told():
@@ -135,16 +129,6 @@ def test_planted_variance_components_are_found(samples):
     for name, truth in expected.items():
         values = np.array([each[name] for each in found])
         assert values.mean() == pytest.approx(truth, abs=4 * values.std() / studies**0.5 + 2e-4), name
-
-
-def test_components_of_two_factors_are_those_of_an_estimate():
-    """The variance of a mean over seeds and problems is what its components say."""
-    drawn = scores(np.random.default_rng(0), 5, 30)
-    found, parts = variance_components(drawn, 4, ["seed", "problem"]), stats.components([drawn])
-    both = found[TOGETHER] + found[SAMPLING] / 4
-    assert parts.both == pytest.approx(both / 150)
-    assert parts.seeds == pytest.approx(found["seed"] / 5 + both / 150)
-    assert parts.problems == pytest.approx(found["problem"] / 30 + both / 150)
 
 
 def test_one_level_is_no_sample():

@@ -102,7 +102,10 @@ def fidelity(
         name: exact_loss(name, beta, **_SHARED, advantage={"type": "leave_one_out"})
         for name in dict.fromkeys(map(divergence_of, losses.values()))
     }
-    roller = Roller(_sampling(spec, prompts), problems, sources)
+    # Groups as the run draws them, none dropped and none penalised for length.
+    bare = spec.algorithm.model_copy(update={"dynamic_sampling": False, "overlong": None})
+    training = spec.training.model_copy(update={"prompts_per_step": prompts})
+    roller = Roller(spec.model_copy(update={"algorithm": bare, "training": training}), problems, sources)
     gradients = _Gradients(spec, trainer.policy, initial_policy(spec, home, say))
     after = spec.training.steps + staleness
     off_policy, exact = [], []
@@ -165,13 +168,6 @@ def _losses(names: Sequence[str], beta: float) -> Losses:
         if bare != losses[name]:  # as the audit of exact gradients has it (rpg.auditing.subjects)
             losses[name + _UNCLIPPED] = bare
     return losses
-
-
-def _sampling(spec: RunSpec, prompts: int) -> RunSpec:
-    """Groups as the run draws them, none dropped and none penalised for length."""
-    bare = spec.algorithm.model_copy(update={"dynamic_sampling": False, "overlong": None})
-    training = spec.training.model_copy(update={"prompts_per_step": prompts})
-    return spec.model_copy(update={"algorithm": bare, "training": training})
 
 
 class _Gradients:
