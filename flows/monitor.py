@@ -125,11 +125,11 @@ def first_metrics(folder: RunFolder) -> list[dict[str, Any]]:
     return [row for line in lines if (row := parse_row(line)) is not None and row["step"] <= OFTEN]
 
 
-def time_left(views: Sequence[RunView], started: float, at_start: int) -> float | None:
-    """Seconds until all steps are done at the sweep's own pace since it started; None before there is a pace."""
+def time_left(views: Sequence[RunView], began: float, at_start: int) -> float | None:
+    """Seconds until all steps are done at the sweep's own pace since training began; None before there is a pace."""
     done = sum(v.step for v in views) - at_start
     left = sum(v.steps - v.step for v in views if v.state != "failed")
-    elapsed = time.monotonic() - started
+    elapsed = time.monotonic() - began
     return left * elapsed / done if done > 0 and left > 0 and elapsed > 3 else None
 
 
@@ -180,7 +180,7 @@ class Progress:
         self.console, self.title = console, title
         self.watch = Watch(folders)
         self.phase, self.note = "starting", ""
-        self._started = time.monotonic()
+        self.began = time.monotonic()
         self._at_start = sum(v.step for v in self.watch.views())
         self._states: dict[str, str] = {}
         self._noticed: dict[str, set[str]] = {}
@@ -211,7 +211,7 @@ class Progress:
 
     def render(self) -> Group:
         views = self.watch.views()
-        left = time_left(views, self._started, self._at_start)
+        left = time_left(views, self.began, self._at_start)
         note = [Text(self.note, style="dim")] if self.note else []
         return Group(headline(self.title, views, self.phase, left), table(views), *note)
 
@@ -230,7 +230,7 @@ class Progress:
             self._noticed.setdefault(v.name, set()).update(v.health)
         if time.monotonic() - self._last_line > 10:
             self._last_line = time.monotonic()
-            left = time_left(views, self._started, self._at_start)
+            left = time_left(views, self.began, self._at_start)
             phase = f"{self.phase}: {self.note}" if self.note else self.phase
             self.console.print(headline(self.title, views, phase, left))
             still = not any(v.now for v in views)  # what all queued runs wait for is then the news

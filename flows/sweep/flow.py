@@ -214,6 +214,7 @@ class DatabaseUpdates:
 def _announce(context: Context, phase: str) -> None:
     context.owner.log(phase)
     context.progress.phase = phase
+    context.progress.began = time.monotonic()
 
 
 def _failure(future: PrefectFuture[Any]) -> list[str]:

@@ -29,7 +29,7 @@ def doctor(
     """Check that this machine has what a sweep needs: Python, packages, cores, GPUs, a writable data folder; with FILE also
     its data, models, gold answers, longest prompts, ports and disk. All problems are in one list, before anything starts.
 
-    With --backend verl also check what verl needs: versions, flash attention, GPUs, shared memory, network, a Ray cluster.
+    With --backend verl also check what verl needs: versions, flash attention, GPUs, shared memory, room for Ray's files.
 
     Args:
         file: A sweep or run file whose runs are checked, too, or the name of a shipped one.

@@ -33,8 +33,7 @@ def sql(query: str, out: Path | None = None, rows: Rows = 50, home: Home = None)
 
     from rpg.store.database import build, connect
 
-    writers = {".csv": "to_csv", ".parquet": "to_parquet", ".json": "to_json"}
-    if out is not None and out.suffix not in writers:
+    if out is not None and out.suffix not in (".csv", ".parquet", ".json"):
         refuse(f"--out {out}: the name must end in .csv, .parquet or .json")
     layout = layout_at(home)
     build(layout)
@@ -58,9 +57,10 @@ def sql(query: str, out: Path | None = None, rows: Rows = 50, home: Home = None)
             refuse(f"sql: {query!r} has no result; expected a query, e.g. 'SELECT * FROM scores'")
         if out is not None:
             with atomic_path(out.absolute()) as temporary:
-                as_json = {"orient": "records", "default_handler": str}  # a UUID is no JSON
-                options = as_json if out.suffix == ".json" else {"index": False}
-                getattr(lines, writers[out.suffix])(temporary, **options)
+                if out.suffix == ".json":
+                    lines.to_json(temporary, orient="records", default_handler=str)  # a UUID is no JSON
+                else:  # pandas writes a long list as numpy prints it, without its middle
+                    getattr(duckdb.from_df(lines), f"write_{out.suffix[1:]}")(str(temporary))
             say(f"wrote {len(lines):,} rows to {out}")
             return
     table = columns(*(escape(str(name)) for name in names))

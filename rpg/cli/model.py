@@ -65,7 +65,7 @@ Words = Annotated[list[str] | None, typer.Argument(metavar="CHECKPOINT REPO | [U
 
 @app.command()
 def push(words: Words = None, private: Private = False, home: Home = None) -> int:
-    """Upload a checkpoint to the Hugging Face hub, with a model card that contains settings, curve and scores; or copy
+    """Upload a checkpoint to the Hugging Face hub, with a model card that contains settings and scores; or copy
     finished runs to an object storage.
 
     Log in as for the hub's own tools: with HF_TOKEN, or `hf auth login`. For s3://, as for Amazon's.

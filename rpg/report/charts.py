@@ -26,7 +26,7 @@ def differences(summary: Summary, links: Mapping[str, str] = {}) -> alt.LayerCha
     if data.empty:
         return None
     points = (data["difference"] * 100).map("{:+.1f}".format).str.replace("-", "−")
-    words = [f"{row.label}: {x}, {row.verdict}" for row, x in zip(data.itertuples(), points, strict=True)]
+    words = [f"{x}, {row.verdict}: {row.label}" for row, x in zip(data.itertuples(), points, strict=True)]
     data = data.assign(real=data["verdict"].isin(REAL), words=words)
     if links:
         data["link"] = data["label"].map(links)

@@ -27,11 +27,9 @@ class Equal(NamedTuple):
 
 def add_spending(table: pandas.DataFrame, spent: pandas.DataFrame, chosen: Checkpoints) -> None:
     """Fill in the columns `SPENT`; `spent` are queries.spending by run and step."""
-    for place, row in table.iterrows():
-        step, runs = chosen[row["variant"]]
-        at_step = spent.reindex([(run, step) for run in runs.values()])
-        for name in SPENT:
-            table.loc[place, name] = at_step[name].astype(float).mean(skipna=False)
+    for variant, (step, runs) in chosen.items():
+        at_step = spent.reindex([(run, step) for run in runs.values()])[list(SPENT)].astype(float)
+        table.loc[table["variant"] == variant, list(SPENT)] = at_step.mean(skipna=False).tolist()
 
 
 def short_of(

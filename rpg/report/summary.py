@@ -289,14 +289,16 @@ def _rows(
     problems: ProblemScores,
 ) -> list[dict[str, Any]]:
     steps = runs.groupby("variant")["steps"].max()
-    rows = []
+    rows, curves = [], {}
+    parts_of = {name: [name] for name in benchmarks} | ({MEAN: judged} if len(benchmarks) > 1 else {})
+    for benchmark, parts in parts_of.items():
+        # The mean's curve is averaged here, not taken from the database: `names` may pick benchmarks.
+        each = scores[scores["benchmark"].isin(parts)].groupby(["run", "step"])
+        curves[benchmark] = each[list(SHARES)].mean()[each.size() == len(parts)].reset_index()
     for variant, (step, seeds) in chosen.items():
-        variant_scores = scores[scores["run"].isin(seeds.values()) & (scores["step"] <= step)]
-        for benchmark in [*benchmarks, MEAN] if len(benchmarks) > 1 else benchmarks:
-            parts = judged if benchmark == MEAN else [benchmark]
-            # The mean's curve is averaged here, not taken from the database: `names` may pick benchmarks.
-            each = variant_scores[variant_scores["benchmark"].isin(parts)].groupby(["run", "step"])
-            curve = each[list(SHARES)].mean()[each.size() == len(parts)].reset_index()
+        for benchmark, parts in parts_of.items():
+            curve = curves[benchmark]
+            curve = curve[curve["run"].isin(seeds.values()) & (curve["step"] <= step)]
             last, evaluated = curve[curve["step"] == step], curve.groupby("step").size()
             first_step = evaluated.index[evaluated >= len(last)].min()  # at which all of them were
             per_benchmark = [problems.array(name, verdicts.at_step(seeds, step)) for name in parts]
@@ -363,10 +365,9 @@ def _judge(
     for mean in (True, False):
         results |= verdicts.compare(problems, pairs, _family(parts, mean), level)
     results = verdicts.looked_at(results, earlier)
-    for place, row in table.iterrows():
-        if result := results.get((row["variant"], row["benchmark"])):
-            names = ["difference", "difference_low", "difference_high", "p", "p_corrected", "verdict"]
-            table.loc[place, names] = list(result)
+    names = ["difference", "difference_low", "difference_high", "p", "p_corrected", "verdict"]
+    rows, untested = zip(table["variant"], table["benchmark"], strict=True), (*[math.nan] * 5, "")
+    table[names] = pandas.DataFrame([results.get(row, untested) for row in rows], table.index, names)
     if all(result.verdict == verdicts.TOO_FEW for result in results.values()):
         return None, []
     benchmarks = [benchmark for benchmark in parts if benchmark != MEAN]

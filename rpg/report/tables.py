@@ -160,7 +160,7 @@ def caption(summary: Summary) -> list[str]:
     lines = [BEST_NOTE, INTERVAL_NOTE]
     if (summary.table["unread"] > 0).any():
         lines.append(UNREAD_NOTE)
-    if summary.table["verdict"].ne("").any():
+    if not summary.table["verdict"].isin(["", TOO_FEW]).all():
         lines += [TEST_NOTE, BOLD_NOTE]
     if summary.look and (summary.look.number > 1 or summary.look.level < ERROR):
         lines.append(
