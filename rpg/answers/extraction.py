@@ -45,7 +45,7 @@ def answer_line(response: str, boxed: bool = False) -> tuple[str | None, bool]:
     if boxed and len(boxes := _boxes(answer)) == 1:
         before, earlier = answer[: boxes[0].begin], _named(response[: last.start()])
         known = {*words(before)} <= earlier | lexicon.SUBJECT or not lexicon.STATING.isdisjoint(words(before))
-        if known and len(_sentences(before)) < 2:
+        if known and len(_SENTENCE_END.split(before.strip())) < 2:
             named, value = earlier, boxes[0].of(answer)
             answer = _stated(_before(before), value, answer[boxes[0].end + 1 :], named)
     if called and not {*words(called[0])} <= _NAMES and not (named and _is_prose(words(called[0]))):
@@ -218,7 +218,7 @@ def boxed_answer(text: str) -> str | None:
         if box.end < start and _JOINS.fullmatch(text, box.end + 1, start):
             start = box.begin
             earlier.append(rf"\boxed{{{box.of(text)}}}")
-    behind = _TITLE.sub(r"\1", _FINAL_LINE.sub("\n", _GOES_BEYOND.split(text[last.end + 1 :], maxsplit=1)[0]))
+    behind = _FINAL_LINE.sub("\n", _GOES_BEYOND.split(text[last.end + 1 :], maxsplit=1)[0])
     end, named = _line_end(behind, 0), _named(text[:start])
     before = _before(text[max(0, start - 2 * _BEHIND) : start])
     content = _stated(before, last.of(text), behind[:end], named, alone=not earlier)
@@ -226,24 +226,19 @@ def boxed_answer(text: str) -> str | None:
 
 
 def _stated(before: str, value: str, behind: str, named: Set[str], alone: bool = True) -> str:
-    """What a sentence states that has a value in a box: that with the formula around it, without the words that lead to
-    it and those that say what it is of. `alone`: there is no other box beside it.
-    """
+    """What a sentence states that has a value in a box: the formula, without words that only lead to it or say of what."""
     before = _COMMAND.sub(r"\g<0>{}", before)
     formula = _BEFORE_BOX.split(before)[-1].strip("*") if alone else ""
     behind = _without_prose(_BOLD_END.sub(r"\1", behind), named)
-    lead = _lead(_NUMBER_OF_STEP.sub("", before[: len(before) - len(formula)]))
+    lead = _lead(before[: len(before) - len(formula)])
     formula = formula.replace("{}", "") if formula.strip("{} ") else ""
-    if not (lead + formula + behind).strip(" \t.$\\)]"):
-        return value
-    opened = "$" * (before.count("$") % 2)
-    return f"{lead}{opened}{formula}\\boxed{{{value}}}{behind}"
+    whole = f"{lead}{'$' * (before.count('$') % 2)}{formula}\\boxed{{{value}}}{behind}"
+    return whole if (lead + formula + behind).strip(" \t.$\\)]") else value
 
 
 def _named(earlier: str) -> Set[str]:
     """The words and numbers that a response has used."""
-    earlier = earlier[-8 * _BEHIND :]
-    return {*words(earlier), *_NUMERAL.findall(earlier)}
+    return {*words(earlier[-4 * _BEHIND :]), *_NUMERAL.findall(earlier[-4 * _BEHIND :])}
 
 
 def _without_prose(behind: str, named: Set[str]) -> str:
@@ -261,9 +256,12 @@ def _without_prose(behind: str, named: Set[str]) -> str:
         return behind
     topical = first[0].lower() in named - lexicon.COPULAS - lexicon.PREPOSITIONS
     known = {*of_what} <= named | lexicon.LINKING and not {*of_what} <= lexicon.BEHIND
-    if not topical and not known and not _OF_WHAT.match(said, first.start()):
-        return behind
-    return behind[: match.start("words") + first.start()].rstrip() + behind[match.end() :]
+    left_out = topical or known or _OF_WHAT.match(said, first.start())
+    return (
+        behind[: match.start("words") + first.start()].rstrip() + behind[match.end() :]
+        if left_out
+        else behind
+    )
 
 
 def _before(text: str) -> str:
@@ -300,7 +298,7 @@ def _lead(before: str) -> str:
     premise, clause = words(sentence[:start]), sentence[start:]
     main = _RELATIVE.split(clause, maxsplit=1)[0]
     another = _STATED_BEFORE.search(main) or (not related and _VALUE_BESIDE.search(sentence))
-    unsure = _UNCERTAIN.search(sentence[:start]) or _UNREAL.match(sentence)
+    unsure = _UNCERTAIN.search(sentence[:start])
     if another or unsure or not lexicon.SUPPOSING.isdisjoint(premise) or _LABEL.search(before):
         return f"{before} ? "
     said = words(_MODAL.sub("", clause))
@@ -309,9 +307,8 @@ def _lead(before: str) -> str:
     states = max((i for i, word in enumerate(said) if word in lexicon.STATING), default=0)
     of_what = next((i for i, word in enumerate(said[:states]) if word in lexicon.RELATIVES | {"of"}), states)
     subject = [word for word in said[:of_what] if word not in lexicon.DESCRIBING] if states else said
-    subject = subject if of_what == states else [word for word in subject if word != "result"]
-    spoilt = {*said[of_what:states]} & lexicon.SPOILING - lexicon.DESCRIBED or _CHANGED.search(clause)
-    spoilt = spoilt or _ONE_OF.search(main) or _BOUND.search(clause)
+    spoilt = {*said[of_what:states]} & lexicon.SPOILING - lexicon.DESCRIBED or _ONE_OF.search(main)
+    spoilt = spoilt or _CHANGED.search(clause)
     if len(said) > 1 and not spoilt and _is_prose(subject + said[states:]):
         return "approximately " if rounded else ""
     harmless = _LEADING_TO_A_BOX.issuperset(said)
@@ -325,21 +322,19 @@ def _is_prose(said: list[str], harmless: Set[str] = frozenset()) -> bool:
 
 
 _PROSE = re.compile(
-    r"[\s$\\)\]%*,]*(?P<words>[^\W\d_]+(?:[ ,'’()-]+(?:[^\W\d_]+|\d[\d.,]*\d|\d))*)(?=[.!*]|\s*\Z)"
+    r"[\s$\\)\]%*,]*(?P<words>[^\W\d_]+(?:[ ,'’()-]+(?:[^\W\d_]+|\d[\d.,]*(?<=\d)))*)(?=[.!*]|\s*\Z)"
 )
 """Words, commas and numbers behind a box, up to the end of its sentence."""
 _NUMERAL = re.compile(r"\d+(?:[.,]\d+)*")
 _ANOTHER_NUMBER = re.compile(
-    r"\A\D*(?:\b(?:and|plus|minus|times|is|are|equals|out of)|,)\s*\d|\d(?![\d.,]* [^\W\d_]{2})"
+    r"\A\D*(?:\b(?:and|plus|minus|times|is|are|out of)|,)\s*\d|\d(?![\d.,]* [^\W\d_]{2})"
 )
 """One that stands beside the value, or counts nothing."""
 _GOES_BEYOND = re.compile(
-    r"(?:[^\n.!?]*\b(?:[Pp]ython|code|[Ss]ym[Pp]y)\b[^\n]*\n\s*)?```|\\end\{(?:document|assistant|user|solution|answer|proof)\}"
+    r"(?:[^\n.!?]{0,80}\b(?:[Pp]ython|code)\b[^\n]{0,80}\n\s{0,9})?```|\\end\{(?:document|assistant|user)\}"
 )
 """Where what the model adds to its response begins: code, the next turn."""
-_NUMBER_OF_STEP = re.compile(r"\A\W*(?:step|thought) \d+\W*[:.]\W*(?=\w|\Z)", re.IGNORECASE)
 _BOLD_END = re.compile(r"\A([\s$\\)\]]*)\*\*")
-_TITLE = re.compile(r"\b(Mrs?|Ms|Dr)\.")
 _FINAL_LINE = re.compile(r"\s#{3,}\s")
 """GSM8K's mark of a final answer."""
 _UNITS = (lexicon.UNIT_WORDS | lexicon.UNITS | {"percent"}) - {"in", "as", "at"}
@@ -364,12 +359,11 @@ _UNCERTAIN = re.compile(
     re.IGNORECASE,
 )
 """A premise that denies that what follows was made sure."""
-_CHANGED = re.compile(rf"\b(?:{'|'.join(sorted(lexicon.CHANGING))})(?: \w+)?\W*\Z", re.IGNORECASE)
-_UNREAL = re.compile(r"\W*(?:had|were) \w", re.IGNORECASE)
-_MODAL = re.compile(r"\b(?:should|would)\b(?! (?:be|say)\b)")
-_BOUND = re.compile(
-    r"\bat (?:the )?(?:very )?(?:least|most)\s*\Z|\bpotential (?:answer|value|solution)", re.IGNORECASE
+_CHANGED = re.compile(
+    rf"\b(?:at least|at (?:the )?most|(?:{'|'.join(lexicon.CHANGING)})(?: [\d#]+)?(?: of| the| from)*)[\s$*(\\]*\Z",
+    re.IGNORECASE,
 )
+_MODAL = re.compile(r"\bshould\b(?! be\b)|\bwould\b(?! (?:be|say|have)\b)")
 _ONE_OF = re.compile(r"\b(?:one|kind|sort) of\b", re.IGNORECASE)
 _LEADING_TO_A_BOX = (lexicon.SUBJECT | lexicon.EXPLAINING | lexicon.REASONS | {"when", "over"}) - {"for"}
 _LABEL = re.compile(r"\d\s*:\s*$|\bclaim\s*:")

@@ -6,7 +6,6 @@ typesets (sizes, spaces, colours, bold, boxes around a formula) leaves no token,
 
 import itertools
 import re
-import unicodedata
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -122,7 +121,7 @@ class _Lexer:
                 return i + len(sign)
         if text[i] == ".":
             self.tokens.append(Token("stop", "."))
-        elif text[i] != '"' and unicodedata.category(text[i]) != "So":  # not a pictogram
+        elif text[i] != '"':
             raise Unreadable(f"unknown sign {text[i]!r}")
         return i + 1
 

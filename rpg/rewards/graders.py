@@ -29,7 +29,7 @@ from rpg.rewards.grades import Gradable, Grade, Grading, Item
 MAX_ANSWER_CHARACTERS = 2_000
 """Longer answers are wrong unread. The longest gold answer of the shipped benchmarks has 210 characters."""
 _REMEMBERED = 200_000
-LINES = "lines-7"
+LINES = "lines-8"
 """Answer lines read by the grammar of rpg.answers.statements. Raise the number when a verdict may change."""
 _NUMBER = re.compile(
     r"[-+]?(?:\d{1,3}(?:,\d{3})+(?:\.\d*)?|(?:\d{1,50}(?:\.\d{0,50})?|\.\d{1,50})(?:/\d{1,50})?)"
@@ -45,15 +45,12 @@ def extract(verifier: MathVerifier, response: str, truncated: bool = False) -> t
     """
     boxed = verifier.fallback == "boxed"
     answer, ended = answer_line(response, boxed)
-    if answer is not None and not (boxed and answer == ""):
+    if boxed and not answer and (box := boxed_answer(response)) is not None:
+        return box.strip(), "boxed"
+    if answer is not None:
         if truncated and not ended:
             return answer, "answer cut off"
         return (answer, "answer line") if answer else (None, "empty answer line")
-    box = boxed_answer(response) if boxed else None
-    if box is not None:
-        return box.strip(), "boxed"
-    if answer is not None:
-        return None, "empty answer line"
     return None, "cut off before an answer" if truncated else "no answer line"
 
 
@@ -229,7 +226,7 @@ def _printable(text: str | None) -> str | None:
 
 
 def rules_name(verifier: VerifierSection) -> str:
-    """Name and version of a verifier's rules, with settings that are not the default: `lines-7`, `math_dapo-0.9.1`."""
+    """Name and version of a verifier's rules, with settings that are not the default: `lines-8`, `math_dapo-0.9.1`."""
     if isinstance(verifier, MarkerVerifier):
         return f"marker-{verifier.match}"
     if isinstance(verifier, RewardVerifier):
