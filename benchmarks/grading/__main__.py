@@ -6,6 +6,7 @@
     python -m benchmarks.grading speed        # 10,000 made answers: seconds, and the ratio to math-verify
     python -m benchmarks.grading classes      # 20,000 made answers: mistakes and time by class
     python -m benchmarks.grading disagreements --list FILE   # the other graders on a sample of those
+    python -m benchmarks.grading boxes FILE...  # responses of models (JSON lines: response, gold) that only box
 
 Answers are made from the gold answers of the benchmarks whose files lie in $RPG_DATA (or --data): right ones in other
 forms, and near misses (benchmarks/grading/variants.py). The number of processes is that of --workers.
@@ -22,6 +23,8 @@ from pathlib import Path
 
 from benchmarks.grading import judges, made
 from benchmarks.grading.exam import cases, figures, sample
+from rpg.answers import last_box
+from rpg.config.task import MathVerifier
 
 
 def loaded() -> Iterator[tuple[str, judges.Judge]]:
@@ -63,14 +66,37 @@ def exam(arguments) -> None:
         Path(arguments.list).write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
+def boxes(arguments) -> None:
+    """Of the responses whose last box alone is right, how many are refused as a whole; and of the others, accepted."""
+    for path in arguments.files:
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        boxed = [
+            (row["response"], str(row["gold"]), last_box(row["response"])) for row in rows if row["gold"]
+        ]
+        boxed = [(response, gold, box) for response, gold, box in boxed if box]
+        alone = judges.ours(MathVerifier(), [(f"Answer: ${box}$", gold) for _, gold, box in boxed]).verdicts
+        whole = judges.ours(
+            MathVerifier(fallback="boxed"), [(response, gold) for response, gold, _ in boxed]
+        ).verdicts
+        pairs = list(zip(alone, whole, strict=True))
+        refused, accepted = pairs.count((True, False)), pairs.count((False, True))
+        print(
+            f"{path.name}: {refused} of {sum(alone)} refused, {accepted} of {len(alone) - sum(alone)} accepted"
+        )
+
+
 def main() -> None:
     logging.disable(logging.CRITICAL)
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "what", nargs="?", default="exam", choices=["exam", "ours", "speed", "classes", "disagreements"]
+        "what",
+        nargs="?",
+        default="exam",
+        choices=["exam", "ours", "speed", "classes", "disagreements", "boxes"],
     )
+    parser.add_argument("files", nargs="*", type=Path, help="of `boxes`")
     parser.add_argument("--data", type=Path, default=os.environ.get("RPG_DATA"))
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--most", type=int, help="answers of the exam of each family and label")
@@ -87,6 +113,8 @@ def main() -> None:
             made.speed(arguments)
         case "classes":
             made.classes(arguments)
+        case "boxes":
+            boxes(arguments)
         case "disagreements":
             made.disagreements(arguments, dict(loaded()))
         case _:

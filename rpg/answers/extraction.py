@@ -97,7 +97,11 @@ def _finally(line: str, behind: str, named: Set[str] = frozenset(), value: str =
 def _restates(sentence: str, value: str, named: Set[str]) -> bool:
     """Whether a sentence states the value of a box again, with words that lead to it or say what it is of."""
     before, behind = sentence.replace("**", "").split(value)
-    apart = before[-1:] in " $(" and not re.match(r"\w|[.,]\d|[\^_}]", behind)
+    apart = (
+        not _formal(before.rstrip("$(\\["))
+        and before[-1:] in " $("
+        and not re.match(r"\w|[.,]\d|[\^_}]", behind)
+    )
     return apart and not (_lead(before.rstrip("$(\\[")) + _without_prose(behind, named)).strip(" .$\\)]")
 
 
@@ -247,7 +251,7 @@ def _without_prose(behind: str, named: Set[str]) -> str:
     match = _PROSE.match(behind)
     said = match["words"] if match else ""
     first = next((word for word in _WORD.finditer(said) if word[0].lower() not in _UNITS), None)
-    if not match or not first:
+    if not match or not first or first[0].lower() == "and":
         return behind
     of_what, numbers = words(said[first.start() :]), _NUMERAL.findall(said)
     another = numbers and (not lexicon.COMPARING.isdisjoint(of_what) or _ANOTHER_NUMBER.search(said))
@@ -302,7 +306,7 @@ def _lead(before: str) -> str:
     if another or unsure or not lexicon.SUPPOSING.isdisjoint(premise) or _LABEL.search(before):
         return f"{before} ? "
     said = words(_MODAL.sub("", clause))
-    rounded = {*said[-1:]} & lexicon.APPROXIMATE
+    rounded = {*said[1:][-1:]} & lexicon.APPROXIMATE
     said = said[: len(said) - len(rounded)]
     states = max((i for i, word in enumerate(said) if word in lexicon.STATING), default=0)
     of_what = next((i for i, word in enumerate(said[:states]) if word in lexicon.RELATIVES | {"of"}), states)

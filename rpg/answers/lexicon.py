@@ -58,7 +58,7 @@ SUBJECT = LEADING | COPULAS | COUNTING | _CONTENT | _words("subject")
 """What may stand before the value in a sentence: a word that is not here may deny, doubt or change it."""
 BEHIND = _CONTENT | COUNTING | _words("behind")
 """What may stand behind it."""
-LINKING = (DETERMINERS | PREPOSITIONS | BEHIND | COMPARING | _words("linking")) - {"which", "that"}
+LINKING = (DETERMINERS | PREPOSITIONS | BEHIND | COMPARING | _words("linking")) - COPULAS - {"which", "that"}
 EXPLAINING = (_EXPLAINING | _CONTENT) - _words("several")
 REASONING = EXPLAINING | SUBJECT | _words("reasoning")
 SUPPOSING = SPOILING - REASONING - _words("told")
