@@ -55,7 +55,7 @@ class Served:
         self.arguments = ["--home", str(self.home), "--port", str(self.port)]
         self.arguments += ["--dashboard-port", str(self.dashboard_port)]
         self.arguments += ["--database", database] if database else []
-        self.arguments += ["--public-url", public, "--nightly", ""] if public else []
+        self.arguments += ["--public-url", public] if public else []
         self.ui, self.dashboard = f"http://127.0.0.1:{self.port}", f"http://127.0.0.1:{self.dashboard_port}"
         self.environment |= {"RPG_AUTH": secret} if secret else {}
         auth = tuple(secret.split(":")) if secret else None
