@@ -212,6 +212,7 @@ def load_raw_run(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
         if not isinstance(base, str):
             raise ConfigError(f"{path}: base: expected the path of a run file, got {base!r}")
         data = merge(load_raw_run(shipped.base(path, base), (*seen, path.resolve())), data)
+    # Relative paths of a task, and functions, are found from the folder of the file that names them.
     return _task_paths(locate(data, path), lambda value: str((path.parent / value).resolve()))
 
 
