@@ -28,8 +28,13 @@ def page(view: View) -> None:
     shown = {variant: label for variant, label in names.items() if label in chosen}
     if part == OVER_K:
         _over_k(view, sweep, labels, shown)
-    else:
-        _over_compute(view, sweep, labels, shown, x)
+        return
+    series = {Series(sweep, variant): label for variant, label in shown.items()}
+    benchmarks = view.ask("benchmarks", (sweep,))
+    data = view.compute(compute_curves.measured, series, benchmarks, x) if benchmarks and series else ()
+    if not len(data):
+        raise widgets.Nothing("No checkpoint of these variants has both an accuracy and a known compute.")
+    widgets.show_section(compute_curves.section(data, list(shown.values()), labels, x))
 
 
 def _paths(view: View, sweep: str, names: dict[str, str], name: str, along: dict[str, float] | None) -> None:
@@ -79,12 +84,3 @@ def _over_k(view: View, sweep: str, labels: list[str], shown: dict[str, str]) ->
         "Means over seeds, problems and benchmarks at the last checkpoint, with 95 % intervals. A line that starts higher "
         "and ends lower has traded diversity for accuracy."
     )
-
-
-def _over_compute(view: View, sweep: str, labels: list[str], shown: dict[str, str], x: str) -> None:
-    series = {Series(sweep, variant): label for variant, label in shown.items()}
-    benchmarks = view.ask("benchmarks", (sweep,))
-    data = view.compute(compute_curves.measured, series, benchmarks, x) if benchmarks and series else ()
-    if not len(data):
-        raise widgets.Nothing("No checkpoint of these variants has both an accuracy and a known compute.")
-    widgets.show_section(compute_curves.section(data, list(shown.values()), labels, x))

@@ -18,7 +18,6 @@ from rpg.store.run_folder import RunFolder
 from rpg.store.samples import SECOND, unread_form
 
 ROWS = 200  # samples per table
-PARTS = ("Curves", "Settings", "Samples")
 
 
 def page(view: View) -> None:
@@ -36,7 +35,7 @@ def page(view: View) -> None:
     labels = {key.variant: label for key, label in series_labels(view, [sweep]).items()}
     _show_facts({**record, "variant": labels.get(record["variant"], record["variant"])}, folder)
     about_samples = {"benchmark", "sample", "search"} & set(st.query_params)
-    shown = choose_part(PARTS, "part", "Samples" if about_samples else None)
+    shown = choose_part(["Curves", "Settings", "Samples"], "part", "Samples" if about_samples else None)
     if shown == "Curves":
         _curves(view, sweep, name)
     elif shown == "Settings":

@@ -80,7 +80,9 @@ class AccessControl:
         host = headers.get("host", "")
         cookie = "__Host-rpg" if self._address.is_public(host) else f"rpg-{self._address.port}"
         send = _adding(send, self._headers)
-        if _name(host) not in self._address.names and not self._address.is_public(host):
+        # `[::1]` of `[::1]:4200`, `localhost` of `localhost:4200`
+        name = host.partition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0].lower()
+        if name not in self._address.names and not self._address.is_public(host):
             await _refuse(scope, send, 400, "this server does not answer to that host name")
         elif "origin" in headers and headers["origin"] not in self._address.origins:
             await _refuse(scope, send, 403, "a page of another origin may not call this server")
@@ -163,11 +165,6 @@ def _is_of_this_user(scope: Scope) -> bool:
         return False
     connections = (line.split() for line in lines)
     return any(fields[1:3] == ends and int(fields[7]) == os.getuid() for fields in connections)
-
-
-def _name(host: str) -> str:
-    """`[::1]:4200` -> `[::1]`, `localhost:4200` -> `localhost`."""
-    return host.partition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0].lower()
 
 
 async def _refuse(scope: Scope, send: Send, status: int, why: str, *headers: tuple[bytes, bytes]) -> None:

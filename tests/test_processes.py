@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
@@ -48,19 +48,12 @@ def test_stop_ends_the_whole_group_even_if_it_ignores_sigterm(tmp_path, module, 
     children = Children()
     child = children.start(module, tmp_path / "ids", log=tmp_path / "log")
     family = pids(tmp_path / "ids")
-    outcome = []
-
-    def wait():
-        try:
-            children.wait(child)
-        except Stopped:
-            outcome.append("stopped")
-
-    waiter = threading.Thread(target=wait)
-    waiter.start()
-    children.stop()
-    waiter.join(HANG)
-    assert outcome == ["stopped"] and all(gone(pid) for pid in family)
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(children.wait, child)
+        children.stop()
+        with pytest.raises(Stopped):
+            waiting.result(HANG)
+    assert all(gone(pid) for pid in family)
     with pytest.raises(Stopped):
         children.start(module, tmp_path / "ids2", log=tmp_path / "log")
 
@@ -94,11 +87,8 @@ def test_a_child_whose_parent_died_before_python_was_up_ends_at_once(tmp_path):
     """It is somebody else's child by then, so only what it was told says whose it was."""
     gone_parent = subprocess.Popen([sys.executable, "-c", ""])
     gone_parent.wait()
-    child = [
-        sys.executable,
-        "-c",
-        "from rpg.processes import die_with_parent; die_with_parent(); print('lives')",
-    ]
+    code = "from rpg.processes import die_with_parent; die_with_parent(); print('lives')"
+    child = [sys.executable, "-c", code]
     late = {**os.environ, PARENT: str(gone_parent.pid)}
     done = subprocess.run(child, env=late, capture_output=True, text=True)
     assert done.returncode == 143 and done.stdout == ""

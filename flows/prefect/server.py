@@ -8,12 +8,13 @@ import os
 import socket
 import sqlite3
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from flows.prefect.service import Service, start_in_turn
+from flows.prefect.service import ServerError, Service, start_in_turn
 from rpg.processes import die_with_parent, parent_mark, python_module, quick_imports
 from rpg.store import StoreError, atomic_path, locks, user_cache
 from rpg.web import AccessControl, Address
@@ -43,7 +44,8 @@ def quiet_environment(home: Path) -> dict[str, str]:
 
 @contextmanager
 def prefect_api(home: Path) -> Iterator[str]:
-    """Yield the URL of the API to use, to which `PREFECT_API_URL` is set inside; ServerError as of `start_in_turn`."""
+    """Yield the URL of the API to use, to which `PREFECT_API_URL` is set inside; ServerError as of `start_in_turn`. A server
+    of our own that ends meanwhile is started again: Prefect's clients ask again for a minute."""
     log = home / "prefect" / "server.log"
     log.parent.mkdir(parents=True, exist_ok=True)  # before Prefect is imported, which warns without it
     os.environ.update(quiet_environment(home))
@@ -57,14 +59,25 @@ def prefect_api(home: Path) -> Iterator[str]:
         probe.bind((HOST, 0))
         port = probe.getsockname()[1]
     url = f"http://{HOST}:{port}/api"
-    server = private(port, log)
+    server, over = private(port, log), threading.Event()
+
+    def keep() -> None:
+        """Start it again whenever it ends; the kernel ends it with the thread that started it."""
+        with suppress(ServerError):  # it ends again and again
+            while not over.wait(0.5):
+                if server.ended() is not None:
+                    server.restart()
+        server.stop(3)
+
     try:
         start_in_turn([server], log.parent)
+        threading.Thread(target=keep, daemon=True, name="server").start()
         with temporary_settings({PREFECT_API_URL: url, PREFECT_UI_URL: ""}):  # it has no pages
             yield url
     finally:
         # While the server is there: later Prefect would complain on the terminal that what is logged has nowhere to go.
         APILogWorker.drain_all(timeout=10)
+        over.set()
         server.stop(3)
 
 
@@ -77,13 +90,11 @@ def private(port: int, log: Path) -> Service:
     return Service("private Prefect server", command, health, environment, log, parent_mark)
 
 
-@contextmanager
-def using_api(url: str) -> Iterator[None]:
+def using_api(url: str) -> Any:
     """Clients of Prefect call this API within."""
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
-    with temporary_settings({PREFECT_API_URL: url}):
-        yield
+    return temporary_settings({PREFECT_API_URL: url})
 
 
 def _prepare_database() -> None:
@@ -103,6 +114,8 @@ def _prepare_database() -> None:
     interface = provide_database_interface()
     with locks.in_turn(database.with_suffix(".lock")):
         is_new = is_own and not database.exists()
+        if is_own and not is_new:
+            _require_whole(database)
         if is_new and cached.exists():
             with suppress(sqlite3.Error):  # what was kept is no database
                 _copy(cached, database)
@@ -114,6 +127,18 @@ def _prepare_database() -> None:
     begin = interface.database_config.begin_transaction
     # The other mode is that of Postgres, too, which has row locks.
     interface.database_config.begin_transaction = lambda session, **_: begin(session, True)
+
+
+def _require_whole(database: Path) -> None:
+    """Ends this process with a sentence, for the log, if a database is damaged: Prefect would answer 503 for minutes."""
+    try:
+        with closing(sqlite3.connect(database, timeout=60)) as connection:
+            [[damage]] = connection.execute("PRAGMA quick_check(1)")
+    except sqlite3.DatabaseError as error:
+        damage = str(error)
+    if damage != "ok":
+        advice = "if it is damaged, move prefect.db* away: it has flow runs and schedules edited in the UI, no results"
+        sys.exit(f"error: {database}: {damage.splitlines()[-1]}; {advice}")
 
 
 async def _create(interface: Any) -> None:

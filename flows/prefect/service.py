@@ -138,5 +138,5 @@ def last_error(log: Path) -> str:
     with suppress(OSError):
         end = log.read_text(errors="replace")[-20_000:]
         lines = list(filter(None, map(str.strip, end.splitlines())))
-    named = [line for line in lines if "error" in line.lower()] or lines
+    named = [line for line in lines if "error" in line.lower() and "//sqlalche.me/" not in line] or lines
     return f"{named[-1][:300]} (log: {log})" if named else f"its log: {log}"

@@ -28,7 +28,6 @@ from rpg.store.atomic_files import read_json_object
 
 AT_ONCE = 8
 """Flow runs at a time; how many trainings run at a time is decided by slots (flows.machine.slots)."""
-TAG = "rpg-lab"
 REFRESH_SECONDS = 5.0
 """How soon a configuration that was added or removed is in the form."""
 
@@ -36,7 +35,7 @@ REFRESH_SECONDS = 5.0
 def main(cron: str | None = None) -> None:
     die_with_parent()
     threading.Thread(target=_refresh, daemon=True, name="forms").start()
-    tags = [TAG, folder_tag(home())]
+    tags = ["rpg-lab", folder_tag(home())]
     existing = {}  # with what was changed in the UI: schedules, parameters, pauses
     with get_client(sync_client=True) as client:
         for flow in DEPLOYED:

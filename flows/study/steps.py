@@ -3,9 +3,8 @@
 import contextlib
 import math
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from rpg import next_steps
 from rpg.config.errors import ConfigError
@@ -198,7 +197,7 @@ def register(running: Running, tunings: Sequence[Tuning]) -> None:
 
 def report(running: Running) -> str | None:
     """The reported runs, a portion of the seeds for each look, until the differences are decided. Returns what failed in a
-    line, or None. Raises StudyError: nothing is registered."""
+    line, or None. Raises StudyError: nothing is registered, or other runs were."""
     from rpg.report.summary import MEAN  # noqa: PLC0415 - the database: not before the first trainings
 
     layout, name = running.layout, running.name
@@ -209,7 +208,13 @@ def report(running: Running) -> str | None:
             f"{name}: nothing is registered yet, and only what is registered is reported; first: {command}"
         )
     sweep = reported_plan(record, running.study, running.data)
-    _check_runs(running, record, sweep)
+    for run in sweep.runs:
+        # Where data or defaults are others today than when the record was digested.
+        if run.run_id != (registered := record["runs"][run.folder]["run_id"]):
+            raise StudyError(
+                f"{registration.record_path(layout, name)}: runs: {run.folder} is run {run.run_id} today, "
+                f"{registered} was registered: its data or its record have changed since"
+            )
     looks = portions(record["seeds"], record["looks"])
     headline = MEAN if len(record["benchmarks"]) > 1 else record["benchmarks"][0]
     for number, seeds in enumerate(looks, 1):
@@ -259,16 +264,6 @@ def _look_over_levels(layout: Layout, name: str, runs: Collection[str]) -> None:
     with connect(layout) as db:
         if looked := look_over_levels(reported(db, registered), registered, looks):
             layout.add_look(registered.sweep, looked[1]._asdict())
-
-
-def _check_runs(running: Running, record: Mapping[str, Any], sweep: Sweep) -> None:
-    """The record's runs are those that it was digested with. Raises StudyError: data or defaults are others today."""
-    for run in sweep.runs:
-        if run.run_id != record["runs"][run.folder]["run_id"]:
-            raise StudyError(
-                f"{registration.record_path(running.layout, running.name)}: runs: {run.folder} is run {run.run_id} today, "
-                f"{record['runs'][run.folder]['run_id']} was registered: its data or its record have changed since"
-            )
 
 
 STEPS = ("tune", "register", "report")

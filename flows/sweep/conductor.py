@@ -1,5 +1,6 @@
 """One conductor for a sweep: it writes down what is to be done, and runs what is missing under Prefect."""
 
+import resource
 import shutil
 import subprocess
 import sys
@@ -103,6 +104,9 @@ def conduct(
     Interrupting (Ctrl-C, SIGTERM) ends every child before it is re-raised.
     """
     name, claims = sweep.spec.name, Claims(layout)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # a claim is open until its run's last evaluation
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2**16)), hard))
     children = Children(_fork_server(sweep, layout) if due else None)
     is_tracked = any(run.spec.track for run in sweep.runs)
     try:

@@ -94,7 +94,9 @@ def run_beside(
     log = folder / EVALUATION_LOG
     for _ in range(EVALUATOR_TRIES):
         running = [
-            children.start(programs.EVALUATOR, folder, *_share(number, count), log=log, stdin=subprocess.PIPE)
+            children.start(
+                programs.EVALUATOR, folder, f"--share={number}/{count}", log=log, stdin=subprocess.PIPE
+            )
             for number in range(1, count + 1)
         ]
         while all(child.poll() is None for child in running) and not trainings_over.wait(0.2):
@@ -106,10 +108,6 @@ def run_beside(
         if code == 0:
             return
     raise _evaluation_failed(folder, code)
-
-
-def _share(number: int, count: int) -> tuple[str, str]:
-    return "--share", f"{number}/{count}"
 
 
 def _evaluation_failed(folder: Path, code: int) -> StageFailed:
@@ -201,7 +199,7 @@ def _run_evaluators(context: Context, held: Sequence[Held]) -> int:
     log = folder / EVALUATION_LOG
     running = [
         context.children.start(
-            programs.EVALUATOR, folder, "--drain", *_share(number, len(held)), log=log,
+            programs.EVALUATOR, folder, "--drain", f"--share={number}/{len(held)}", log=log,
             keep=slots.fds, extra=slots.environment,
         )
         for number, slots in enumerate(held, 1)

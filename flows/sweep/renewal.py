@@ -61,7 +61,8 @@ def renew(folder: RunFolder, wanted: Mapping[str, Any]) -> None:
     What says how the run began (versions, revision, machine, time) stays.
     """
     manifest = folder.read_manifest()
-    fresh = {name: value for name, value in wanted.items() if name not in _BEGAN}
+    began = ("versions", "git_revision", "machine", "created")
+    fresh = {name: value for name, value in wanted.items() if name not in began}
     before = manifest.get("evaluation_id", fresh["evaluation_id"])
     if before != fresh["evaluation_id"]:
         _swap_evaluations(folder, before, fresh["evaluation_id"])
@@ -73,9 +74,6 @@ def renew(folder: RunFolder, wanted: Mapping[str, Any]) -> None:
     if folder.done_path.exists() and pending_evaluations(folder):
         with readable("remove", folder.done_path):
             folder.done_path.unlink(missing_ok=True)
-
-
-_BEGAN = ("versions", "git_revision", "machine", "created")
 
 
 def _possible(folder: RunFolder, manifest: Mapping[str, Any], wanted: list[int]) -> list[int]:

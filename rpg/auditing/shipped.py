@@ -162,8 +162,7 @@ def corrections() -> tuple[list[CorrectionRow], dict[str, str]]:
         for setting, correction in pins.corrections.items():
             how = UNCLIPPED, partial(pinned.weights, correction)
             if correction.ratio:
-                shipped = pins.losses[correction.ratio]
-                algo = override(shipped, kl="none", loss_agg_mode="seq-mean-token-sum")
+                algo = override(pins.losses[correction.ratio], kl="none", loss_agg_mode="seq-mean-token-sum")
                 how = partial(policy_loss, algo), None
             words = _words({key: vars(correction)[key] for key in ("ratio", "weight", "bound", "by", "keep")})
             at = f"{pins.repository}/{correction.at}"

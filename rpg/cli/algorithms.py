@@ -251,13 +251,10 @@ def _fidelity_table(measured: "Fidelity") -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     for row in measured.rows:
         objective = "R" + ("" if row.divergence == "none" else f"−β{row.divergence.upper()}")
-        table.add_row(row.name, objective, *map(_estimate, (*row.unclipped, *(row.clipped or ()))))
+        estimates = (*row.unclipped, *(row.clipped or ()))
+        shown = ("?" if at != at else f"{at:.2f} [{low:.2f}, {high:.2f}]" for at, low, high in estimates)
+        table.add_row(row.name, objective, *shown)
     return table
-
-
-def _estimate(value: tuple[float, float, float]) -> str:
-    estimate, low, high = value
-    return "?" if estimate != estimate else f"{estimate:.2f} [{low:.2f}, {high:.2f}]"
 
 
 @app.command()

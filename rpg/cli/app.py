@@ -52,7 +52,7 @@ class Command(TyperCommand):
         given, _, _ = self.make_parser(ctx).parse_args([*args])
         for name, value in given.items():
             values = value if isinstance(value, list | tuple) else (value,)
-            if name not in ("label", "nightly") and "" in values:  # of which empty is none
+            if name not in ("label", "nightly") and "" in values:  # there, empty means none
                 shown = next(max(each.opts, key=len) for each in self.params if each.name == name)
                 refuse(f"{shown}: is empty; leave it out, or give a value")
         return super().parse_args(ctx, args)

@@ -85,19 +85,16 @@ def _print(digest: str, report: dict[str, Any]) -> None:
     console.print(table, markup=False)
     folder = Path(report["folder"])
     if (folder / "dropped.jsonl").is_file():
-        _print_dropped([json.loads(line) for line in (folder / "dropped.jsonl").open(encoding="utf-8")])
+        left_out = [json.loads(line) for line in (folder / "dropped.jsonl").open(encoding="utf-8")]
+        for reason in ("leaked", "two answers"):  # the other reasons are what the file asks for
+            problems = [problem for problem in left_out if problem["reason"] == reason]
+            for problem in problems[:_SHOWN]:
+                text = " ".join(problem["text"].split())[:70]
+                say(f"{reason}: {problem['problem']}, {problem['detail']}: {text}")
+            if len(problems) > _SHOWN:
+                console.print(f"{reason}: {len(problems) - _SHOWN} more in dropped.jsonl", style="dim")
     for name, count in Counter(pair["benchmark"] for pair in report["near_duplicates"]).items():
         say(f"{name}: {count} pairs of its problems are near duplicates; all are kept", "dim")
     for note in report["notes"]:
         say(f"! {note}", "yellow")
     say(f"data {digest}: {folder}")
-
-
-def _print_dropped(dropped: list[dict[str, str]]) -> None:
-    for reason in ("leaked", "two answers"):  # the other reasons are what the file asks for
-        problems = [problem for problem in dropped if problem["reason"] == reason]
-        for problem in problems[:_SHOWN]:
-            text = " ".join(problem["text"].split())[:70]
-            say(f"{reason}: {problem['problem']}, {problem['detail']}: {text}")
-        if len(problems) > _SHOWN:
-            console.print(f"{reason}: {len(problems) - _SHOWN} more in dropped.jsonl", style="dim")

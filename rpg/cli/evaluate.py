@@ -9,7 +9,6 @@ from rpg.cli.app import Home, app, columns, complain, console, layout_at, refuse
 from rpg.store import Layout
 
 if TYPE_CHECKING:
-    from rpg.evaluation.regrade import Regraded
     from rpg.evaluation.standalone import Result
     from rpg.stats import Estimate
 
@@ -194,10 +193,7 @@ def _regrade(layout: Layout, checkpoint: str, out: Path | None, regrade: bool, r
     files = ("evaluation.json", "manifest.json", "sweep.json", "../manifest.json", "../../manifest.json")
     if out is None and any((Path(checkpoint) / file).is_file() for file in files):
         folder = Path(checkpoint)  # of graded samples, not just of a model that was evaluated
-    _show_regraded(grade_again(folder, rules, say=complain))
-
-
-def _show_regraded(regraded: list["Regraded"]) -> None:
+    regraded = grade_again(folder, rules, say=complain)
     numbers = ("samples", "correct before", "correct now")
     table = columns("problem", *numbers, right=numbers)
     for file in regraded:

@@ -65,17 +65,11 @@ def sql(query: str, out: Path | None = None, rows: Rows = 50, home: Home = None)
             return
     table = columns(*(escape(str(name)) for name in names))
     for line in lines[:rows]:
-        table.add_row(*(Text(_shown(value)) for value in line))
+        shown = ("" if x is None else f"{x:.6g}" if isinstance(x, float) else str(x) for x in line)
+        table.add_row(*map(Text, shown))
     console.print(table)
     if len(lines) > rows:
         console.print(f"... {len(lines) - rows:,} more rows; --rows N or --out FILE shows them", style="dim")
-
-
-def _shown(value: object) -> str:
-    """A value; null is empty."""
-    if value is None:
-        return ""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 Target = Literal["parquet", "csv", "tensorboard", "wandb", "mlflow", "trackio", "inspect"]

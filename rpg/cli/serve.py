@@ -104,7 +104,9 @@ def reconcile(home: Home = None) -> None:
     """Repair what a crash left behind: orphaned processes, stale leases, flow runs without a process."""
     from flows.prefect.reconcile import reconcile
 
-    done = reconcile(layout_at(home))
+    if not (layout := layout_at(home)).home.is_dir():
+        refuse(f"--home {layout.home}: no such folder; expected a data folder")
+    done = reconcile(layout)
     for line in done:
         say(line)
     console.print(f"{len(done)} repaired" if done else "nothing to repair")

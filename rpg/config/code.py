@@ -65,15 +65,13 @@ def sources(function: str, beside: Path, where: str) -> list[Source]:
 
 def locate(data: dict[str, Any], file: Path) -> dict[str, Any]:
     """A raw run in which every function is searched beside `file`, unless a file merged before has set a folder."""
-    reward = data.get("reward")
-    parts = reward if isinstance(reward, list) else [reward]
     beside = {"beside": str(file.parent.resolve())}
-    placed = [
-        {**beside, **part} if isinstance(part, dict) and part.get("type") == "python" else part
-        for part in parts
-    ]
-    if reward is not None:
-        data = {**data, "reward": placed if isinstance(reward, list) else placed[0]}
+
+    def placed(part: Any) -> Any:
+        return {**beside, **part} if isinstance(part, dict) and part.get("type") == "python" else part
+
+    if (reward := data.get("reward")) is not None:
+        data = {**data, "reward": [*map(placed, reward)] if isinstance(reward, list) else placed(reward)}
     task = data.get("task")
     return {**data, "task": {**beside, **task}} if isinstance(task, dict) and "factory" in task else data
 

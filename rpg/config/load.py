@@ -200,7 +200,7 @@ def resolve(data: dict[str, Any], where: str, file: Path | None = None) -> RunSp
 
 
 def load_raw_run(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """A run file as a raw mapping, with its `base` (relative to the file) merged under it; `seen` led here."""
+    """A run file as a raw mapping, merged over its `base`; paths and functions are relative to the file. `seen` led here."""
     if path.resolve() in seen:
         raise ConfigError(f"{path}: base: files include each other: {' -> '.join(map(str, seen))}")
     by = f"{seen[-1]}: base: " if seen else ""
@@ -212,11 +212,7 @@ def load_raw_run(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
         if not isinstance(base, str):
             raise ConfigError(f"{path}: base: expected the path of a run file, got {base!r}")
         data = merge(load_raw_run(shipped.base(path, base), (*seen, path.resolve())), data)
-    return _own_paths(data, path)
-
-
-def _own_paths(data: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Resolve relative paths of a task, and functions, against the folder of the file that names them."""
+    # Relative paths of a task, and functions, are found from the folder of the file that names them.
     return _task_paths(locate(data, path), lambda value: str((path.parent / value).resolve()))
 
 

@@ -55,7 +55,12 @@ def join(
             f"--step {step}: {sweep}/{folder.name} ends at step {manifest['steps']}{in_log}. Import a longer log first, or "
             "name the step of the run to which the checkpoint belongs"
         )
-    model_run = _trained_here(layout, sweep)
+    # All runs that were trained here share their task and how they are evaluated.
+    runs = (each for each in current_runs(layout, sweep) if each.manifest_path.exists())
+    model_run = next((each for each in runs if not is_imported(each)), None)
+    if model_run is None:
+        why = f"--join: {sweep} has no run that was trained here, and so no evaluation to copy; omit --join"
+        raise JoinError(why)
     spec = spec_of(model_run).model_copy(update={"seed": int(manifest["seed"])})
     if changes_chat_template(chat_of(spec.task)):
         raise JoinError(
@@ -107,12 +112,3 @@ def _imported(layout: Layout, sweep: str, run: str) -> RunFolder:
         reason = f"no such imported run{f'; did you mean {close[0]!r}?' if close else '.'}"
     listed = ", ".join(f"{sweep}/{name}" for name in names) or "none (rpg import)"
     raise JoinError(f"--join {sweep}{f'/{run}' if run else ''}: {reason} Imported: {listed}")
-
-
-def _trained_here(layout: Layout, sweep: str) -> RunFolder:
-    """A run of the sweep that was not imported; all of these share their task and how they are evaluated."""
-    for folder in current_runs(layout, sweep):
-        if folder.manifest_path.exists() and not is_imported(folder):
-            return folder
-    why = f"--join: {sweep} has no run that was trained here, and so no evaluation to copy; omit --join"
-    raise JoinError(why)

@@ -228,8 +228,7 @@ def reply_tokens(
             why = 'task.reply: the chat template has no tools; give a text, e.g. reply: "={reply}\\n"'
             raise DataError(why)
         text = whole[len(until) :]
-    ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
-    return ids
+    return tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
 
 
 def _samples(

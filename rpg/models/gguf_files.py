@@ -12,7 +12,6 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreT
 from transformers.initialization import no_init_weights
 from transformers.integrations.ggml import GGUF_CONFIG_MAPPING, GGUF_TOKENIZER_MAPPING, convert_gguf_tokenizer
 
-_FAMILIES = ("llama", "qwen2", "qwen3")
 _OUTSIDE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 _INSIDE = {
     "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj",
@@ -44,7 +43,7 @@ def load(
     if not plain or any(name.startswith("rope_") for name in tensors):
         raise ValueError("its positions are scaled, which is not read; use the model's Hugging Face folder")
     names = {name: _name(name) for name in tensors}
-    if family not in _FAMILIES or None in names.values():
+    if family not in ("llama", "qwen2", "qwen3") or None in names.values():
         return None
     values = {
         ours: value
@@ -70,7 +69,12 @@ def load(
         raise ValueError(f"{differ[0]} is missing, or is none of a model of type {family}")
     model.load_state_dict(state)
     model.tie_weights()
-    return model, _tokenizer(family, fields)
+    parts: dict[str, dict[str, Any]] = {}
+    for part, names_of in GGUF_TOKENIZER_MAPPING.items():
+        found = {ours: fields.get(f"tokenizer.{theirs}") for theirs, ours in names_of.items()}
+        parts[part] = {name: value for name, value in found.items() if value is not None}
+    backend, more = convert_gguf_tokenizer(family, parts["tokenizer"])
+    return model, PreTrainedTokenizerFast(tokenizer_object=backend, **parts["tokenizer_config"] | more)
 
 
 def _name(name: str) -> str | None:
@@ -85,12 +89,3 @@ def _tensor(tensor: Any) -> Tensor:
     from gguf.quants import dequantize  # noqa: PLC0415 (optional)
 
     return torch.from_numpy(dequantize(tensor.data, tensor.tensor_type).copy())
-
-
-def _tokenizer(family: str, fields: dict[str, Any]) -> PreTrainedTokenizerFast:
-    parts: dict[str, dict[str, Any]] = {}
-    for part, names in GGUF_TOKENIZER_MAPPING.items():
-        values = {ours: fields.get(f"tokenizer.{theirs}") for theirs, ours in names.items()}
-        parts[part] = {name: value for name, value in values.items() if value is not None}
-    backend, more = convert_gguf_tokenizer(family, parts["tokenizer"])
-    return PreTrainedTokenizerFast(tokenizer_object=backend, **parts["tokenizer_config"] | more)

@@ -10,6 +10,7 @@ import torch
 from rpg.config.model import SupervisedStart, WarmStart
 from rpg.config.task import TaskSection
 from rpg.models.decoding import Batch
+from rpg.models.micro_batches import Limits
 from rpg.models.model_loading import ModelError
 from rpg.models.policy import Policy
 from rpg.models.tokenizer import encode_prompts
@@ -121,27 +122,14 @@ def _update(policy: Policy, optimizer: torch.optim.Optimizer, batch: Batch, lear
         group["lr"] = learning_rate
     optimizer.zero_grad(set_to_none=True)
     tokens, total = batch.mask.sum(), 0.0
-    for part in _micro_batches(batch):
-        loss = -policy.log_probs(part, 1.0).sum() / tokens
+    limits = Limits(len(batch), _MICRO_TOKENS, _MICRO_TOKENS)
+    for rows in limits.split(batch, range(len(batch))):
+        loss = -policy.log_probs(batch.rows(rows), 1.0).sum() / tokens
         loss.backward()
         total += float(loss.detach())
     torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
     optimizer.step()
     return total
-
-
-def _micro_batches(batch: Batch) -> list[Batch]:
-    """The batch in parts of about _MICRO_TOKENS tokens."""
-    totals = batch.total_lengths().tolist()
-    parts: list[list[int]] = [[]]
-    room = _MICRO_TOKENS
-    for row, size in enumerate(totals):
-        if parts[-1] and size > room:
-            parts.append([])
-            room = _MICRO_TOKENS
-        parts[-1].append(row)
-        room -= size
-    return [batch.rows(torch.tensor(part, device=batch.lengths.device)) for part in parts]
 
 
 def demonstration_batch(policy: Policy, pairs: list[tuple[Given, str | Sequence[str]]]) -> Batch:

@@ -185,13 +185,10 @@ def panels(
     for name in panels_of(data, names):
         score = name in scores
         apart = None if each is None or score else each[each["name"] == name]
-        marks: dict[str, Any] = {"points": True} if score else {}
         # An accuracy has an interval over problems, too. Student's over two seeds is nine times as wide as their distance.
-        marks |= {
-            "band": "interval" if score else {1: None, 2: "range"}.get(seeds, "interval"),
-            "each": apart,
-        }
-        drawn.append(panel(data[data["name"] == name], labels, name=name, x=x, **marks, **options))
+        band = "interval" if score else {1: None, 2: "range"}.get(seeds, "interval")
+        part = data[data["name"] == name]
+        drawn.append(panel(part, labels, name=name, x=x, band=band, points=score, each=apart, **options))
     return drawn
 
 

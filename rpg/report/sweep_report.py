@@ -7,7 +7,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import altair as alt
 import jinja2
 import markupsafe
 import numpy as np
@@ -61,8 +60,13 @@ def write_report(layout: Layout, sweep: str) -> list[Path]:
         atomic_write_text(folder / name, content)
         written.append(folder / name)
 
-    chart = None if data.empty else specification(_figure(summary, data))
-    if chart is not None:
+    chart = None
+    if not data.empty:
+        scores = [MEAN, *summary.benchmarks]  # first, then what training did
+        varied, constants = curves.folded(data, [*scores, *shown_metrics()], scores)
+        panels = curves.panels(data, list(summary.series.values()), varied, scores)
+        explained = [*curves.explanation(data), *constants, *tables.significant(summary)]
+        chart = specification(curves.figure(panels, summary.sweep, explained))
         drawing = vl_convert.vegalite_to_svg(curves.still(chart))
         atomic_write_bytes(folder / "report.png", vl_convert.svg_to_png(drawing, scale=2))
         written.append(folder / "report.png")
@@ -116,15 +120,6 @@ def curve_data(
     data = pandas.concat(parts, ignore_index=True)
     data = data.dropna(subset=["mean", "x"])
     return data.assign(label=[labels[key] for key in map(queries.Series, data["sweep"], data["variant"])])
-
-
-def _figure(summary: Summary, data: pandas.DataFrame) -> alt.ConcatChart:
-    """The figure of the report: benchmarks first, then what training did."""
-    scores = [MEAN, *summary.benchmarks]
-    varied, constants = curves.folded(data, [*scores, *shown_metrics()], scores)
-    panels = curves.panels(data, list(summary.series.values()), varied, scores)
-    explained = [*curves.explanation(data), *constants, *tables.significant(summary)]
-    return curves.figure(panels, summary.sweep, explained)
 
 
 def score_curves(

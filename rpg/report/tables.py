@@ -66,11 +66,9 @@ def main_table(summary: Summary) -> Grid:
     steps = set(data["first_step"])
     header = ["Variant", "Seeds", f"Step {steps.pop()}" if len(steps) == 1 else "First", "Last", "Best"]
     unread = bool((data["unread"] > 0).any())
-    if unread:
-        header += ["Unread"]
+    header += ["Unread"] * unread
     compared = bool(data["verdict"].ne("").any())
-    if compared:
-        header += ["Last − baseline", "p", "Verdict"]
+    header += ["Last − baseline", "p", "Verdict"] * compared
     rows = []
     for row in data.itertuples():
         cells = [Cell(row.label), Cell(str(row.seeds)), Cell(number(row.first))]
@@ -112,8 +110,9 @@ def _difference(summary: Summary, row: Any, low: float, high: float) -> list[Cel
     """Difference, p and verdict of a row."""
     if not row.verdict:
         return [Cell("baseline" if row.variant == summary.baseline else ""), Cell(""), Cell("")]
-    difference = plus_minus(row.difference, low, high, signed)
-    return [Cell(difference), Cell(p_value(row.p_corrected)), Cell(row.verdict)]
+    p = row.p_corrected
+    shown = "" if math.isnan(p) else "< 0.001" if p < 0.001 else f"{p:.3f}"
+    return [Cell(plus_minus(row.difference, low, high, signed)), Cell(shown), Cell(row.verdict)]
 
 
 def equal_table(summary: Summary, equal: Equal) -> Grid:
@@ -341,10 +340,6 @@ def plus_minus(value: float, low: float, high: float, show: Callable[[float], st
         return show(value)
     below, above = number(value - low), number(high - value)
     return f"{show(value)} ± {below}" if below == above else f"{show(value)} [{show(low)}, {show(high)}]"
-
-
-def p_value(value: float) -> str:
-    return "" if math.isnan(value) else "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def _md(text: str) -> str:

@@ -68,18 +68,15 @@ def accuracy(strata: Sequence[ArrayLike]) -> Estimate:
         slack = 1 - ((1 - LEVEL) / 2) ** (1 / estimate.problems)
         low, high = (0.0, slack) if mean == 0 else (1 - slack, 1.0)
     elif error > 0 and 0 < mean < 1:
-        low, high = _wilson(mean, error, float(t_quantile(estimate.df)))
+        spread = mean * (1 - mean)
+        # quantile^2 / effective number of trials
+        weight = (float(t_quantile(estimate.df)) * error) ** 2 / spread
+        center = (mean + weight / 2) / (1 + weight)
+        half = math.sqrt(weight * (spread + weight / 4)) / (1 + weight)
+        low, high = max(0.0, center - half), min(1.0, center + half)
     else:
         low, high = max(0.0, estimate.low), min(1.0, estimate.high)
     return estimate._replace(low=low, high=high)
-
-
-def _wilson(mean: float, error: float, quantile: float) -> tuple[float, float]:
-    spread = mean * (1 - mean)
-    weight = (quantile * error) ** 2 / spread  # quantile^2 / effective number of trials
-    center = (mean + weight / 2) / (1 + weight)
-    half = math.sqrt(weight * (spread + weight / 4)) / (1 + weight)
-    return max(0.0, center - half), min(1.0, center + half)
 
 
 class Components(NamedTuple):

@@ -124,7 +124,8 @@ class CheckpointFolder:
             state = path / "training"
             damage = damaged(path) or (damaged(state, "state.json") if begun else None)
             if damage:
-                aside = _set_aside(path)
+                names = (f"{path.name}.corrupt{f'-{n}' if n > 1 else ''}" for n in itertools.count(1))
+                aside = path.replace(next(name for name in map(path.with_name, names) if not name.exists()))
                 warn(f"warning: {path}: {damage}; set aside as {aside.name}, continuing without it")
                 continue
             whole.append(step)
@@ -210,8 +211,3 @@ def discard_training(state: Path) -> None:
     """Remove a training state so that no reader takes what is left of it for a whole one."""
     (state / "state.json").unlink(missing_ok=True)
     shutil.rmtree(state, ignore_errors=True)
-
-
-def _set_aside(path: Path) -> Path:
-    names = (f"{path.name}.corrupt{f'-{number}' if number > 1 else ''}" for number in itertools.count(1))
-    return path.replace(next(aside for aside in map(path.with_name, names) if not aside.exists()))

@@ -76,7 +76,8 @@ def _manifest(manifest: dict[str, Any]) -> dict[str, Any]:
     row: dict[str, Any] = {name: _text(manifest.get(name)) for name in texts}
     row["planned_variant"] = row["variant"]
     row["display_name"] = _text(manifest.get("display_name")) or row["algorithm"]
-    row |= {name: _integer(manifest.get(name)) for name in ("seed", "steps")}
+    integers = {name: manifest.get(name) for name in ("seed", "steps")}
+    row |= {name: x if isinstance(x, int) and abs(x) < 2**63 else None for name, x in integers.items()}
     objects = ("axes", "versions", "machine", "spec", "identity")
     row |= {name: json.dumps(manifest.get(name)) for name in objects}
     row["imported"] = json.dumps(manifest["imported"]) if manifest.get("imported") else None
@@ -225,7 +226,3 @@ def _names(value: Any) -> list[str]:
 
 def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) else None
-
-
-def _integer(value: Any) -> int | None:
-    return value if isinstance(value, int) and abs(value) < 2**63 else None

@@ -4,6 +4,7 @@ A trainer writes `provenance-<n>.json` (rpg.provenance.record) before the metric
 resumed after an upgrade has two of these files.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -99,8 +100,11 @@ def differences(runs: Mapping[str, Sequence[Record]]) -> list[str]:
     if unrecorded := [run for run in runs if runs[run] and not all(runs[run])]:
         line = f"no record of the code that trained {_some(unrecorded, 'runs')} (by an earlier version)"
         lines.append(line)
-    files = _differing([record["sources"] for attempts in recorded.values() for record in attempts])
-    if files:
+    versions = {
+        version for of_run in recorded.values() for record in of_run for version in record["sources"].items()
+    }
+    counts = Counter(name for name, _ in versions)
+    if files := sorted(name for name, count in counts.items() if count > 1):
         groups = _groups(
             recorded,
             lambda record: tuple(record["sources"].get(name) for name in files),
@@ -122,15 +126,6 @@ def differences(runs: Mapping[str, Sequence[Record]]) -> list[str]:
     labels["on different machines, whose numbers may differ in the last digits"] = _processor
     alike = {how: _groups(recorded, label, label) for how, label in labels.items()}
     return lines + [f"trained {how}: {_listed(groups)}" for how, groups in alike.items() if len(groups) > 1]
-
-
-def _differing(attempts: Iterable[Mapping[str, str]]) -> list[str]:
-    """Files of which there are several versions."""
-    seen: dict[str, set[str]] = {}
-    for sources in attempts:
-        for name, digest in sources.items():
-            seen.setdefault(name, set()).add(digest)
-    return sorted(name for name, digests in seen.items() if len(digests) > 1)
 
 
 def _groups(runs: Mapping[str, Sequence[Record]], key: Any, label: Any) -> dict[str, list[str]]:

@@ -53,10 +53,12 @@ def registration_plan(
     """What will be compared, for rpg.study.registration.register; `winners` are the trials that won, by variant and search.
     The reported seeds take the searches in turn."""
     report, factors = study.spec.report, study.spec.factors
-    variants = {
-        variant: {**settings, **_of_searches([won.settings for won in winners[variant]])}
-        for variant, settings in study.variants.items()
-    }
+    variants = {}
+    for variant, settings in study.variants.items():
+        first, *others = (won.settings for won in winners[variant])
+        # A searched setting is shown as one value, or as a list with one for each search.
+        searched = {field: [value, *(each[field] for each in others)] for field, value in first.items()}
+        variants[variant] = {**settings, **(searched if others else first)}
     plan: dict[str, Any] = {
         "study": study.spec.name,
         "question": study.spec.question,
@@ -94,13 +96,6 @@ def _reported_run(
     values |= {"evaluation.benchmarks": list(plan["benchmarks"]), "seed": planned["seed"]}
     name = "-".join([variant, *map(value_text, levels.values())])
     return _planned(study.base, name, reported_variant(variant, levels), values, study.path, data)
-
-
-def _of_searches(settings: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Searched settings as a record shows them: one value, or a list with one for each search."""
-    if len(settings) == 1:
-        return settings[0]
-    return {field: [values[field] for values in settings] for field in settings[0]}
 
 
 def reported_plan(record: Mapping[str, Any], study: Study, data: DataDigest) -> Sweep:

@@ -77,13 +77,12 @@ def register(layout: Layout, plan: Mapping[str, Any], former: Mapping[str, Any] 
     """Write the record of what will be compared (the keys of `_PLAN`), atomically. `former` is the record it replaces,
     which is kept under its number. Returns the digest."""
     study = str(plan["study"])
-    number = 1
+    before = int(former["number"]) if former else 0
     if former:
-        number = int(former["number"]) + 1
-        atomic_write_json(record_path(layout, study, int(former["number"])), former)
+        atomic_write_json(record_path(layout, study, before), former)
     record = {
         "format": FORMAT,
-        "number": number,
+        "number": before + 1,
         "digest": digest({name: plan[name] for name in _PLAN}),
         "registered_at": time.time(),
         "revision": provenance.git_revision(),

@@ -79,7 +79,8 @@ class Follower:
             return ()
 
     def _follow(self, folder: RunFolder, tracker: TrackerSection) -> int:
-        name = _name(tracker)
+        settings = tracker.model_dump(mode="json", exclude={"type"}, exclude_none=True)
+        name = f"{tracker.type} {json.dumps(settings, sort_keys=True)}" if settings else tracker.type
         key = folder.name, name
         if time.monotonic() - self._failed.get(key, -RETRY_SECONDS) < RETRY_SECONDS:
             return 0
@@ -115,9 +116,3 @@ class Follower:
         """The file of what each tracker has received of a run, and its contents."""
         path = tracking_folder(self.layout) / "state" / self.sweep / f"{folder.name}.json"
         return path, read_json_object(path) if path.exists() else {}
-
-
-def _name(tracker: TrackerSection) -> str:
-    """The name of a tracker in messages and in its state."""
-    settings = tracker.model_dump(mode="json", exclude={"type"}, exclude_none=True)
-    return f"{tracker.type} {json.dumps(settings, sort_keys=True)}" if settings else tracker.type

@@ -1,11 +1,12 @@
 """What was trained and drawn stays: through other memory, more samples, another interval, more steps, a new version."""
 
 import json
+import resource
 import shutil
 
 import pytest
 
-from flows.sweep.conductor import register
+from flows.sweep.conductor import conduct, register
 from flows.sweep.sharing import Claims, take_over
 from rpg.config.identity import former_identity
 from rpg.config.sweep_spec import load_sweep
@@ -180,3 +181,10 @@ def test_a_sweep_of_more_steps_trains_the_further_ones_only(tmp_path, prefect):
     rows = layout.run("t", name).read_metrics()
     assert [(row["step"], row["attempt"]) for row in rows] == [(1, 1), (2, 1), (3, 1), (4, 2), (5, 2), (6, 2)]
     assert layout.run("t", name).eval_steps("chain-easy") == [0, 2, 4, 6]
+
+
+def test_a_conductor_opens_as_many_files_as_it_may(sweep, layout, monkeypatch):
+    limits = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 4096))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, pair: limits.append(pair))
+    assert conduct(sweep(), layout, [], 1, None) is None and limits == [(4096, 4096)]

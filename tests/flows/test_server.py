@@ -3,6 +3,7 @@
 import concurrent.futures
 import json
 import multiprocessing
+import os
 import sqlite3
 import sys
 import urllib.request
@@ -14,7 +15,7 @@ import pytest
 from flows.prefect import server, service
 from flows.prefect.server import prefect_api
 from flows.prefect.service import ServerError, Service, start_in_turn
-from tests.waiting import HANG
+from tests.waiting import HANG, until
 
 
 @pytest.fixture
@@ -92,13 +93,33 @@ def test_fifty_forms_at_once_are_all_accepted_and_counted_once(prefect):
 
 def test_a_server_that_does_nothing_is_given_up_with_its_last_error(tmp_path, monkeypatch):
     monkeypatch.setattr(service, "STILL_SECONDS", 1.0)
-    log, code = (
-        tmp_path / "server.log",
-        "import sys, time; sys.stderr.write('OSError: no way\\nbye\\n'); time.sleep(600)",
-    )
+    log, said = tmp_path / "server.log", "OSError: no way\n(error: https://sqlalche.me/e)\nbye\n"
+    code = f"import sys, time; sys.stderr.write({said!r}); time.sleep(600)"
     hangs = Service("server", [sys.executable, "-c", code], "http://127.0.0.1:9/api", {}, log)
     try:
         with pytest.raises(ServerError, match=rf"nothing for 1 s; OSError: no way \(log: {log}"):
             start_in_turn([hangs], tmp_path)
     finally:
         hangs.stop(0)
+
+
+def test_a_server_that_is_killed_amid_a_sweep_is_started_again_and_stopped_with_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    listens = "import socket, time; s = socket.create_server(('127.0.0.1', 0)); time.sleep(600)"
+    made = Service("server", [sys.executable, "-c", listens], None, {}, tmp_path / "log")
+    monkeypatch.setattr(server, "private", lambda *_: made)
+    with prefect_api(tmp_path):
+        made.process.kill()
+        until(lambda: len(made.starts) == 2 and made.ports(), "its second start")
+    assert made.ended() is not None
+
+
+def test_a_damaged_database_is_named_with_what_to_do(folders):
+    *_, database = folders
+    with closing(sqlite3.connect(database)) as db:
+        db.executescript("CREATE TABLE a (b); CREATE TABLE c (d); INSERT INTO a VALUES (hex(zeroblob(9999)))")
+    whole = database.read_bytes()
+    for damaged in (whole[:8192], whole[:4096] + bytes(4096) + whole[8192:], b"text" * 9999):
+        database.write_bytes(damaged)
+        with pytest.raises(SystemExit, match=r"/prefect\.db: .*; if it is damaged, move prefect\.db\* away"):
+            server._prepare_database()

@@ -62,20 +62,15 @@ def test_it_waits_though_the_disk_has_no_room_to_say_so(tmp_path, free, monkeypa
         assert free["free"], "it has waited"
 
 
-def test_what_those_that_train_will_write_is_theirs(tmp_path, free):
-    disk = DiskSpace()
+def test_what_those_that_train_will_write_is_theirs_and_a_sweep_that_is_stopped_does_not_wait(tmp_path, free):
+    disk, stopping = DiskSpace(), threading.Event()
+    stopping.set()
     one, two = (make_run(tmp_path, name, make_spec()) for name in ("one", "two"))
     free["free"] = 1.5 * bytes_needed(one)
     with disk.reserve(one, threading.Event()):
         why = disk.take(two, bytes_needed(two))
         assert "MB of it reserved for running trainings" in why
+        with pytest.raises(Stopped), disk.reserve(two, stopping):
+            raise AssertionError("there is no room")
     with disk.reserve(two, threading.Event()):
         assert list(disk.reserved) == [two]
-
-
-def test_a_sweep_that_is_stopped_does_not_wait_on(tmp_path, free):
-    folder = make_run(tmp_path, "one", make_spec())
-    stopping = threading.Event()
-    stopping.set()
-    with pytest.raises(Stopped), DiskSpace().reserve(folder, stopping):
-        raise AssertionError("there is no room")

@@ -224,6 +224,7 @@ def test_a_full_disk_pauses_the_sweep_which_says_so_and_goes_on_with_more_space(
         (["sweep", "small.yaml", "--set", "algorithm=gropo"], ["gropo", "did you mean 'grpo'"]),
         (["sweep", "small.yaml", "--home", "/proc/none"], ["/proc/none", "--home"]),
         (["train", "small.yaml"], ["axes"]),
+        (["reconcile", "--home", "typo"], ["/typo: no such folder", "--home"]),
         (
             ["sweep", "small.yaml", "--set", "model={type: pretrained, path: /nowhere/model}"],
             ["model.path", "/nowhere/model", "no such folder"],

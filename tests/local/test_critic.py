@@ -7,11 +7,11 @@ from transformers import GPT2LMHeadModel
 
 import rpg
 from rpg.backends.local.critic import Critic
-from rpg.backends.local.micro_batches import Limits
 from rpg.backends.local.trainer import means
 from rpg.backends.progress_reporter import step_line
 from rpg.config.run_spec import RunSpec
 from rpg.losses.advantages import value_loss, value_targets
+from rpg.models.micro_batches import Limits
 from rpg.models.model_loading import ModelError
 from rpg.models.policy import Policy
 from rpg.planning.space import memory

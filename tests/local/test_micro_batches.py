@@ -5,10 +5,10 @@ from functools import partial
 import pytest
 import torch
 
-from rpg.backends.local.micro_batches import Limits, micro_batches
 from rpg.losses.aggregation import Counts
 from rpg.losses.policy_loss import policy_loss
 from rpg.models.decoding import Batch
+from rpg.models.micro_batches import Limits, micro_batches
 from tests.local.test_trainer import make, plain, weights
 
 

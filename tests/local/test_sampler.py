@@ -5,10 +5,10 @@ import itertools
 import pytest
 import torch
 
-from rpg.backends.local.micro_batches import score
 from rpg.backends.local.sampler import rounded
 from rpg.config.errors import ConfigError
 from rpg.config.load import resolve
+from rpg.models.micro_batches import score
 from tests.local.test_trainer import LIMITS, make, plain, trained, weights
 
 

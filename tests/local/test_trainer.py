@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rpg.backends.local.micro_batches import Limits, score
 from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.trainer import TrainingError
 from rpg.backends.prompts import PromptOrder
 from rpg.models.initial_policy import initial_policy
+from rpg.models.micro_batches import Limits, score
 from rpg.models.policy import Policy
 from tests.models.test_reward_models import classifier
 from tests.tiny import make_spec, make_trainer

@@ -6,10 +6,10 @@ import pytest
 import torch
 from transformers import AutoConfig, LlamaConfig, MistralConfig, Qwen3_5TextConfig
 
-from rpg.backends.local.micro_batches import Limits, score
 from rpg.models import generic_model, lean, lean_caches, lean_decoding
 from rpg.models.decoding import Batch, draw
 from rpg.models.lean_decoding import LeanEngine
+from rpg.models.micro_batches import Limits, score
 from rpg.models.model_loading import ModelError
 from rpg.models.seeds import uniforms
 from tests.models.expected import expected_log_probs, gpt2, log_probs, sampled

@@ -146,10 +146,8 @@ def test_one_host_conducts_a_sweep_with_and_without_locks_that_reach_the_other(t
     assert not locks.alive(lock)
     with started(on_host("gpu-node-7", tmp_path / "boot", *python(LOCKED, layout.home)), path):
         assert locks.alive(lock)
-        with (
-            pytest.raises(locks.Busy, match="by process 1 on gpu-node-7 since "),
-            sweep_lock(layout, "small"),
-        ):
+        busy = pytest.raises(locks.Busy, match="by process 1 on gpu-node-7 since ")
+        with busy, sweep_lock(layout, "small"):
             pass
     until(lambda: not locks.held(lock), what="the end of the other host's process")
     with pytest.raises(locks.Busy), sweep_lock(layout, "small"):

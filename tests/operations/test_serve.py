@@ -119,10 +119,8 @@ def test_a_sweep_from_the_form_is_the_sweep_of_the_command(served):
     artifacts = served.api.post("/artifacts/filter", json={}).json()
     kinds = {artifact["key"]: artifact for artifact in artifacts if artifact["flow_run_id"] == run}
     assert served.dashboard in kinds["dashboard-trivial"]["data"]
-    assert (
-        "GRPO" in kinds["result-trivial"]["data"]
-        and "data:image/png;base64," in kinds["result-trivial"]["data"]
-    )
+    result = kinds["result-trivial"]["data"]
+    assert "GRPO" in result and "data:image/png;base64," in result
     tasks = {one["name"]: one["state_type"] for one in served.tasks(run)}
     trained = {f"train {folder.name}" for folder in served.layout.run_folders("trivial")}
     assert trained < set(tasks) and set(tasks.values()) == {"COMPLETED"}, "its tasks are on its page"
@@ -160,7 +158,9 @@ def test_a_failed_training_and_a_killed_worker_are_told_and_retry_goes_on(served
     until(served.trainers, "a training", pause=0.3)[0].kill()
     kind, message = served.finished(run)
     assert kind == "FAILED" and "the training process was killed by signal 9" in message
-    _leave_behind(served, run, attempt=1)
+    locks.take(
+        alive_path(served.home, run, 1)
+    ).close()  # as a killed process leaves it: a note, and no lock on it
     served.retry(run)
     said = []
     again = lambda: said.extend(reconcile(served.layout, f"{served.ui}/api")) or served.trainers()  # noqa: E731
@@ -178,11 +178,6 @@ def test_a_failed_training_and_a_killed_worker_are_told_and_retry_goes_on(served
     for folder in served.layout.run_folders("failing"):
         assert [row["step"] for row in folder.read_metrics()] == list(range(1, 31))
     assert not any((served.home / ALIVE).iterdir()), "nothing of them stays"
-
-
-def _leave_behind(served, run, attempt):
-    """What a process that was killed leaves: a file with its note, and no lock on it."""
-    locks.take(alive_path(served.home, run, attempt)).close()
 
 
 def test_a_night_out_of_its_band_is_red_in_the_ui_with_metric_and_distance(served):

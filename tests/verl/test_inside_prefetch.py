@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import rpg
-from rpg.backends.local.micro_batches import Limits, score
 from rpg.errors import UserError
+from rpg.models.micro_batches import Limits, score
 from tests.tiny import make_trainer
 from tests.verl.inside import make_spec, verl_config
 

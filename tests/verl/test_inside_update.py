@@ -5,9 +5,9 @@ import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 import rpg
-from rpg.backends.local.micro_batches import Limits
 from rpg.backends.optimizer_steps import ReferenceSchedule
 from rpg.models.decoding import Batch
+from rpg.models.micro_batches import Limits
 from rpg.store.token_records import VALUES
 from tests.tiny import make_trainer
 from tests.verl import NOT_ON_VERL

@@ -74,19 +74,16 @@ class Diagnostics:
         if self._without is not None:
             kl, rest = self._kl**0.5, self._rest**0.5
             metrics["kl_gradient_share"] = kl / (kl + rest) if kl + rest > 0 else 0.0
-        if self._parameters:
-            metrics |= self._fidelity()
-        return metrics
-
-    def _fidelity(self) -> dict[str, float]:
+        if not self._parameters:
+            return metrics
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._masters]
         product = sum(float((a * b).sum()) for a, b in zip(gradients, self._sums, strict=True))
         size, exact = (sum(float(g.square().sum()) for g in part) ** 0.5 for part in (gradients, self._sums))
         differences = (a - b for a, b in zip(gradients, self._sums, strict=True))
         distance = sum(float(difference.square().sum()) for difference in differences) ** 0.5
         if not size or not exact:
-            return {}
-        return {"gradient_cosine": product / (size * exact), "gradient_bias": distance / exact}
+            return metrics
+        return metrics | {"gradient_cosine": product / (size * exact), "gradient_bias": distance / exact}
 
 
 def add_gradients(

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from rpg.auditing.gradient_agreement import Agreement, agreement
 from rpg.backends.local.batch_diagnostics import add_gradients, slope_of
-from rpg.backends.local.micro_batches import Limits, score
 from rpg.backends.local.rollout import Graded, Roller
 from rpg.backends.local.training_loop import configure_memory, configure_torch, resume
 from rpg.backends.manifest import spec_of
@@ -26,6 +25,7 @@ from rpg.config.run_spec import RunSpec
 from rpg.losses.advantages import advantages as advantages_of
 from rpg.losses.kl_terms import k3
 from rpg.models.initial_policy import initial_policy
+from rpg.models.micro_batches import Limits, score
 from rpg.models.model_loading import ModelError
 from rpg.models.policy import Policy
 from rpg.store.checkpoints import damaged

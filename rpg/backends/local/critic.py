@@ -10,13 +10,13 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rpg.backends.local.micro_batches import Limits, in_passes
 from rpg.backends.local.optimizers import Optimizer, round_into
 from rpg.catalogue import GAE
 from rpg.config.run_spec import RunSpec
 from rpg.losses.advantages import value_loss
 from rpg.losses.aggregation import Counts
 from rpg.models.decoding import Batch
+from rpg.models.micro_batches import Limits, in_passes
 from rpg.models.model_loading import ModelError
 from rpg.models.policy import Policy
 

@@ -132,11 +132,10 @@ class Optimizer:
 
     def tensors(self) -> dict[str, Tensor]:
         """State tensors by `<parameter>/<name of the state>`, for a safetensors file."""
-        state = self._inner.state
         return {
             f"{name}/{key}": value
             for name, master in zip(self.names, self.masters, strict=True)
-            for key, value in state.get(master, {}).items()
+            for key, value in self._inner.state.get(master, {}).items()
             if isinstance(value, Tensor)
         }
 

@@ -6,12 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rpg.backends.local.micro_batches import Limits, score
 from rpg.backends.local.next_tokens import token_kl
 from rpg.backends.optimizer_steps import ReferenceSchedule
 from rpg.catalogue import Algorithm, DistributionKL, EMAReference
 from rpg.models.decoding import Batch, Scored
 from rpg.models.lora import adapted, adapters
+from rpg.models.micro_batches import Limits, score
 from rpg.models.model_loading import ModelError
 from rpg.models.policy import Policy
 from rpg.models.teacher import weights_digest

@@ -14,7 +14,6 @@ from torch.autograd.graph import save_on_cpu
 
 from rpg.backends.local.batch_diagnostics import Diagnostics
 from rpg.backends.local.critic import Critic
-from rpg.backends.local.micro_batches import Limits, micro_batches, score
 from rpg.backends.local.optimizers import Optimizer
 from rpg.backends.local.reference import Reference
 from rpg.backends.local.rollout import Graded, Roller, Rollout
@@ -31,6 +30,7 @@ from rpg.losses.kl_terms import k3
 from rpg.losses.policy_loss import policy_loss, rollout_weights, weight_metrics, weighted_likelihood
 from rpg.models import seeds
 from rpg.models.decoding import Batch
+from rpg.models.micro_batches import Limits, micro_batches, score
 from rpg.models.policy import Policy
 
 

@@ -75,8 +75,7 @@ class AgentTurns:
         texts.append(self.conversations.environments.begin(row, problem.columns, key))
         if len(texts) == self.settings.group_size:
             del self._openings[prompt]
-        limit = self.most_prompt_tokens
-        (ids,) = self.conversations.encoded(self.tokenizer, [problem.given()], texts, limit)
+        (ids,) = self.conversations.encoded(self.tokenizer, [problem.given()], texts, self.most_prompt_tokens)
         return ids
 
     def _end(self, row: int, turns: list[str]) -> float | None:

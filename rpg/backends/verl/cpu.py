@@ -11,7 +11,6 @@ from rpg.errors import UserError
 
 DISTRIBUTION = "rpg-lab-verl-cpu"
 INSTALL = "pip install ./verl-cpu, in a checkout of rpg-lab"
-_GROUP = "rpg.verl.cpu"
 
 
 def part(name: str) -> Any:
@@ -24,7 +23,7 @@ def part(name: str) -> Any:
         raise UserError(
             f"backend.device: verl on a CPU needs {DISTRIBUTION}, which is not installed; install it with: {INSTALL}"
         ) from error
-    return entry_points.select(group=_GROUP)[name].load()
+    return entry_points.select(group="rpg.verl.cpu")[name].load()
 
 
 def is_chosen() -> bool:

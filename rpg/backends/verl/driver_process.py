@@ -17,7 +17,6 @@ from rpg.processes import parent_mark, python_module
 
 MARK = "RPG_VERL_RUN"
 """In the environment of every process of a run on this machine, so that all of them can be found and ended."""
-_KILL_SECONDS = 10.0
 
 
 def start_driver(plan: Plan, log: Path, mark: str) -> subprocess.Popen[bytes]:
@@ -37,7 +36,7 @@ def end_marked(mark: str) -> None:
 
     psutil's own function to wait is not used: it would take a child's exit code from the process that started it.
     """
-    deadline = time.monotonic() + _KILL_SECONDS
+    deadline = time.monotonic() + 10.0
     while time.monotonic() < deadline and (  # again, for processes that are started meanwhile
         alive := [process for process in psutil.process_iter() if _is_marked(process, mark)]
     ):

@@ -58,7 +58,6 @@ class Stream:
 
 
 _TAIL_BYTES = 65_536
-_TAIL_LINES = 30
 _ERROR = "error: "
 """How the driver's last line begins."""
 
@@ -94,7 +93,7 @@ def tail(log: Path) -> list[str]:
             text = file.read().decode(errors="replace")
     except OSError:
         return []
-    return [line.rstrip() for line in clean(text).splitlines() if line.strip()][-_TAIL_LINES:]
+    return [line.rstrip() for line in clean(text).splitlines() if line.strip()][-30:]
 
 
 def reason(ended: str, lines: list[str]) -> str:

@@ -44,7 +44,9 @@ def train(folder: RunFolder, home: Path, say: Say) -> None:
     data, model or cluster that cannot be used, or a training that failed; one line.
     """
     spec = spec_of(folder)
-    require_verl(spec, say)
+    if wrong := unknown(_backend(spec).verl):
+        raise ConfigError("\n".join(wrong))
+    require(_backend(spec), say)
     data = prepare_data(spec, home)
     end(folder)  # what an earlier launcher left
     run, steps = _Run(folder, spec, say), spec.training.steps
@@ -161,14 +163,6 @@ def _backend(spec: RunSpec) -> VerlBackend:
     return spec.backend
 
 
-def require_verl(spec: RunSpec, say: Say) -> None:
-    """Raises: ConfigError: this machine lacks something that this back end needs."""
-    backend = _backend(spec)
-    if wrong := unknown(backend.verl):
-        raise ConfigError("\n".join(wrong))
-    require(backend, say)
-
-
 def initial_model(spec: RunSpec, home: Path, say: Say) -> Path:
     """A tiny model's warm start from the cache (made if it is missing), or a pretrained model's folder. Raises
     ConfigError: model.path is neither a usable folder nor an id the hub knows; ModelError, DataError, StoreError: the
@@ -207,7 +201,15 @@ def _folder(spec: RunSpec, field: str, named: str, revision: str | None, home: P
             if not (folder / name).is_file():
                 raise ConfigError(f"{field}: {folder} is not a Hugging Face model: {name} is missing")
         return folder.resolve()
-    snapshot = _from_hub(field, named, revision)
+    from huggingface_hub import snapshot_download  # noqa: PLC0415 (few runs need the hub)
+
+    unused = ["*.bin", "*.pth", "*.gguf"]
+    try:
+        snapshot = Path(snapshot_download(named, revision=revision, ignore_patterns=unused))
+    except Exception as error:  # the hub's client raises many kinds
+        raise ConfigError(
+            f"{field}: {named!r} is neither a local folder nor a model on the hub ({first_line(error)})"
+        ) from error
     return snapshot if isinstance(_backend(spec).ray, LocalRay) else _for_all_nodes(snapshot, named, home)
 
 
@@ -219,15 +221,3 @@ def _for_all_nodes(snapshot: Path, name: str, home: Path) -> Path:
             if build is not None:
                 link(path.resolve(), build / path.name)
     return folder
-
-
-def _from_hub(field: str, path: str, revision: str | None) -> Path:
-    from huggingface_hub import snapshot_download  # noqa: PLC0415 (few runs need the hub)
-
-    unused = ["*.bin", "*.pth", "*.gguf"]
-    try:
-        return Path(snapshot_download(path, revision=revision, ignore_patterns=unused))
-    except Exception as error:  # the hub's client raises many kinds
-        raise ConfigError(
-            f"{field}: {path!r} is neither a local folder nor a model on the hub ({first_line(error)})"
-        ) from error
