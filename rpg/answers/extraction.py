@@ -19,6 +19,7 @@ def answer_line(response: str, boxed: bool = False) -> tuple[str | None, bool]:
     answer on the line below the marker counts too. A formula that begins there (`\[`, `$$`) is read to its end, and
     with it lines that go on with the answer (a list, `or 6`). What the response states further down (`the answer is`, a
     box) is put behind the answer; where it takes the answer back (`Wait`), only that counts. None without a marker.
+    `boxed`: one box in the answer is read as `boxed_answer` reads it, and one far behind the marker counts instead.
     """
     *_, last = None, *_ANSWER.finditer(response)
     if last is None or (boxed and response.rfind("\\boxed{") > last.end() + 500):
@@ -82,6 +83,8 @@ def _finally(line: str, behind: str, named: Set[str] = frozenset(), value: str =
         said = words(sentence)
         if _CHECK.match(sentence) and not lexicon.CONFIRMING.isdisjoint(said) and _is_prose(said):
             continue
+        if value and _SOUND.search(sentence) and _is_prose(words(_SOUND.sub("", sentence)), {"or"}):
+            continue
         if value and sentence.count(value) == 1 and _restates(sentence, value, named):
             continue
         if _formal(sentence):
@@ -122,6 +125,7 @@ _CHECK = re.compile(
     r"(?:(?:we|you) can|to) (?:check|verify|confirm)|check(?:ing)?\b|verif|.*\b(?:confirms|as it must)\b",
     re.IGNORECASE,
 )
+_SOUND = re.compile(r"\bno (?:\w+ )?(?:errors?|mistakes?)\b", re.IGNORECASE)
 _TYPESET = re.compile(r"\\(?:text\w*|boxed|fbox|math\w+)|\$")
 _TAKES_BACK = re.compile(
     r"(?<=[.!?;…])\s+(?=(?:wait|no|actually|hmm+|oops|sorry|correction|scratch|i mean)\b)", re.IGNORECASE
@@ -234,7 +238,7 @@ def _stated(before: str, value: str, behind: str, named: Set[str], alone: bool =
     before = _COMMAND.sub(r"\g<0>{}", before)
     formula = _BEFORE_BOX.split(before)[-1].strip("*") if alone else ""
     behind = _without_prose(_BOLD_END.sub(r"\1", behind), named)
-    lead = _lead(before[: len(before) - len(formula)])
+    lead = _lead(_STEP.sub("", before[: len(before) - len(formula)]))
     formula = formula.replace("{}", "") if formula.strip("{} ") else ""
     whole = f"{lead}{'$' * (before.count('$') % 2)}{formula}\\boxed{{{value}}}{behind}"
     return whole if (lead + formula + behind).strip(" \t.$\\)]") else value
@@ -338,6 +342,7 @@ _GOES_BEYOND = re.compile(
     r"(?:[^\n.!?]{0,80}\b(?:[Pp]ython|code)\b[^\n]{0,80}\n\s{0,9})?```|\\end\{(?:document|assistant|user)\}"
 )
 """Where what the model adds to its response begins: code, the next turn."""
+_STEP = re.compile(r"\A\W*(?:step|thought) \d+\W*[:.]\W*(?=\w|\Z)", re.IGNORECASE)
 _BOLD_END = re.compile(r"\A([\s$\\)\]]*)\*\*")
 _FINAL_LINE = re.compile(r"\s#{3,}\s")
 """GSM8K's mark of a final answer."""
