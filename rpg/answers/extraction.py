@@ -244,9 +244,9 @@ def _stated(before: str, value: str, behind: str, named: Set[str], alone: bool =
     return whole if (lead + formula + behind).strip(" \t.$\\)]") else value
 
 
-def _named(earlier: str) -> Set[str]:
+def _named(earlier: str) -> frozenset[str]:
     """The words and numbers that a response has used."""
-    return {*words(earlier[-4 * _BEHIND :]), *_NUMERAL.findall(earlier[-4 * _BEHIND :])}
+    return frozenset(words(earlier[-4 * _BEHIND :]) + _NUMERAL.findall(earlier[-4 * _BEHIND :]))
 
 
 def _without_prose(behind: str, named: Set[str]) -> str:
@@ -260,7 +260,7 @@ def _without_prose(behind: str, named: Set[str]) -> str:
     of_what, numbers = words(said[first.start() :]), _NUMERAL.findall(said)
     another = numbers and (not lexicon.COMPARING.isdisjoint(of_what) or _ANOTHER_NUMBER.search(said))
     limits = lexicon.PHRASES & {*of_what} - named
-    if another or limits or not named.issuperset(numbers) or not _is_prose(of_what, lexicon.COMPARING):
+    if another or limits or not {*numbers} <= named or not _is_prose(of_what, lexicon.COMPARING):
         return behind
     topical = first[0].lower() in named - lexicon.COPULAS - lexicon.PREPOSITIONS
     known = {*of_what} <= named | lexicon.LINKING and not {*of_what} <= lexicon.BEHIND
