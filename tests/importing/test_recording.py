@@ -208,7 +208,7 @@ def test_one_run_has_one_recorder_and_one_way_to_come(tmp_path):
 @pytest.fixture
 def callback(monkeypatch):
     if importlib.util.find_spec("trl") is None:
-        monkeypatch.setitem(sys.modules, "trl", types.SimpleNamespace(GRPOTrainer=object))
+        monkeypatch.setitem(sys.modules, "trl", types.SimpleNamespace(GRPOTrainer=object, GRPOConfig=object))
         monkeypatch.delitem(sys.modules, "rpg.integrations.trl", raising=False)
     from rpg.integrations.trl import RecordCallback
 
