@@ -25,6 +25,7 @@ from benchmarks.grading import judges, made
 from benchmarks.grading.exam import cases, figures, sample
 from rpg.answers import last_box
 from rpg.config.task import MathVerifier
+from rpg.rewards import Item
 
 
 def loaded() -> Iterator[tuple[str, judges.Judge]]:
@@ -74,9 +75,11 @@ def boxes(arguments) -> None:
             (row["response"], str(row["gold"]), last_box(row["response"])) for row in rows if row["gold"]
         ]
         boxed = [(response, gold, box) for response, gold, box in boxed if box]
-        alone = judges.ours(MathVerifier(), [(f"Answer: ${box}$", gold) for _, gold, box in boxed]).verdicts
+        alone = judges.ours(
+            MathVerifier(), [Item(f"Answer: ${box}$", gold) for _, gold, box in boxed]
+        ).verdicts
         whole = judges.ours(
-            MathVerifier(fallback="boxed"), [(response, gold) for response, gold, _ in boxed]
+            MathVerifier(fallback="boxed"), [Item(response, gold) for response, gold, _ in boxed]
         ).verdicts
         pairs = list(zip(alone, whole, strict=True))
         refused, accepted = pairs.count((True, False)), pairs.count((False, True))
