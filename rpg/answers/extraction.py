@@ -259,7 +259,7 @@ def _without_prose(behind: str, named: Set[str]) -> str:
         return behind
     of_what, numbers = words(said[first.start() :]), _NUMERAL.findall(said)
     another = numbers and (not lexicon.COMPARING.isdisjoint(of_what) or _ANOTHER_NUMBER.search(said))
-    limits = lexicon.PHRASES & {*of_what} - named
+    limits = (lexicon.PHRASES | lexicon.CHANGING) & {*of_what} - named
     if another or limits or not {*numbers} <= named or not _is_prose(of_what, lexicon.COMPARING):
         return behind
     topical = first[0].lower() in named - lexicon.COPULAS - lexicon.PREPOSITIONS
