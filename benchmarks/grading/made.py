@@ -13,7 +13,7 @@ from benchmarks.grading.generated import cases as cases_of
 from benchmarks.grading.generated import real_golds, sample_golds
 from benchmarks.grading.judges import Judge, others, processor_seconds
 from benchmarks.grading.variants import equivalents, near_misses
-from rpg.answers.extraction import normalise
+from rpg.answers.typesetting import normalise
 from rpg.rewards import Grader, Item
 from rpg.tasks.benchmarks import benchmark, load_benchmark
 

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 from fractions import Fraction
 
-from rpg.answers.extraction import normalise
 from rpg.answers.numbers import number
+from rpg.answers.typesetting import normalise
 
 READABLE = re.compile(r"(?:(?!\\cup|infty|=|\\le|\\ge|where|\\begin|^\[[^]]*,).)*")
 """Expressions around which more algebra can be written."""

@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from rpg.answers import computer_algebra, identity_testing, rewriting, values
-from rpg.answers.extraction import normalise, squeeze, words
+from rpg.answers.extraction import words
 from rpg.answers.lexer import Token, Unreadable, tokens_of
 from rpg.answers.lexicon import COPULAS, EXPLAINING, LEADING, REASONS, SUBJECT, is_harmless
 from rpg.answers.numbers import number, rounds, same, same_number, same_value, was_rounded
 from rpg.answers.parser import REALS, Tree, read
 from rpg.answers.rewriting import domain, elements_of, is_label, is_name, named, periodic, unordered
 from rpg.answers.statements import Statement, read_line, reading
+from rpg.answers.typesetting import normalise, squeeze
 from rpg.answers.units import with_unit
 
 Verdict = tuple[bool, str]

@@ -2,14 +2,12 @@
 
 import re
 from collections.abc import Set
-from typing import NamedTuple
 
-from rpg.answers import lexicon
+from rpg.answers import lexicon, typesetting
 
 _ANSWER = re.compile(
     r"(?P<open>[*_]{0,3})(?P<tag><)?answer(?(tag)>|[ \t*_]*[:：])[ \t]*(?P<after>[*_]*)[ \t]*", re.IGNORECASE
 )
-_BOX_OR_BRACE = re.compile(r"(?P<box>\\(?:boxed|fbox)\s*\{)|\\.|(?P<open>\{)|(?P<close>\})", re.DOTALL)
 
 
 def answer_line(response: str, boxed: bool = False) -> tuple[str | None, bool]:
@@ -43,7 +41,7 @@ def answer_line(response: str, boxed: bool = False) -> tuple[str | None, bool]:
     answer = _BULLET.sub(lambda mark: ", " if mark.start() else "", answer)
     called = _CALLED.search(response, max(0, last.start() - 100), last.start())
     named, value = frozenset[str](), ""
-    if boxed and len(boxes := _boxes(answer)) == 1:
+    if boxed and len(boxes := typesetting.boxes(answer)) == 1:
         before, earlier = answer[: boxes[0].begin], _named(response[: last.start()])
         known = {*words(before)} <= earlier | lexicon.SUBJECT or not lexicon.STATING.isdisjoint(words(before))
         if known and len(_SENTENCE_END.split(before.strip())) < 2:
@@ -209,7 +207,7 @@ def _formula_end(text: str, end: int) -> int:
 
 def last_box(text: str) -> str | None:
     r"""The content of the last `\boxed{...}` whose braces close, else None."""
-    boxes = _boxes(text)
+    boxes = typesetting.boxes(text)
     return max(boxes).of(text) if boxes else None
 
 
@@ -217,7 +215,7 @@ def boxed_answer(text: str) -> str | None:
     r"""What a response without an answer line states in its last `\boxed{...}`: the formula around it, up to a relation,
     with other boxes of its line; what takes it back counts as on an answer line. None without a box.
     """
-    boxes = sorted(_boxes(text))
+    boxes = sorted(typesetting.boxes(text))
     if not boxes:
         return None
     last = boxes[-1]
@@ -384,124 +382,3 @@ _OPENS = re.compile(r"(?:\s|\\\[|\$|\\\(|[*_]{1,3}|[-+\u2022](?=\s)|\\begin\{\w+
 _BEFORE_BOX = re.compile(
     r"\$|\\[\[\](\)]|\\\\|[&=,:;]|\\(?:approx|implies|Rightarrow|to|therefore|quad|qquad|text)|\s(?=[A-Za-z])|[A-Za-z.]{2}\s"
 )
-
-
-class _Box(NamedTuple):
-    """Where a box begins, where its content does, and where the content ends."""
-
-    begin: int
-    start: int
-    end: int
-
-    def of(self, text: str) -> str:
-        """The content."""
-        return text[self.start : self.end]
-
-
-def _boxes(text: str) -> list[_Box]:
-    """All boxes whose braces close, in one pass, whatever the text."""
-    boxes: list[_Box] = []
-    open_braces: list[re.Match[str] | None] = []  # a box's match; None for any other brace
-    for match in _BOX_OR_BRACE.finditer(text):
-        if match["box"] or match["open"]:
-            open_braces.append(match if match["box"] else None)
-        elif match["close"] and open_braces:
-            box = open_braces.pop()
-            if box is not None and text[box.end() : match.start()].strip():
-                boxes.append(_Box(box.start(), box.end(), match.start()))
-    return boxes
-
-
-def braced(text: str, i: int) -> tuple[int | None, int]:
-    """Where the content of the brace that opens at or after i begins and ends; (None, i) without one.
-
-    One that does not close reaches to the end of the text.
-    """
-    i = len(text) - len(text[i:].lstrip())
-    if not text.startswith("{", i):
-        return None, i
-    depth, start = 0, i + 1
-    while i < len(text):
-        if text[i] == "\\":
-            i += 2
-            continue
-        depth += (text[i] == "{") - (text[i] == "}")
-        if depth == 0:
-            return start, i
-        i += 1
-    return start, len(text)
-
-
-_DROPPED = re.compile(
-    # Not after a backslash: two of them end a row of a matrix.
-    r"(?<!\\)(?:\\left(?![a-z])\.?|\\right(?![a-z])\.?|\\[Bb]igg?[lr]?(?![a-z])|\\displaystyle|\\quad|\\qquad"
-    r"|\\limits(?![a-z])|\\[!,;:> ]|\\\(|\\\)|\\\[|\\\]|\\\$)|~|\$|[€£]|\u200b"
-)
-_RENAMED = [
-    (re.compile(r"(\\\\)\s*\[\s*-?[\d.]+\s*(?:pt|em|ex|mm|cm)\s*\]"), r"\1"),  # space between rows
-    (re.compile(r"\\[dtc]frac(?![a-z])"), r"\\frac"),
-    (re.compile(r"\\(leq?slant|leq)(?![a-z])"), r"\\le"),
-    (re.compile(r"\\(geq?slant|geq)(?![a-z])"), r"\\ge"),
-    (re.compile(r"<=|≤"), r"\\le "),
-    (re.compile(r">=|≥"), r"\\ge "),
-    (re.compile(r"\\in(?![a-z])"), r"\\in "),
-    (re.compile(r"\\(?:operatorname|text|mathrm|mbox|textbf|mathbf|rm)\s*\{\s*(and|or)\s*\}"), r" \1 "),
-    (re.compile(r"[−–]"), "-"),
-    (re.compile(r"×"), r"\\times "),
-    (re.compile(r"π"), r"\\pi "),
-    (re.compile(r"∞"), r"\\infty "),
-    (re.compile(r"√\s*(\d+|\([^()]*\))"), r"\\sqrt{\1}"),
-    (re.compile(r"\^\s*\{\s*\\circ\s*\}|\^\s*\\circ|\\degree|°|\bdegrees?\b"), ""),
-    (re.compile(r"\\%|\\?\bper ?cent\b"), "%"),
-    (re.compile(r"(?<=\d)\s*\{,\}\s*(?=\d{3})"), ","),
-]
-_LETTER_UNIT = "[mgshKJWNVL]"
-_UNIT = (
-    r"(?:mm|cm|dm|km|ft|feet|foot|in|inch(?:es)?|miles?|mi|yards?|met(?:er|re)s?|kilomet(?:er|re)s?"
-    r"|centimet(?:er|re)s?|mg|kg|grams?|lbs?|pounds?|seconds?|secs?|ms|minutes?|mins?|hours?|hrs?|days?|weeks?"
-    r"|months?|years?|yrs?|kelvins?|joules?|eV|keV|MeV|watts?|newtons?|Pa|Hz|volts?|mol|lit(?:er|re)s?|ml"
-    r"|AU|pc|kpc|Mpc|ly|erg|dollars?|cents?|units?|square|cubic|sq|radians?|rad|mph|per|points?)"
-)
-
-
-def _product(unit: str) -> str:
-    power = r"(?:\s*\^\s*\{?-?\d\}?)?"
-    return rf"{unit}{power}(?:\s*(?:[/*·]|\\cdot|\s)\s*{unit}{power}){{0,3}}"
-
-
-_EITHER_UNIT = f"(?:{_UNIT}|{_LETTER_UNIT})"
-_SET_UNIT = (
-    rf"\\(?:mathrm|text|mbox|textrm|rm)\s*\{{\s*{_product(_EITHER_UNIT)}[\s.]*\}}(?:\s*\^\s*\{{?-?\d\}}?)?"
-)
-_TRAILING_UNIT = re.compile(rf"(?<=[\d}})%])\s*(?:{_SET_UNIT}|\s{_product(_UNIT)})\s*\.?$")
-_WRAPPED = re.compile(r"\\(?:text|mathrm|mbox|textbf|mathbf|textrm)\s*(?=\{)")
-_BLANK = re.compile(r"(?<![\d.])\s+|\s+(?![\d.])")
-
-
-def normalise(text: str) -> str:
-    r"""An answer without what only typesets it: `$\boxed{\dfrac{1}{2}\text{ cm}}$.` becomes `\frac{1}{2}`.
-
-    Dollar signs, delimiter sizes, spacing commands, degree signs, bold, a trailing full stop and a trailing unit of
-    measurement go; synonyms get one name. Nothing is reordered and nothing computed.
-    """
-    text = text.strip(" \t\r\n*_`")
-    boxes = _boxes(text)
-    if len(boxes) == 1:
-        text = boxes[0].of(text)
-    while boxes := _boxes(text):  # several are one answer: naming two where one is asked for is wrong
-        last = max(boxes)
-        text = text[: last.begin] + last.of(text) + text[last.end + 1 :]
-    for pattern, replacement in _RENAMED:
-        text = pattern.sub(replacement, text)
-    text = _DROPPED.sub(" ", text)
-    text = " ".join(text.split()).rstrip(".,;: ")
-    text = _TRAILING_UNIT.sub("", text).strip()
-    match = _WRAPPED.match(text)
-    if match and braced(text, match.end())[1] == len(text) - 1:
-        text = text[match.end() + 1 : -1].strip()
-    return text.rstrip(".,;: ").strip()
-
-
-def squeeze(text: str) -> str:
-    """Without white space, except between two digits (`1 2` is not `12`): the form in which texts are compared."""
-    return _BLANK.sub("", text)

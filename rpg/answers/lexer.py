@@ -10,8 +10,8 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from rpg.answers import lexicon
-from rpg.answers.extraction import braced
 from rpg.answers.notation import in_latex
+from rpg.answers.typesetting import braced
 
 
 class Unreadable(ValueError):

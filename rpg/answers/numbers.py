@@ -10,9 +10,9 @@ from fractions import Fraction
 import mpmath
 
 from rpg.answers import units, values
-from rpg.answers.extraction import normalise, squeeze
 from rpg.answers.lexer import Unreadable
 from rpg.answers.parser import Tree
+from rpg.answers.typesetting import normalise, squeeze
 
 _MAX_EXPONENT = 400
 

@@ -233,7 +233,7 @@ def check(loaded: LoadedBenchmark, training: Sequence[Problem] = (), source: str
 
 def digest(problems: Any) -> str:
     """Identity of a set of problems: texts and answers, in any order, without white space and typesetting."""
-    from rpg.answers.extraction import normalise, squeeze  # noqa: PLC0415 - as in rows.py
+    from rpg.answers.typesetting import normalise, squeeze  # noqa: PLC0415 - as in rows.py
 
     pairs = sorted([" ".join(p.text.split()), squeeze(normalise(p.answer))] for p in problems)
     return hashlib.sha256(json.dumps(pairs, ensure_ascii=True).encode()).hexdigest()[:16]

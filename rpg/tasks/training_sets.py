@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from rpg.answers.extraction import normalise, squeeze
+from rpg.answers.typesetting import normalise, squeeze
 from rpg.config.task import is_name
 from rpg.tasks.benchmarks import Columns, ProblemSet, Source, digest, read_pairs, read_set, shipped
 from rpg.tasks.checks import words

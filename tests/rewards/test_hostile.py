@@ -10,9 +10,9 @@ import psutil
 import pytest
 
 from benchmarks.grading.generated import cases, sample_golds
-from rpg.answers.comparison import quick
+from rpg.answers import last_box, quick, typesetting
 from rpg.answers.computer_algebra import forbid_evaluation
-from rpg.answers.extraction import answer_line, boxed_answer, last_box, normalise
+from rpg.answers.extraction import answer_line, boxed_answer
 from rpg.config.task import MathVerifier
 from rpg.rewards import Grader, Item
 from rpg.store.samples import unread_form
@@ -175,7 +175,7 @@ def seconds(text):
     """Processor seconds for a text and for responses that repeat it."""
     began = time.process_time()
     quick("5", text)
-    normalise(text)
+    typesetting.normalise(text)
     answer_line(text * 400)
     last_box(text * 400)
     answer_line("Answer: 5\n" + text * 400)
